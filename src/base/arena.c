@@ -1,0 +1,58 @@
+#include "base/arena.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+void arena_measure(struct arena *ar)
+{
+    *ar = (struct arena){0};
+}
+
+int arena_open(struct arena *ar, size_t bytes, const char *what, struct error *err)
+{
+    *ar = (struct arena){.capacity_bytes = bytes};
+    if (bytes == 0)
+        return 0;
+    void *base =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return error_set(err, ERROR_RUNTIME, "cannot get %.1f MB of memory for %s: %s",
+                         (double)bytes / 1e6, what, strerror(errno));
+    madvise(base, bytes, MADV_HUGEPAGE); // a wish: without huge pages only speed differs
+    ar->base = base;
+    return 0;
+}
+
+void arena_close(struct arena *ar)
+{
+    if (ar->base)
+        munmap(ar->base, ar->capacity_bytes);
+    *ar = (struct arena){0};
+}
+
+void *arena_bytes(struct arena *ar, size_t n)
+{
+    size_t start = ar->used_bytes;
+    ar->used_bytes += (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    if (!ar->base)
+        return NULL;
+    CHECK(ar->used_bytes <= ar->capacity_bytes, "%zu bytes wanted, %zu there",
+          ar->used_bytes, ar->capacity_bytes);
+    return ar->base + start;
+}
+
+float *arena_f32(struct arena *ar, int64_t n)
+{
+    return arena_bytes(ar, (size_t)n * sizeof(float));
+}
+
+double *arena_f64(struct arena *ar, int64_t n)
+{
+    return arena_bytes(ar, (size_t)n * sizeof(double));
+}
+
+int32_t *arena_i32(struct arena *ar, int64_t n)
+{
+    return arena_bytes(ar, (size_t)n * sizeof(int32_t));
+}

@@ -1,0 +1,39 @@
+/*
+ * arena - memory in one piece, laid out by a function that can also just measure.
+ *
+ * A layout function takes an arena and calls arena_* for each buffer. Run on a measuring
+ * arena it only counts; run on one opened with that many bytes it places. So sizes are
+ * written once, and nothing is allocated after start-up.
+ *
+ * Memory is zero when fresh, aligned to 64 bytes, and touched by nobody: the thread that
+ * first writes a page decides on which NUMA node it lies.
+ */
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+#define ARENA_ALIGN 64
+
+struct arena {
+    uint8_t *base; // NULL while measuring
+    size_t used_bytes;
+    size_t capacity_bytes;
+};
+
+/* An arena that only counts: every arena_* call returns NULL. */
+void arena_measure(struct arena *ar);
+
+/* Map `bytes` of memory. `what` names the memory in the error. arena_close() unmaps. */
+MUST_CHECK int arena_open(struct arena *ar, size_t bytes, const char *what,
+                          struct error *err);
+void arena_close(struct arena *ar);
+
+/* The next `n` elements. A request past the capacity is our bug and aborts. */
+void *arena_bytes(struct arena *ar, size_t n);
+float *arena_f32(struct arena *ar, int64_t n);
+double *arena_f64(struct arena *ar, int64_t n);
+int32_t *arena_i32(struct arena *ar, int64_t n);
+
+#endif

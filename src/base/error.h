@@ -1,0 +1,37 @@
+/*
+ * error - what a function that can fail says when it does.
+ *
+ * Every function that can fail because of the world (files, memory, input) returns 0,
+ * or -1 with one finished sentence in `*err`: what failed, the subject in quotes, the
+ * cause, and the remedy where there is one. `*err` is filled only on failure.
+ */
+#ifndef BASE_ERROR_H
+#define BASE_ERROR_H
+
+#include "base/base.h"
+
+#include <stdarg.h>
+
+enum error_kind {
+    ERROR_INPUT,   // bad usage, configuration or input file: exit code 2
+    ERROR_RUNTIME, // the machine failed us (disk, memory, peers): exit code 3
+    ERROR_STOPPED, // stopped on request, can be resumed: exit code 75
+};
+
+struct error {
+    enum error_kind kind;
+    char text[2048];
+};
+
+/* Fill *err; always returns -1, so that a caller can `return error_set(...)`. */
+int error_set(struct error *err, enum error_kind kind, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
+int error_setv(struct error *err, enum error_kind kind, const char *fmt, va_list args);
+
+/* Put "prefix: " before the sentence already in *err; always returns -1. */
+int error_prefix(struct error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* The exit code of a process that ends with this error. */
+int error_exit_code(const struct error *err);
+
+#endif

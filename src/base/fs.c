@@ -1,0 +1,324 @@
+/*
+ * The order of a safe replacement is: write a sibling, fsync it, rename it over, fsync
+ * the directory. The last step is what makes the rename itself survive power loss.
+ */
+#include "base/fs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+int fs_write_exact(int fd, const void *data, size_t n)
+{
+    const char *p = data;
+    while (n > 0) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -1;
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+int fs_pwrite_exact(int fd, const void *data, size_t n, off_t offset)
+{
+    const char *p = data;
+    while (n > 0) {
+        ssize_t done = pwrite(fd, p, n, offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -1;
+        p += done;
+        n -= (size_t)done;
+        offset += done;
+    }
+    return 0;
+}
+
+int fs_pread_exact(int fd, void *data, size_t n, off_t offset)
+{
+    char *p = data;
+    while (n > 0) {
+        ssize_t done = pread(fd, p, n, offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done == 0)
+            errno = ENODATA;
+        if (done <= 0)
+            return -1;
+        p += done;
+        n -= (size_t)done;
+        offset += done;
+    }
+    return 0;
+}
+
+/* Read until the end of file: pipes and /dev/stdin have no size to ask for. */
+static int read_until_end(int fd, size_t max_bytes, char **data, size_t *n)
+{
+    size_t capacity = 65536, used = 0;
+    char *buf = malloc(capacity);
+    while (buf) {
+        ssize_t got = read(fd, buf + used, capacity - used - 1);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            break;
+        used += (size_t)got;
+        if (used > max_bytes) {
+            errno = EFBIG;
+            break;
+        }
+        if (got == 0) {
+            buf[used] = 0;
+            *data = buf;
+            *n = used;
+            return 0;
+        }
+        if (used + 1 == capacity) {
+            char *larger = realloc(buf, capacity * 2);
+            if (!larger)
+                break;
+            capacity *= 2;
+            buf = larger;
+        }
+    }
+    free(buf);
+    return -1;
+}
+
+int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
+                struct error *err)
+{
+    struct stat st;
+    int rc = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        error_set(err, ERROR_INPUT, "cannot read '%s': it is a directory", path);
+        goto done;
+    }
+    if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > max_bytes) {
+        error_set(err, ERROR_INPUT, "cannot read '%s': it has %lld bytes, more than %zu",
+                  path, (long long)st.st_size, max_bytes);
+        goto done;
+    }
+    if (read_until_end(fd, max_bytes, data, n)) {
+        error_set(err, ERROR_INPUT, "cannot read '%s': %s", path,
+                  errno == EFBIG ? "it is too large" : strerror(errno));
+        goto done;
+    }
+    rc = 0;
+done:
+    close(fd);
+    return rc;
+}
+
+static int sync_parent(const char *path, struct error *err)
+{
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return fs_sync_directory(".", err);
+    snprintf(parent, sizeof parent, "%.*s", (int)(slash == path ? 1 : slash - path),
+             path);
+    return fs_sync_directory(parent, err);
+}
+
+int fs_write_atomic(const char *path, const void *data, size_t n, struct error *err)
+{
+    char tmp[PATH_MAX];
+    int fd = -1, rc = -1;
+
+    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
+        return error_set(err, ERROR_RUNTIME, "path too long: '%s'", path);
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", tmp, strerror(errno));
+        goto done;
+    }
+    if (fs_write_exact(fd, data, n) || fsync(fd)) {
+        error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", tmp, strerror(errno));
+        goto done;
+    }
+    if (fs_rename(tmp, path, err))
+        goto done;
+    rc = 0;
+done:
+    if (fd >= 0)
+        close(fd);
+    if (rc && fd >= 0)
+        unlink(tmp);
+    return rc;
+}
+
+bool fs_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool fs_is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int fs_make_directories(const char *path, struct error *err)
+{
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+    if (n >= sizeof part)
+        return error_set(err, ERROR_RUNTIME, "path too long: '%s'", path);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != 0)
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0777) && errno != EEXIST)
+            return error_set(err, ERROR_RUNTIME, "cannot create directory '%s': %s", part,
+                             strerror(errno));
+    }
+    if (!fs_is_directory(path))
+        return error_set(err, ERROR_RUNTIME,
+                         "cannot create directory '%s': a file of that name is there",
+                         path);
+    return 0;
+}
+
+int fs_sync_directory(const char *path, struct error *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, ERROR_RUNTIME, "cannot open directory '%s': %s", path,
+                         strerror(errno));
+    int rc = fsync(fd);
+    if (rc)
+        error_set(err, ERROR_RUNTIME, "cannot sync directory '%s': %s", path,
+                  strerror(errno));
+    close(fd);
+    return rc;
+}
+
+int fs_rename(const char *from, const char *to, struct error *err)
+{
+    if (rename(from, to))
+        return error_set(err, ERROR_RUNTIME, "cannot rename '%s' to '%s': %s", from, to,
+                         strerror(errno));
+    return sync_parent(to, err);
+}
+
+int fs_remove_tree(const char *path, struct error *err)
+{
+    struct stat st;
+    struct fs_names list;
+    int rc = 0;
+    if (lstat(path, &st))
+        return errno == ENOENT ? 0
+                               : error_set(err, ERROR_RUNTIME, "cannot look at '%s': %s",
+                                           path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) {
+        if (fs_list(path, &list, err))
+            return -1;
+        for (int64_t i = 0; i < list.n_names && rc == 0; i++) {
+            char child[PATH_MAX];
+            rc = fs_join(child, sizeof child, path, list.names[i], err);
+            if (rc == 0)
+                rc = fs_remove_tree(child, err);
+        }
+        fs_names_release(&list);
+        if (rc)
+            return -1;
+    }
+    if (remove(path))
+        return error_set(err, ERROR_RUNTIME, "cannot remove '%s': %s", path,
+                         strerror(errno));
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int append_name(struct fs_names *list, const char *name)
+{
+    char **larger =
+        realloc(list->names, (size_t)(list->n_names + 1) * sizeof *list->names);
+    if (!larger)
+        return -1;
+    list->names = larger;
+    char *copy = strdup(name);
+    if (!copy)
+        return -1;
+    list->names[list->n_names++] = copy;
+    return 0;
+}
+
+int fs_list(const char *path, struct fs_names *list, struct error *err)
+{
+    *list = (struct fs_names){0};
+    DIR *dir = opendir(path);
+    if (!dir)
+        return error_set(err, ERROR_INPUT, "cannot open directory '%s': %s", path,
+                         strerror(errno));
+    const struct dirent *entry;
+    errno = 0;
+    while ((entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (append_name(list, entry->d_name)) {
+            errno = ENOMEM;
+            break;
+        }
+    }
+    int read_errno = errno;
+    closedir(dir);
+    if (read_errno) {
+        fs_names_release(list);
+        return error_set(err, ERROR_RUNTIME, "cannot list directory '%s': %s", path,
+                         strerror(read_errno));
+    }
+    if (list->n_names > 1)
+        qsort(list->names, (size_t)list->n_names, sizeof *list->names, compare_names);
+    return 0;
+}
+
+void fs_names_release(struct fs_names *list)
+{
+    for (int64_t i = 0; i < list->n_names; i++)
+        free(list->names[i]);
+    free(list->names);
+    *list = (struct fs_names){0};
+}
+
+int fs_join(char *buf, size_t size, const char *dir, const char *name, struct error *err)
+{
+    size_t n = strlen(dir);
+    const char *slash = n > 0 && dir[n - 1] == '/' ? "" : "/";
+    if (snprintf(buf, size, "%s%s%s", dir, slash, name) >= (int)size)
+        return error_set(err, ERROR_INPUT, "path too long: '%s/%s'", dir, name);
+    return 0;
+}
+
+int fs_free_bytes(const char *path, uint64_t *bytes, struct error *err)
+{
+    struct statvfs st;
+    if (statvfs(path, &st))
+        return error_set(err, ERROR_RUNTIME, "cannot ask for free space at '%s': %s",
+                         path, strerror(errno));
+    *bytes = (uint64_t)st.f_bavail * (uint64_t)st.f_frsize;
+    return 0;
+}

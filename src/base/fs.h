@@ -1,0 +1,64 @@
+/*
+ * fs - files, with errors that are sentences and writes that survive a crash.
+ *
+ * All paths are borrowed. Nothing here follows from the environment.
+ */
+#ifndef BASE_FS_H
+#define BASE_FS_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+#include <sys/types.h>
+
+/* -- whole files --------------------------------------------------------------------- */
+
+/* Read the file whole; *data is malloc'ed with a NUL after the last byte, caller frees.
+ * A file larger than max_bytes is refused before anything is allocated. */
+MUST_CHECK int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
+                           struct error *err);
+
+/* Replace the file at `path` by the n bytes at `data`, or leave it as it was: a reader,
+ * or a restart after a crash, sees the old file or the new one, never a mix. */
+MUST_CHECK int fs_write_atomic(const char *path, const void *data, size_t n,
+                               struct error *err);
+
+/* -- pieces -------------------------------------------------------------------------- */
+
+/* Write or read exactly n bytes (at `offset` for the p-versions), through short counts
+ * and EINTR; -1 with errno set otherwise. A short file reads as errno = ENODATA. */
+MUST_CHECK int fs_write_exact(int fd, const void *data, size_t n);
+MUST_CHECK int fs_pwrite_exact(int fd, const void *data, size_t n, off_t offset);
+MUST_CHECK int fs_pread_exact(int fd, void *data, size_t n, off_t offset);
+
+/* -- names --------------------------------------------------------------------------- */
+
+bool fs_exists(const char *path);
+bool fs_is_directory(const char *path);
+/* mkdir -p. */
+MUST_CHECK int fs_make_directories(const char *path, struct error *err);
+/* Make the names in directory `path` survive power loss. */
+MUST_CHECK int fs_sync_directory(const char *path, struct error *err);
+/* rename(), then sync the directory that holds `to`. */
+MUST_CHECK int fs_rename(const char *from, const char *to, struct error *err);
+/* rm -r; a path that does not exist is fine. Never follows symbolic links. */
+MUST_CHECK int fs_remove_tree(const char *path, struct error *err);
+
+struct fs_names { // sorted; release with fs_names_release()
+    char **names;
+    int64_t n_names;
+};
+/* The names in a directory (without . and ..), sorted bytewise. */
+MUST_CHECK int fs_list(const char *path, struct fs_names *list, struct error *err);
+void fs_names_release(struct fs_names *list);
+
+/* "dir/name" into buf; a result that does not fit is an error. */
+MUST_CHECK int fs_join(char *buf, size_t size, const char *dir, const char *name,
+                       struct error *err);
+
+/* -- room ---------------------------------------------------------------------------- */
+
+/* Bytes an ordinary write could still take on the file system that holds `path`. */
+MUST_CHECK int fs_free_bytes(const char *path, uint64_t *bytes, struct error *err);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * log - lines for people, in the seeds' format:
+ *
+ *     [2022-07-27 12:42:46,601] [    INFO] - text
+ *
+ * Lines go to standard error, coloured only when that is a terminal. A status line
+ * (progress) is redrawn in place on a terminal and never shown elsewhere; log lines push
+ * it out of the way. Threads: any; a line is written whole.
+ */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "base/base.h"
+
+enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
+
+void log_line(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+#define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
+#define log_warning(...) log_line(LOG_WARNING, __VA_ARGS__)
+#define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
+
+/* Show `fmt` as the status line; a no-op when standard error is not a terminal. */
+void log_status(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* Remove the status line; must precede any other output to the terminal. */
+void log_status_clear(void);
+bool log_is_terminal(void);
+
+/* Hide lines below `level` (tests use it to stay quiet). */
+void log_set_level(enum log_level level);
+
+#endif

@@ -1,0 +1,26 @@
+#include "base/philox.h"
+
+#include <math.h>
+
+/* Elements 2i and 2i+1 share one block: the cosine and the sine of one pair. */
+float philox_normal(struct philox_key key, uint64_t index)
+{
+    uint64_t block = index / 2;
+    uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 0, key.seed_high};
+    uint32_t r[4];
+    philox_4x32(key.k, counter, r);
+    // 53 bits each; u1 in (0, 1] so that its logarithm is finite
+    double u1 = ((double)(((uint64_t)r[0] << 32 | r[1]) >> 11) + 1.0) * 0x1p-53;
+    double u2 = (double)(((uint64_t)r[2] << 32 | r[3]) >> 11) * 0x1p-53;
+    double radius = sqrt(-2.0 * log(u1));
+    double angle = 6.283185307179586 * u2;
+    return (float)(radius * (index % 2 ? sin(angle) : cos(angle)));
+}
+
+float philox_uniform(struct philox_key key, uint64_t index, uint32_t step)
+{
+    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), step, key.seed_high};
+    uint32_t r[4];
+    philox_4x32(key.k, counter, r);
+    return (float)(r[0] >> 8) * 0x1p-24F;
+}

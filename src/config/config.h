@@ -1,0 +1,145 @@
+/*
+ * config - one struct that says what to train and how, filled from the seeds' YAML.
+ *
+ * Member names are the YAML's. One table of keys (config_keys.c) drives parsing, `-o`,
+ * range checks, `trefoil config`, and docs/config.md. A key left empty in the YAML
+ * ("ckpt_dir:") has its default. After config_load() succeeds every member has its
+ * effective value: derived ones (dp_degree, local_batch_size, ffn_hidden_size, ...) too.
+ *
+ * Layer: base <- config. Libraries: libfyaml, here only.
+ */
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+#include <stdio.h>
+
+#define CONFIG_PATH_BYTES 1024
+#define CONFIG_MAX_SPLIT 3
+
+enum config_device { DEVICE_CPU, DEVICE_GPU, DEVICE_XPU };
+enum config_dtype { DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16 };
+enum config_recompute { RECOMPUTE_FULL, RECOMPUTE_ONLY_ATTN, RECOMPUTE_CORE_ATTN };
+enum config_schedule { SCHEDULE_1F1B, SCHEDULE_F_THEN_B };
+enum config_optimizer { OPTIMIZER_ADAMW, OPTIMIZER_ADAM };
+
+struct config_model {
+    int64_t vocab_size;
+    int64_t hidden_size;
+    int64_t num_layers;
+    int64_t num_attention_heads;
+    int64_t ffn_hidden_size; // 4 * hidden_size when left empty
+    double hidden_dropout_prob;
+    double attention_probs_dropout_prob;
+    int64_t max_position_embeddings;
+    int64_t type_vocab_size; // accepted for the seeds' files; GPT has no token types
+    double initializer_range;
+};
+
+struct config_lr {
+    int64_t decay_steps; // max_steps when left empty
+    double warmup_rate;
+    double max_lr;
+    double min_lr;
+};
+
+struct config_optim {
+    enum config_optimizer name;
+    double weight_decay;
+    double adam_beta1;
+    double adam_beta2;
+    double adam_epsilon;
+    struct config_lr lr;
+    double grad_clip; // global norm; <= 0 switches clipping off
+};
+
+struct config_sharding {
+    int64_t sharding_degree;
+    int64_t sharding_stage;
+    bool sharding_offload;
+};
+
+struct config_distributed {
+    int64_t dp_degree; // derived from the number of processes when left empty
+    int64_t mp_degree;
+    int64_t pp_degree;
+    int64_t virtual_pp_degree;
+    bool sequence_parallel;
+    enum config_schedule pp_schedule;
+    struct config_sharding sharding;
+};
+
+struct config_batch {
+    int64_t global_batch_size; // samples of one optimizer update, all ranks
+    int64_t local_batch_size;  // samples of one update on one data rank
+    int64_t micro_batch_size;  // samples of one forward
+};
+
+struct config_precision {
+    bool use_pure_fp16;
+    double scale_loss;
+    enum config_dtype dtype;
+};
+
+struct config_dataset {
+    char input_dir[CONFIG_PATH_BYTES]; // a directory (all its datasets) or one prefix
+    double split[CONFIG_MAX_SPLIT]; // train, valid, test weights; they need not sum to 1
+    int64_t max_seq_len;
+    bool eod_mask_loss;                // leave out positions whose input token is eos
+    int64_t eos_token_id;              // -1: unknown
+    char cache_dir[CONFIG_PATH_BYTES]; // "": beside the data
+};
+
+struct config_save_load {
+    int64_t save_steps; // 0: only at the end
+    char output_dir[CONFIG_PATH_BYTES];
+    char ckpt_dir[CONFIG_PATH_BYTES]; // "": start from scratch
+    int64_t keep_last;                // checkpoints kept in output_dir; 0: all
+};
+
+struct config {
+    struct config_model model;
+    struct config_optim optimizer;
+    struct config_distributed distributed;
+    struct config_batch batch_size;
+    struct config_precision mix_precision;
+    struct config_dataset dataset;
+    struct config_save_load save_load;
+
+    enum config_device device;
+    int64_t max_steps;
+    int64_t num_train_epochs;
+    int64_t seed;
+    int64_t logging_freq;
+    int64_t eval_freq; // 0: never
+    int64_t eval_iters;
+    bool use_recompute;
+    enum config_recompute recompute_granularity;
+    bool fused_linear;
+    bool tensor_fusion;
+    int64_t num_threads; // 0: all cores this process may use
+};
+
+/*
+ * Read `path`, apply the n_overrides "key=value" strings in order, derive what was left
+ * empty, and check everything, one process assumed. `path` NULL means defaults plus
+ * overrides. Warnings are logged. An error names file:line:column (or the -o option),
+ * the key, the reason, and the value that would work.
+ */
+MUST_CHECK int config_load(struct config *cfg, const char *path, char *const *overrides,
+                           int n_overrides, struct error *err);
+
+/* Every key with its effective value, default and meaning, as `trefoil config` shows. */
+void config_print(const struct config *cfg, FILE *out);
+
+/* docs/config.md, from the same table. */
+void config_print_markdown(FILE *out);
+
+/* The configuration as a JSON object text (malloc'ed, caller frees), for trainer.json;
+ * and back: unknown or missing keys are errors. */
+char *config_to_json(const struct config *cfg);
+MUST_CHECK int config_from_json(struct config *cfg, const char *json, struct error *err);
+
+#endif

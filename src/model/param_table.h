@@ -1,0 +1,51 @@
+/*
+ * param_table - every parameter of a GPT, one row each, said once.
+ *
+ * Initialisation, memory, gradients, the optimizer and checkpoints are all driven by
+ * these rows. The rows are in the order of the flat buffers: embedding, blocks, final
+ * norm; a layer is one contiguous segment. Every parameter starts at a multiple of
+ * PARAM_ALIGN elements; the gaps are zero and stay zero.
+ *
+ * Weights are (out, in), row-major. The fused qkv weight is logically
+ * [3, heads, head_dim, hidden].
+ */
+#ifndef MODEL_PARAM_TABLE_H
+#define MODEL_PARAM_TABLE_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "config/config.h"
+
+#define PARAM_ALIGN 16 // elements; 64 bytes of float32
+#define PARAM_MAX_DIMS 4
+#define PARAM_NAME_BYTES 64
+
+enum param_init { INIT_NORMAL, INIT_ZEROS, INIT_ONES };
+
+struct param {
+    char name[PARAM_NAME_BYTES]; // as in checkpoints, e.g. "layers.3.attn.qkv.weight"
+    int n_dims;
+    int64_t shape[PARAM_MAX_DIMS]; // logical shape
+    int split_dim;                 // the dim that mp splits, or -1
+    enum param_init init;
+    bool has_decay; // matrices and embeddings decay; biases and norms do not
+    int layer;      // 0 embedding, 1..L blocks, L+1 final norm
+    int64_t n_elements;
+    int64_t offset; // elements from the start of the flat buffer
+};
+
+struct param_table {
+    struct param *params; // n_params rows, owned
+    int64_t n_params;
+    int64_t n_elements; // of all parameters, without gaps
+    int64_t n_flat;     // elements of the flat buffer, gaps included
+};
+
+MUST_CHECK int param_table_init(struct param_table *table, const struct config_model *m,
+                                struct error *err);
+void param_table_release(struct param_table *table);
+
+/* The row called `name`, or NULL. */
+const struct param *param_table_find(const struct param_table *table, const char *name);
+
+#endif
