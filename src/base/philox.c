@@ -2,10 +2,9 @@
 
 #include <math.h>
 
-/* Elements 2i and 2i+1 share one block: the cosine and the sine of one pair. */
-float philox_normal(struct philox_key key, uint64_t index)
+/* Box-Muller in double: elements 2i and 2i+1 are the cosine and the sine of block i. */
+static void normal_pair(double pair[2], struct philox_key key, uint64_t block)
 {
-    uint64_t block = index / 2;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 0, key.seed_high};
     uint32_t r[4];
     philox_4x32(key.k, counter, r);
@@ -14,7 +13,20 @@ float philox_normal(struct philox_key key, uint64_t index)
     double u2 = (double)(((uint64_t)r[2] << 32 | r[3]) >> 11) * 0x1p-53;
     double radius = sqrt(-2.0 * log(u1));
     double angle = 6.283185307179586 * u2;
-    return (float)(radius * (index % 2 ? sin(angle) : cos(angle)));
+    pair[0] = radius * cos(angle);
+    pair[1] = radius * sin(angle);
+}
+
+void philox_normal_fill(float *x, int64_t n, struct philox_key key, uint64_t first,
+                        double std)
+{
+    double pair[2];
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t index = first + (uint64_t)i;
+        if (i == 0 || index % 2 == 0)
+            normal_pair(pair, key, index / 2);
+        x[i] = (float)(std * pair[index % 2]);
+    }
 }
 
 float philox_uniform(struct philox_key key, uint64_t index, uint32_t step)

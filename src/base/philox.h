@@ -60,8 +60,9 @@ static inline void philox_4x32(const uint32_t key[2], const uint32_t counter[4],
     out[3] = c3;
 }
 
-/* Element `index` of a stream of standard normal numbers (Box-Muller, in double). */
-float philox_normal(struct philox_key key, uint64_t index);
+/* x[i] := element first + i of a stream of standard normal numbers times std, i < n. */
+void philox_normal_fill(float *x, int64_t n, struct philox_key key, uint64_t first,
+                        double std);
 
 /* One uniform number in [0, 1), with 24 random bits. */
 float philox_uniform(struct philox_key key, uint64_t index, uint32_t step);

@@ -6,7 +6,11 @@
  * ("ckpt_dir:") has its default. After config_load() succeeds every member has its
  * effective value: derived ones (dp_degree, local_batch_size, ffn_hidden_size, ...) too.
  *
- * Layer: base <- config. Libraries: libfyaml, here only.
+ * Reading order of the folder: config_keys (the table), config_value (text to member and
+ * back), config_yaml (file to a stream of values), config_load (everything in order),
+ * config_check (rules between keys), config_print, config_json.
+ *
+ * Layer: base <- config. Libraries: libfyaml, here only; jansson.
  */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
@@ -18,12 +22,16 @@
 
 #define CONFIG_PATH_BYTES 1024
 #define CONFIG_MAX_SPLIT 3
+#define CONFIG_SHAPE_DIMS 3
+#define CONFIG_MAX_BYTES (1 << 20) // of a configuration file
 
 enum config_device { DEVICE_CPU, DEVICE_GPU, DEVICE_XPU };
 enum config_dtype { DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16 };
 enum config_recompute { RECOMPUTE_FULL, RECOMPUTE_ONLY_ATTN, RECOMPUTE_CORE_ATTN };
 enum config_schedule { SCHEDULE_1F1B, SCHEDULE_F_THEN_B };
 enum config_optimizer { OPTIMIZER_ADAMW, OPTIMIZER_ADAM };
+enum config_decay { DECAY_COSINE };
+enum config_tensor_mode { TENSOR_MODE_1D };
 
 struct config_model {
     int64_t vocab_size;
@@ -39,7 +47,8 @@ struct config_model {
 };
 
 struct config_lr {
-    int64_t decay_steps; // max_steps when left empty
+    enum config_decay name;
+    int64_t decay_steps; // max_steps when left empty; 0 only while max_steps is 0
     double warmup_rate;
     double max_lr;
     double min_lr;
@@ -68,6 +77,8 @@ struct config_distributed {
     int64_t virtual_pp_degree;
     bool sequence_parallel;
     enum config_schedule pp_schedule;
+    enum config_tensor_mode tensor_mode;
+    int64_t tensor_shape[CONFIG_SHAPE_DIMS]; // micro_batch_size, max_seq_len, hidden_size
     struct config_sharding sharding;
 };
 
@@ -75,6 +86,7 @@ struct config_batch {
     int64_t global_batch_size; // samples of one optimizer update, all ranks
     int64_t local_batch_size;  // samples of one update on one data rank
     int64_t micro_batch_size;  // samples of one forward
+    int64_t num_micro_batches; // local_batch_size / micro_batch_size
 };
 
 struct config_precision {
@@ -109,7 +121,7 @@ struct config {
     struct config_save_load save_load;
 
     enum config_device device;
-    int64_t max_steps;
+    int64_t max_steps; // updates, data repeating as needed; 0: num_train_epochs decides
     int64_t num_train_epochs;
     int64_t seed;
     int64_t logging_freq;
@@ -131,14 +143,24 @@ struct config {
 MUST_CHECK int config_load(struct config *cfg, const char *path, char *const *overrides,
                            int n_overrides, struct error *err);
 
-/* Every key with its effective value, default and meaning, as `trefoil config` shows. */
+/* The same from the n bytes at `text`; `name` stands for the file in messages. */
+MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char *text,
+                                size_t n, char *const *overrides, int n_overrides,
+                                struct error *err);
+
+/* Whether the run will evaluate: eval_freq steps come before the last one. */
+bool config_evaluates(const struct config *cfg);
+
+/* Every key with its effective value, default and meaning, as `trefoil config` shows;
+ * what it prints is a configuration file that config_load() reads back. */
 void config_print(const struct config *cfg, FILE *out);
 
 /* docs/config.md, from the same table. */
 void config_print_markdown(FILE *out);
 
 /* The configuration as a JSON object text (malloc'ed, caller frees), for trainer.json;
- * and back: unknown or missing keys are errors. */
+ * and back: unknown or missing keys, values out of range or at odds with each other are
+ * errors. */
 char *config_to_json(const struct config *cfg);
 MUST_CHECK int config_from_json(struct config *cfg, const char *json, struct error *err);
 

@@ -78,11 +78,11 @@ struct attention_bwd {
     float *delta;         // (B, A, S) scratch
 };
 
-struct adamw {
-    float lr, beta1, beta2, epsilon;
-    float decay;        // weight decay of this range; 0 for biases and norms
-    float bias1, bias2; // 1 - beta1^t, 1 - beta2^t
-    float grad_scale;   // clip and unscale, applied to g on the way
+struct adamw { // in double: 1 - beta2 in float would be off by 1e-5
+    double lr, beta1, beta2, epsilon;
+    double decay;        // weight decay of this range; 0 for biases and norms
+    double bias1, bias2; // 1 - beta1^t, 1 - beta2^t
+    double grad_scale;   // clip and unscale, applied to g on the way
 };
 
 /* Rows a fixed chunk of a sum over rows has, and elements of a chunk of sum_squares. */
@@ -117,6 +117,10 @@ struct kernels {
                           const float *rstd, float *partial, int64_t N, int64_t C);
 
     void (*gemm)(const struct gemm *g);
+
+    /* y[o] = w[o] . x + b[o]; w: (O, I); b may be NULL. For one token at a time. */
+    void (*matvec)(float *y, const float *w, const float *x, const float *b, int64_t O,
+                   int64_t I);
 
     /* x[n,c] += b[c]. */
     void (*bias_add)(float *x, const float *b, int64_t N, int64_t C);

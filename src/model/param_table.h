@@ -22,6 +22,19 @@
 
 enum param_init { INIT_NORMAL, INIT_ZEROS, INIT_ONES };
 
+/* The parameters of one layer, or their gradients; a layer leaves NULL what it lacks. */
+struct layer_params {
+    float *wte;             // (V, H)
+    float *wpe;             // (P, H)
+    float *ln1_g, *ln1_b;   // (H)
+    float *qkv_w, *qkv_b;   // (3, A, D, H), (3, A, D)
+    float *proj_w, *proj_b; // (H, A, D), (H)
+    float *ln2_g, *ln2_b;   // (H)
+    float *fc_w, *fc_b;     // (F, H), (F)
+    float *fc2_w, *fc2_b;   // (H, F), (H)
+    float *lnf_g, *lnf_b;   // (H)
+};
+
 struct param {
     char name[PARAM_NAME_BYTES]; // as in checkpoints, e.g. "layers.3.attn.qkv.weight"
     int n_dims;
@@ -30,6 +43,7 @@ struct param {
     enum param_init init;
     bool has_decay; // matrices and embeddings decay; biases and norms do not
     int layer;      // 0 embedding, 1..L blocks, L+1 final norm
+    size_t member;  // where struct layer_params points to it
     int64_t n_elements;
     int64_t offset; // elements from the start of the flat buffer
 };
@@ -44,6 +58,10 @@ struct param_table {
 MUST_CHECK int param_table_init(struct param_table *table, const struct config_model *m,
                                 struct error *err);
 void param_table_release(struct param_table *table);
+
+/* Point layers[0 .. L+1] at the parameters of the flat buffer `flat`. */
+void param_table_bind(const struct param_table *table, float *flat,
+                      struct layer_params *layers);
 
 /* The row called `name`, or NULL. */
 const struct param *param_table_find(const struct param_table *table, const char *name);

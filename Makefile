@@ -1,0 +1,65 @@
+# A thin face over CMake: every target does its own set-up and can be the first one run.
+# `make help` lists them.
+
+PREFIX       ?= /usr/local
+JOBS         ?= $(shell nproc 2>/dev/null || echo 2)
+FUZZ_SECONDS ?= 20
+BENCH_ARGS   ?=
+CMAKE_ARGS   ?=
+
+CONFIGURE = tools/configure.sh
+BUILD     = cmake --build
+
+.PHONY: all test demo lint sanitize interop fuzz bench docs install clean help
+
+all: ## build build/trefoil
+	@tools/setup.sh build
+	@$(CONFIGURE) build $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS) --target trefoil
+
+test: ## build everything and run the test suite
+	@tools/setup.sh build
+	@$(CONFIGURE) build $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS)
+	@tools/run_tests.sh build
+
+demo: all ## train a small GPT on the King James Bible, two to three minutes
+	@tools/setup.sh demo
+	@tools/demo.sh
+
+lint: ## format, static analysis, warnings of gcc and clang, layering
+	@tools/setup.sh build lint
+	@tools/lint.sh $(JOBS)
+
+sanitize: ## the test suite under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/setup.sh build
+	@$(CONFIGURE) build-asan -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF $(CMAKE_ARGS)
+	@$(BUILD) build-asan -j $(JOBS)
+	@tools/run_tests.sh build-asan
+
+interop: all ## compare with PyTorch and numpy (installs them)
+	@tools/setup.sh interop
+	@tests/interop/run.sh
+
+fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each
+	@tools/setup.sh build fuzz
+	@tools/fuzz.sh $(FUZZ_SECONDS) $(JOBS)
+
+bench: ## speed against the floor and PyTorch; BENCH_ARGS="--help" for its options
+	@tools/setup.sh build bench
+	@$(CONFIGURE) build $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS) --target trefoil_bench
+	@bench/run.py $(BENCH_ARGS)
+
+docs: all ## regenerate docs/config.md from the table of keys
+	@build/trefoil config --markdown > docs/config.md.tmp
+	@mv docs/config.md.tmp docs/config.md
+
+install: all ## install the program below PREFIX (/usr/local)
+	@cmake --install build --prefix "$(PREFIX)"
+
+clean: ## remove everything that was built
+	rm -rf build build-asan build-clang build-fuzz
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18

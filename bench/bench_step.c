@@ -1,0 +1,174 @@
+/*
+ * bench_step - one training step of Trefoil, timed: forward, backward, gradient norm,
+ * clip and AdamW of one micro-batch of random tokens. No data, no log, no checkpoint.
+ *
+ *   bench_step --layers L --hidden H --heads A --vocab V --batch B --seq S
+ *              [--steps n] [--threads t] [--dropout p]
+ *
+ * Prints one JSON object: seconds of the best and the median step, peak memory.
+ */
+#include "base/clock.h"
+#include "model/gpt.h"
+#include "optim/lr.h"
+#include "optim/optimizer.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+struct bench {
+    int64_t layers, hidden, heads, vocab, batch, seq, steps, threads;
+    double dropout;
+};
+
+static const struct option options[] = {
+    {"layers", required_argument, NULL, 'l'},  {"hidden", required_argument, NULL, 'h'},
+    {"heads", required_argument, NULL, 'a'},   {"vocab", required_argument, NULL, 'v'},
+    {"batch", required_argument, NULL, 'b'},   {"seq", required_argument, NULL, 's'},
+    {"steps", required_argument, NULL, 'n'},   {"threads", required_argument, NULL, 't'},
+    {"dropout", required_argument, NULL, 'd'}, {NULL, 0, NULL, 0}};
+
+static int parse(struct bench *b, int argc, char **argv)
+{
+    int c;
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
+        switch (c) {
+        case 'l':
+            b->layers = atoll(optarg);
+            break;
+        case 'h':
+            b->hidden = atoll(optarg);
+            break;
+        case 'a':
+            b->heads = atoll(optarg);
+            break;
+        case 'v':
+            b->vocab = atoll(optarg);
+            break;
+        case 'b':
+            b->batch = atoll(optarg);
+            break;
+        case 's':
+            b->seq = atoll(optarg);
+            break;
+        case 'n':
+            b->steps = atoll(optarg);
+            break;
+        case 't':
+            b->threads = atoll(optarg);
+            break;
+        case 'd':
+            b->dropout = atof(optarg);
+            break;
+        default:
+            return -1;
+        }
+    return b->steps > 0 && b->heads > 0 ? 0 : -1;
+}
+
+static struct config config_of(const struct bench *b)
+{
+    return (struct config){
+        .model = {.vocab_size = b->vocab,
+                  .hidden_size = b->hidden,
+                  .num_layers = b->layers,
+                  .num_attention_heads = b->heads,
+                  .ffn_hidden_size = 4 * b->hidden,
+                  .hidden_dropout_prob = b->dropout,
+                  .attention_probs_dropout_prob = b->dropout,
+                  .max_position_embeddings = b->seq},
+        .optimizer = {.weight_decay = 0.01,
+                      .adam_beta1 = 0.9,
+                      .adam_beta2 = 0.999,
+                      .adam_epsilon = 1e-8,
+                      .grad_clip = 1.0},
+        .dataset = {.max_seq_len = b->seq},
+        .seed = 1024,
+    };
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct step_data {
+    int32_t *tokens, *targets;
+    float *weights;
+    double *loss_sums, *seconds;
+};
+
+static void fill_tokens(struct step_data *data, const struct bench *b)
+{
+    int64_t N = b->batch * b->seq;
+    struct philox_key key = philox_key(7, PHILOX_SAMPLE_TOKEN, 0);
+    for (int64_t n = 0; n < N; n++) {
+        data->tokens[n] =
+            (int32_t)(philox_uniform(key, (uint64_t)n, 0) * (float)b->vocab);
+        data->targets[n] =
+            (int32_t)(philox_uniform(key, (uint64_t)n, 1) * (float)b->vocab);
+        data->weights[n] = 1.0F / (float)N;
+    }
+}
+
+static double one_step(struct gpt *g, struct optimizer *opt, const struct bench *b,
+                       struct step_data *data, int64_t step)
+{
+    double start = clock_seconds();
+    struct gpt_batch batch = {.B = b->batch,
+                              .S = b->seq,
+                              .tokens = data->tokens,
+                              .targets = data->targets,
+                              .weights = data->weights,
+                              .step = step,
+                              .is_training = true};
+    gpt_forward(g, &batch, data->loss_sums);
+    gpt_backward(g, &batch);
+    gpt_finish_grads(g);
+    double norm = optimizer_grad_norm(opt, g->grads);
+    optimizer_step(opt, g->params, g->grads, norm, 1e-5, step + 1);
+    return clock_seconds() - start;
+}
+
+static void report(const struct bench *b, double *seconds)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    qsort(seconds, (size_t)b->steps, sizeof *seconds, compare);
+    printf("{\"seconds_best\": %.6f, \"seconds_median\": %.6f, \"peak_rss_mb\": %.1f}\n",
+           seconds[0], seconds[b->steps / 2], (double)usage.ru_maxrss / 1e3);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.steps = 5, .threads = 0};
+    struct error err;
+    if (parse(&b, argc, argv)) {
+        fprintf(stderr, "bench_step: see the first lines of bench/bench_step.c\n");
+        return 2;
+    }
+    if (b.threads > 0)
+        kernels_set_threads((int)b.threads);
+    struct config cfg = config_of(&b);
+    struct gpt g;
+    struct optimizer opt;
+    if (gpt_open(&g, &cfg, b.batch, true, &err) ||
+        optimizer_open(&opt, &g.table, g.k, &cfg.optimizer, &err)) {
+        fprintf(stderr, "bench_step: %s\n", err.text);
+        return 3;
+    }
+    gpt_init_params(&g, 0.02);
+    size_t N = (size_t)(b.batch * b.seq);
+    struct step_data data = {malloc(N * sizeof(int32_t)), malloc(N * sizeof(int32_t)),
+                             malloc(N * sizeof(float)),
+                             malloc((size_t)b.batch * sizeof(double)),
+                             malloc((size_t)b.steps * sizeof(double))};
+    fill_tokens(&data, &b);
+    one_step(&g, &opt, &b, &data, 0); // touches all memory
+    for (int64_t i = 0; i < b.steps; i++)
+        data.seconds[i] = one_step(&g, &opt, &b, &data, i + 1);
+    report(&b, data.seconds);
+    return 0;
+}

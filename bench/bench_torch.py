@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""Seconds of a training step of a plain GPT in PyTorch, float32, on the CPU.
+
+What a careful user would write: nn.Linear and nn.LayerNorm modules, masked softmax
+attention (PyTorch 1.13 has no fused one), tied head, cross-entropy over all logits,
+clip_grad_norm_ 1.0 and torch.optim.AdamW, no dropout. The time of a step is forward,
+backward, clip and update on tokens already in memory; one step goes first, unmeasured.
+Prints one JSON object.
+"""
+
+import argparse
+import json
+import math
+import os
+import resource
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, H, A):
+        super().__init__()
+        self.A = A
+        self.ln1, self.ln2 = nn.LayerNorm(H), nn.LayerNorm(H)
+        self.qkv, self.proj = nn.Linear(H, 3 * H), nn.Linear(H, H)
+        self.fc, self.fc_proj = nn.Linear(H, 4 * H), nn.Linear(4 * H, H)
+
+    def attend(self, x, mask):
+        B, S, H = x.shape
+        q, k, v = (
+            t.view(B, S, self.A, H // self.A).transpose(1, 2)
+            for t in self.qkv(x).split(H, dim=2)
+        )
+        scores = q @ k.transpose(-2, -1) * (1.0 / math.sqrt(H // self.A))
+        p = F.softmax(scores.masked_fill(mask, -math.inf), dim=-1)
+        return self.proj((p @ v).transpose(1, 2).contiguous().view(B, S, H))
+
+    def forward(self, x, mask):
+        x = x + self.attend(self.ln1(x), mask)
+        return x + self.fc_proj(F.gelu(self.fc(self.ln2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.wte = nn.Embedding(o.vocab, o.hidden)
+        self.wpe = nn.Embedding(o.seq, o.hidden)
+        self.blocks = nn.ModuleList(Block(o.hidden, o.heads) for _ in range(o.layers))
+        self.norm = nn.LayerNorm(o.hidden)
+        self.head = nn.Linear(o.hidden, o.vocab, bias=False)
+        self.head.weight = self.wte.weight
+        self.register_buffer("mask", torch.ones(o.seq, o.seq, dtype=torch.bool).triu(1))
+        for name, p in self.named_parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, inputs, targets):
+        x = self.wte(inputs) + self.wpe.weight
+        for block in self.blocks:
+            x = block(x, self.mask)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1))
+
+
+def optimizer_of(model):
+    decay = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() == 1]
+    groups = [
+        {"params": decay, "weight_decay": 0.01},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=1e-4)
+
+
+def measure(o):
+    """(seconds of each step, loss of the last)."""
+    torch.manual_seed(1)
+    model = GPT(o)
+    optimizer = optimizer_of(model)
+    tokens = torch.randint(0, o.vocab, (o.batch, o.seq + 1))
+    seconds = []
+    for _ in range(o.steps + 1):
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    return seconds[1:], float(loss)
+
+
+def bytes_needed(o):
+    """A lower estimate: 16 bytes a parameter, and what backward keeps of the activations:
+    three S x S tensors a head, about 16 hidden-sized ones a token, logits twice."""
+    N, H = o.batch * o.seq, o.hidden
+    parameters = o.layers * 12 * H * H + (o.vocab + o.seq) * H
+    activations = o.layers * (3 * o.batch * o.heads * o.seq**2 + 16 * N * H)
+    return 4 * (4 * parameters + activations + 2 * N * o.vocab)
+
+
+def bytes_available():
+    with open("/proc/meminfo") as f:
+        for line in f:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return math.inf
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("layers", "hidden", "heads", "vocab", "batch", "seq"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    o = parser.parse_args()
+
+    if bytes_needed(o) > 0.9 * bytes_available():
+        sys.exit(f"PyTorch needs about {bytes_needed(o) / 1e9:.0f} GB for this shape")
+    torch.set_num_threads(o.threads)
+    seconds, loss = measure(o)
+    result = {
+        "seconds_best": min(seconds),
+        "seconds_median": statistics.median(seconds),
+        "tokens_per_s": o.batch * o.seq / min(seconds),
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "loss": loss,
+        "threads": o.threads,
+        "version": torch.__version__,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+/*
+ * ckpt - checkpoints: a directory of plain files without a layout, or nothing.
+ *
+ *     output_dir/epoch_E_step_N/
+ *         model.safetensors       the logical tensors, named as in the parameter table
+ *         optimizer.safetensors   "NAME.exp_avg" and "NAME.exp_avg_sq" of each
+ *         trainer.json            counters, configuration, size and hashes of the above,
+ *                                 and a hash of itself
+ *     output_dir/latest           the name of the newest, a hint for people: never read
+ *
+ * A directory of that name is complete: it was written under another name, synced, and
+ * renamed. Every byte of its three files is covered by a hash, and nothing is used
+ * before its hash is verified.
+ *
+ * Layer: base, model (the parameter table) <- ckpt. Libraries: jansson, xxHash.
+ * Threads: one call at a time on one output_dir.
+ */
+#ifndef CKPT_CKPT_H
+#define CKPT_CKPT_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "model/param_table.h"
+
+/* What a checkpoint holds. All pointers are borrowed. */
+struct ckpt_state {
+    int64_t step; // optimizer updates done
+    int64_t epoch;
+    int64_t consumed_samples;
+    const char *config_json; // a JSON object; only ckpt_save() reads it
+    const struct param_table *table;
+    float *params; // the flat buffers, table->n_flat elements laid out by `table`
+    float *exp_avg;
+    float *exp_avg_sq;
+};
+
+/*
+ * Write `state` to output_dir/epoch_E_step_N, which is made with its parents; an older
+ * checkpoint of that name is replaced. Its path goes to `path` (NULL: not wanted).
+ *
+ * After success, checkpoints of output_dir up to this step are removed, except the newest
+ * `keep_last` intact ones (0: all are kept) and those that look damaged; later steps are
+ * left alone, since they are another run's. What cannot be tidied is a warning.
+ *
+ * On failure the older checkpoints are untouched, the temporary files are removed, and
+ * the error names the file, and for a full disk the bytes needed and free.
+ */
+MUST_CHECK int ckpt_save(const char *output_dir, const struct ckpt_state *state,
+                         int64_t keep_last, char *path, size_t path_size,
+                         struct error *err);
+
+/*
+ * Which checkpoint `ckpt_dir` means, into `path`: itself, if it holds a trainer.json
+ * (what is in it is then verified by whoever reads it); else the newest one in it that is
+ * valid to the last bit. Damaged ones are skipped with a warning that says why. It is an
+ * error if there is none, or none valid: a run never starts from scratch by mistake.
+ */
+MUST_CHECK int ckpt_resolve(const char *ckpt_dir, char *path, size_t path_size,
+                            struct error *err);
+
+/* The highest step of which `dir` holds a checkpoint, going by names alone; -1: none. */
+int64_t ckpt_newest_step(const char *dir);
+
+struct ckpt_info { // of one checkpoint, from its trainer.json
+    int64_t step;
+    int64_t epoch;
+    int64_t consumed_samples;
+    int64_t n_parameters;
+    char program_version[32];
+    char *config_json; // owned
+};
+MUST_CHECK int ckpt_read_info(const char *path, struct ckpt_info *info,
+                              struct error *err);
+void ckpt_info_release(struct ckpt_info *info);
+
+/*
+ * Read the checkpoint at `path` into the three buffers of `state` (laid out by
+ * state->table, which the caller sets, gaps left alone) and its counters. Names and
+ * shapes must be the table's: otherwise the error lists what differs. On failure the
+ * buffers hold nothing usable.
+ */
+MUST_CHECK int ckpt_load(const char *path, struct ckpt_state *state, struct error *err);
+
+/* The parameters alone; the optimizer's file may even be missing. */
+MUST_CHECK int ckpt_load_params(const char *path, const struct param_table *table,
+                                float *params, struct error *err);
+
+/* Room that one checkpoint takes: never less than ckpt_save() will write. */
+uint64_t ckpt_bytes(const struct param_table *table);
+
+#endif

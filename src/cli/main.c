@@ -1,0 +1,53 @@
+/*
+ * trefoil - pretrain GPT language models.
+ *
+ * The table of commands is the whole of this file's knowledge; each command is a file.
+ */
+#include "base/base.h"
+#include "cli/cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"pretrain", cmd_pretrain, "Train a model as a YAML configuration says."},
+    {"prepare", cmd_prepare, "Turn text or JSON lines into token files."},
+    {"generate", cmd_generate, "Continue a text with a trained model."},
+    {"config", cmd_config, "Show every configuration key, its value and its meaning."},
+};
+
+static void print_help(FILE *out)
+{
+    fputs("usage: trefoil COMMAND [options]\n\n"
+          "Pretrain GPT language models on CPUs.\n\ncommands:\n",
+          out);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fputs("\ntrefoil COMMAND --help lists the options of a command.\n", out);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("trefoil %s\n", TREFOIL_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "trefoil: unknown command '%s'; trefoil --help lists them\n",
+            argv[1]);
+    return 2;
+}

@@ -1,0 +1,176 @@
+#include "cli/options.h"
+
+#include "base/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void options_print_help(const struct command *cmd)
+{
+    printf("usage: %s [options]\n\n%s\n\noptions:\n", cmd->name, cmd->summary);
+    for (int i = 0; i < cmd->n_options; i++) {
+        const struct option_spec *o = &cmd->options[i];
+        char left[64];
+        char letter[] = {'-', o->letter, ',', ' ', 0};
+        snprintf(left, sizeof left, "  %s--%s%s%s%s", o->letter ? letter : "", o->name,
+                 o->value ? " " : "", o->value ? o->value : "",
+                 o->kind == OPTION_LIST ? "..." : "");
+        printf("%-30s %s%s\n", left, o->help, o->is_required ? " (required)" : "");
+    }
+    printf("%-30s %s\n%-30s %s\n", "  --help", "Show this text.", "  --version",
+           "Show the version.");
+}
+
+void options_list_release(struct option_list *list)
+{
+    free(list->values);
+    *list = (struct option_list){0};
+}
+
+static int refuse_unknown(const struct command *cmd, const char *word, struct error *err)
+{
+    const char *nearest = NULL;
+    int least = 4;
+    for (int i = 0; i < cmd->n_options && strncmp(word, "--", 2) == 0; i++) {
+        int distance = text_distance(word + 2, cmd->options[i].name);
+        if (distance < least) {
+            least = distance;
+            nearest = cmd->options[i].name;
+        }
+    }
+    if (nearest)
+        return error_set(err, ERROR_INPUT, "%s: unknown option '%s'; did you mean --%s?",
+                         cmd->name, word, nearest);
+    return error_set(err, ERROR_INPUT, "%s: unknown argument '%s'; %s --help lists all",
+                     cmd->name, word, cmd->name);
+}
+
+/* The option that `word` names; *value := what follows its "=", or NULL. */
+static const struct option_spec *find(const struct command *cmd, char *word, char **value)
+{
+    char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
+    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    *value = equals ? equals + 1 : NULL;
+    for (int i = 0; i < cmd->n_options; i++) {
+        const struct option_spec *o = &cmd->options[i];
+        bool is_long = n > 2 && word[0] == '-' && word[1] == '-' &&
+                       strlen(o->name) == n - 2 && strncmp(word + 2, o->name, n - 2) == 0;
+        bool is_short = n == 2 && word[0] == '-' && o->letter && word[1] == o->letter;
+        if (is_long || is_short)
+            return o;
+    }
+    return NULL;
+}
+
+static int append(struct option_list *list, char *value, struct error *err)
+{
+    char **larger =
+        realloc(list->values, (size_t)(list->n_values + 1) * sizeof *list->values);
+    if (!larger)
+        return error_set(err, ERROR_RUNTIME, "out of memory for the command line");
+    list->values = larger;
+    list->values[list->n_values++] = value;
+    return 0;
+}
+
+static int store_number(const struct command *cmd, const struct option_spec *o,
+                        const char *value, struct error *err)
+{
+    char *end;
+    errno = 0;
+    if (o->kind == OPTION_INT) {
+        long long n = strtoll(value, &end, 10);
+        if (end == value || *end || errno)
+            return error_set(err, ERROR_INPUT, "%s: --%s needs a whole number, not '%s'",
+                             cmd->name, o->name, value);
+        *(int64_t *)o->target = n;
+        return 0;
+    }
+    double x = strtod(value, &end);
+    if (end == value || *end || errno || !isfinite(x))
+        return error_set(err, ERROR_INPUT, "%s: --%s needs a number, not '%s'", cmd->name,
+                         o->name, value);
+    *(double *)o->target = x;
+    return 0;
+}
+
+static int store(const struct command *cmd, const struct option_spec *o, char *value,
+                 struct error *err)
+{
+    switch (o->kind) {
+    case OPTION_FLAG:
+        *(bool *)o->target = true;
+        return 0;
+    case OPTION_TEXT:
+        *(const char **)o->target = value;
+        return 0;
+    case OPTION_LIST:
+        return append(o->target, value, err);
+    case OPTION_INT:
+    case OPTION_NUMBER:
+        return store_number(cmd, o, value, err);
+    }
+    return 0;
+}
+
+static int check_required(const struct command *cmd, const bool *is_given,
+                          struct error *err)
+{
+    for (int i = 0; i < cmd->n_options; i++)
+        if (cmd->options[i].is_required && !is_given[i])
+            return error_set(err, ERROR_INPUT, "%s: --%s %s is missing: %s", cmd->name,
+                             cmd->options[i].name,
+                             cmd->options[i].value ? cmd->options[i].value : "",
+                             cmd->options[i].help);
+    return 0;
+}
+
+/* Store the option at argv[*i] with its value or values, and move *i to the last word
+ * used. */
+static int take_option(const struct command *cmd, const struct option_spec *o,
+                       char *value, int argc, char **argv, int *i, struct error *err)
+{
+    if (o->kind == OPTION_FLAG) {
+        if (value)
+            return error_set(err, ERROR_INPUT, "%s: --%s takes no value", cmd->name,
+                             o->name);
+        return store(cmd, o, NULL, err);
+    }
+    if (!value && *i + 1 >= argc)
+        return error_set(err, ERROR_INPUT, "%s: --%s needs a value: %s", cmd->name,
+                         o->name, o->value);
+    if (store(cmd, o, value ? value : argv[++*i], err))
+        return -1;
+    // a list goes on until the next option
+    while (o->kind == OPTION_LIST && !value && *i + 1 < argc && argv[*i + 1][0] != '-')
+        if (store(cmd, o, argv[++*i], err))
+            return -1;
+    return 0;
+}
+
+int options_parse(const struct command *cmd, int argc, char **argv, struct error *err)
+{
+    bool is_given[64] = {false};
+    CHECK(cmd->n_options <= 64, "%d options", cmd->n_options);
+    for (int i = 1; i < argc; i++) {
+        char *value;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            options_print_help(cmd);
+            return 1;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("trefoil %s\n", TREFOIL_VERSION);
+            return 1;
+        }
+        const struct option_spec *o = find(cmd, argv[i], &value);
+        if (!o)
+            return refuse_unknown(cmd, argv[i], err);
+        is_given[o - cmd->options] = true;
+        if (take_option(cmd, o, value, argc, argv, &i, err))
+            return -1;
+    }
+    return check_required(cmd, is_given, err);
+}

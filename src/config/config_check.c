@@ -1,0 +1,334 @@
+/*
+ * Every rule names the key it would change, where it and its counterpart were set, and
+ * values that would work.
+ */
+#include "config/config_check.h"
+
+#include "base/log.h"
+#include "config/config_value.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_LOCAL_BATCH 8
+#define MAX_LISTED 3 // divisors offered on each side of a value that does not divide
+
+/* Two keys that disagree, and what a message says about the second. */
+struct pair {
+    const struct config_key *key, *other;
+    char aside[CONFIG_WHERE_BYTES + 4]; // " (file:3:7)" of `other`, or ""
+};
+
+static struct pair pair_of(const struct config_origins *origins, const char *path,
+                           const char *other)
+{
+    struct pair p = {config_key_at(path), config_key_at(other), ""};
+    char where[CONFIG_WHERE_BYTES];
+    if (config_was_given(origins, p.key) && config_was_given(origins, p.other)) {
+        config_where(origins, p.other, where);
+        snprintf(p.aside, sizeof p.aside, " (%s)", where);
+    }
+    return p;
+}
+
+/* -- values of a later version ---------------------------------------------------------
+ */
+
+int config_check_works_now(const struct config *cfg, const struct config_origins *origins,
+                           struct error *err)
+{
+    char text[sizeof err->text] = "", line[512], where[CONFIG_WHERE_BYTES],
+                     value[CONFIG_SHOWN_BYTES];
+    size_t used = 0;
+    int n_refused = 0;
+    for (int i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+        if (!config_was_given(origins, key) || config_value_works_now(key, cfg))
+            continue;
+        config_where(origins, key, where);
+        config_value_text(key, cfg, value, sizeof value);
+        int n =
+            snprintf(line, sizeof line, "%s%s: %s: %s is not yet in this version: use %s",
+                     n_refused ? "\n" : "", where, key->path, value, key->works_now);
+        n_refused++;
+        if (used + (size_t)n + sizeof "\nand more" > sizeof text) {
+            snprintf(text + used, sizeof text - used, "\nand more");
+            break;
+        }
+        memcpy(text + used, line, (size_t)n + 1);
+        used += (size_t)n;
+    }
+    return n_refused ? error_set(err, ERROR_INPUT, "%s", text) : 0;
+}
+
+/* -- divisors ------------------------------------------------------------------------
+ */
+
+/* "1, 2, 4 or 8": the divisors of n nearest to `near`. */
+static void list_divisors(int64_t n, int64_t near, char *buf, size_t size)
+{
+    int64_t found[2 * MAX_LISTED];
+    int n_found = 0, n_below = 0;
+    for (int64_t d = i64_min(near, n); d >= 1 && n_below < MAX_LISTED; d--)
+        if (n % d == 0) {
+            memmove(found + 1, found, (size_t)n_found * sizeof *found);
+            found[0] = d;
+            n_found++;
+            n_below++;
+        }
+    for (int64_t d = near + 1; d <= n && n_found < n_below + MAX_LISTED; d++)
+        if (n % d == 0)
+            found[n_found++] = d;
+    size_t used = 0;
+    buf[0] = 0;
+    for (int i = 0; i < n_found && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%lld",
+                                 i == 0             ? ""
+                                 : i == n_found - 1 ? " or "
+                                                    : ", ",
+                                 (long long)found[i]);
+}
+
+/* A value that must divide another and does not. */
+static int refuse_divisor(const struct config_origins *origins, const char *path,
+                          int64_t value, const char *other, int64_t n, struct error *err)
+{
+    struct pair p = pair_of(origins, path, other);
+    char divisors[160];
+    list_divisors(n, value, divisors, sizeof divisors);
+    return config_refuse(origins, p.key, p.other, err,
+                         "%" PRId64 " does not divide %s %" PRId64 "%s: use %s", value,
+                         config_leaf(other), n, p.aside, divisors);
+}
+
+/* -- batch sizes ------------------------------------------------------------------------
+ */
+
+#define GLOBAL "batch_size.global_batch_size"
+#define LOCAL "batch_size.local_batch_size"
+#define MICRO "batch_size.micro_batch_size"
+#define COUNT "batch_size.num_micro_batches"
+
+static int64_t data_ranks(const struct config *cfg)
+{
+    return cfg->distributed.dp_degree * cfg->distributed.sharding.sharding_degree;
+}
+
+static int derive_local(struct config *cfg, const struct config_origins *origins,
+                        struct error *err)
+{
+    struct config_batch *b = &cfg->batch_size;
+    int64_t ranks = data_ranks(cfg);
+    if (b->local_batch_size)
+        return 0;
+    if (!b->global_batch_size)
+        b->local_batch_size = DEFAULT_LOCAL_BATCH;
+    else if (b->global_batch_size % ranks == 0)
+        b->local_batch_size = b->global_batch_size / ranks;
+    else
+        return config_refuse(origins, config_key_at(GLOBAL), NULL, err,
+                             "%" PRId64 " is not a multiple of the %" PRId64
+                             " data ranks (dp_degree x sharding_degree): use %" PRId64,
+                             b->global_batch_size, ranks,
+                             i64_round_up(b->global_batch_size, ranks));
+    return 0;
+}
+
+/* The size of a micro-batch and their number: either follows from the other. A size that
+ * does not divide is left for check_micro(), which blames the size, not the number. */
+static int derive_micro(struct config *cfg, const struct config_origins *origins,
+                        struct error *err)
+{
+    struct config_batch *b = &cfg->batch_size;
+    int64_t count = i64_max(b->num_micro_batches, 1);
+    if (b->micro_batch_size && b->num_micro_batches)
+        return 0;
+    if (b->micro_batch_size) {
+        b->num_micro_batches = i64_max(1, b->local_batch_size / b->micro_batch_size);
+        return 0;
+    }
+    if (b->local_batch_size % count)
+        return refuse_divisor(origins, COUNT, count, LOCAL, b->local_batch_size, err);
+    b->micro_batch_size = b->local_batch_size / count;
+    b->num_micro_batches = count;
+    return 0;
+}
+
+static int check_global(const struct config *cfg, const struct config_origins *origins,
+                        struct error *err)
+{
+    struct pair p = pair_of(origins, GLOBAL, LOCAL);
+    const struct config_batch *b = &cfg->batch_size;
+    int64_t ranks = data_ranks(cfg), product = b->local_batch_size * ranks;
+    char or_local[64] = "";
+    if ((double)product > p.key->range.max)
+        return config_refuse(origins, p.other, NULL, err,
+                             "%" PRId64 " samples on %" PRId64
+                             " data ranks are too many: use at most %.0f together",
+                             b->local_batch_size, ranks, p.key->range.max);
+    if (b->global_batch_size == product)
+        return 0;
+    if (b->global_batch_size % ranks == 0)
+        snprintf(or_local, sizeof or_local, ", or local_batch_size %" PRId64,
+                 b->global_batch_size / ranks);
+    return config_refuse(origins, p.key, p.other, err,
+                         "%" PRId64 " is not local_batch_size %" PRId64 "%s x %" PRId64
+                         " data rank%s (dp_degree x sharding_degree): use %" PRId64 "%s",
+                         b->global_batch_size, b->local_batch_size, p.aside, ranks,
+                         ranks == 1 ? "" : "s", product, or_local);
+}
+
+static int check_micro(const struct config *cfg, const struct config_origins *origins,
+                       struct error *err)
+{
+    const struct config_batch *b = &cfg->batch_size;
+    if (b->local_batch_size % b->micro_batch_size)
+        return refuse_divisor(origins, MICRO, b->micro_batch_size, LOCAL,
+                              b->local_batch_size, err);
+    int64_t count = b->local_batch_size / b->micro_batch_size;
+    if (b->num_micro_batches == count)
+        return 0;
+    struct pair p = pair_of(origins, COUNT, MICRO);
+    return config_refuse(
+        origins, p.key, p.other, err,
+        "%" PRId64 " is not local_batch_size %" PRId64 " / micro_batch_size %" PRId64
+        "%s: use %" PRId64 ", or leave one of them out",
+        b->num_micro_batches, b->local_batch_size, b->micro_batch_size, p.aside, count);
+}
+
+/* -- deriving ---------------------------------------------------------------------------
+ */
+
+static void shape_of(const struct config *cfg, int64_t shape[CONFIG_SHAPE_DIMS])
+{
+    shape[0] = cfg->batch_size.micro_batch_size;
+    shape[1] = cfg->dataset.max_seq_len;
+    shape[2] = cfg->model.hidden_size;
+}
+
+int config_derive(struct config *cfg, const struct config_origins *origins,
+                  struct error *err)
+{
+    struct config_batch *b = &cfg->batch_size;
+    if (!cfg->model.ffn_hidden_size)
+        cfg->model.ffn_hidden_size = 4 * cfg->model.hidden_size;
+    if (!cfg->optimizer.lr.decay_steps)
+        cfg->optimizer.lr.decay_steps = cfg->max_steps;
+    if (!cfg->distributed.dp_degree)
+        cfg->distributed.dp_degree = 1;
+    if (derive_local(cfg, origins, err))
+        return -1;
+    if (!b->global_batch_size)
+        b->global_batch_size = b->local_batch_size * data_ranks(cfg);
+    if (derive_micro(cfg, origins, err))
+        return -1;
+    if (!cfg->distributed.tensor_shape[0])
+        shape_of(cfg, cfg->distributed.tensor_shape);
+    return 0;
+}
+
+/* -- the other rules --------------------------------------------------------------------
+ */
+
+static int check_heads(const struct config *cfg, const struct config_origins *origins,
+                       struct error *err)
+{
+    const struct config_model *m = &cfg->model;
+    if (m->hidden_size % m->num_attention_heads == 0)
+        return 0;
+    return refuse_divisor(origins, "Model.num_attention_heads", m->num_attention_heads,
+                          "Model.hidden_size", m->hidden_size, err);
+}
+
+static int check_positions(const struct config *cfg, const struct config_origins *origins,
+                           struct error *err)
+{
+    int64_t S = cfg->dataset.max_seq_len, P = cfg->model.max_position_embeddings;
+    if (S <= P)
+        return 0;
+    struct pair p =
+        pair_of(origins, "dataset.max_seq_len", "Model.max_position_embeddings");
+    return config_refuse(origins, p.key, p.other, err,
+                         "%" PRId64 " is more than max_position_embeddings %" PRId64
+                         "%s: use at most %" PRId64
+                         ", or max_position_embeddings %" PRId64,
+                         S, P, p.aside, P, S);
+}
+
+static int check_shape(const struct config *cfg, const struct config_origins *origins,
+                       struct error *err)
+{
+    int64_t want[CONFIG_SHAPE_DIMS];
+    shape_of(cfg, want);
+    if (memcmp(want, cfg->distributed.tensor_shape, sizeof want) == 0)
+        return 0;
+    return config_refuse(origins, config_key_at("Distributed.tensor_shape"), NULL, err,
+                         "it is not (micro_batch_size, max_seq_len, hidden_size): use "
+                         "[%" PRId64 ", %" PRId64 ", %" PRId64 "], or leave it out",
+                         want[0], want[1], want[2]);
+}
+
+static int check_eos(const struct config *cfg, const struct config_origins *origins,
+                     struct error *err)
+{
+    int64_t eos = cfg->dataset.eos_token_id, V = cfg->model.vocab_size;
+    if (eos < V)
+        return 0;
+    struct pair p = pair_of(origins, "dataset.eos_token_id", "Model.vocab_size");
+    return config_refuse(origins, p.key, p.other, err,
+                         "%" PRId64 " is not below vocab_size %" PRId64
+                         "%s: use at most %" PRId64,
+                         eos, V, p.aside, V - 1);
+}
+
+bool config_evaluates(const struct config *cfg)
+{
+    return cfg->eval_freq > 0 && cfg->eval_iters > 0 &&
+           (cfg->max_steps == 0 || cfg->eval_freq <= cfg->max_steps);
+}
+
+static int check_split(const struct config *cfg, const struct config_origins *origins,
+                       struct error *err)
+{
+    struct pair p = pair_of(origins, "dataset.split", "eval_freq");
+    if (cfg->dataset.split[0] <= 0)
+        return config_refuse(origins, p.key, NULL, err,
+                             "the training part, the first, has weight 0: give it a "
+                             "weight, as in 949,50,1");
+    if (cfg->dataset.split[1] <= 0 && config_evaluates(cfg))
+        return config_refuse(origins, p.key, NULL, err,
+                             "the validation part, the second, has weight 0, but "
+                             "eval_freq is %" PRId64
+                             "%s: give it a weight, or set eval_freq to 0",
+                             cfg->eval_freq, p.aside);
+    return 0;
+}
+
+int config_check(const struct config *cfg, const struct config_origins *origins,
+                 struct error *err)
+{
+    typedef int rule_fn(const struct config *, const struct config_origins *,
+                        struct error *);
+    static rule_fn *const rules[] = {check_heads, check_positions, check_global,
+                                     check_micro, check_shape,     check_eos,
+                                     check_split};
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+        if (rules[i](cfg, origins, err))
+            return -1;
+    return 0;
+}
+
+void config_warn(const struct config *cfg, const struct config_origins *origins)
+{
+    const struct config_lr *lr = &cfg->optimizer.lr;
+    struct pair p = pair_of(origins, "Optimizer.lr.max_lr", "Optimizer.lr.min_lr");
+    char where[CONFIG_WHERE_BYTES];
+    if (lr->max_lr >= lr->min_lr)
+        return;
+    config_where(origins, config_was_given(origins, p.key) ? p.key : p.other, where);
+    log_warning("%s: max_lr %g is below min_lr %g%s: after the warm-up to max_lr the "
+                "learning rate rises to min_lr, which it reaches at decay_steps, and "
+                "stays there",
+                where, lr->max_lr, lr->min_lr, p.aside);
+}

@@ -1,0 +1,346 @@
+/*
+ * The table. Rows of one section stand together, in the order they are printed.
+ *
+ * Defaults are those of the seeds' 345M file, except for what needs other hardware than
+ * a CPU. Upper limits are far above any model, and low enough that products of two
+ * sizes fit into 64 bits and steps fit the 32-bit step of the random counters.
+ */
+#include "config/config_keys.h"
+
+#include <string.h>
+
+#define KEY(path_, type_, member_)                                                       \
+    .path = (path_), .type = (type_), .offset = offsetof(struct config, member_)
+#define MAX_SIZE (1 << 24)   // a dimension of a tensor or of a batch
+#define MAX_DEGREE (1 << 16) // an axis of the grid
+#define MAX_COUNT 2147483647 // steps, epochs, token ids
+
+#define BETWEEN(lo, hi)                                                                  \
+    {                                                                                    \
+        (lo), (hi), false, false                                                         \
+    }
+#define ABOVE_TO(lo, hi)                                                                 \
+    {                                                                                    \
+        (lo), (hi), true, false                                                          \
+    }
+#define FROM_BELOW(lo, hi)                                                               \
+    {                                                                                    \
+        (lo), (hi), false, true                                                          \
+    }
+
+static const struct config_word device_words[] = {
+    {"cpu", DEVICE_CPU}, {"gpu", DEVICE_GPU}, {"xpu", DEVICE_XPU}, {NULL, 0}};
+static const struct config_word dtype_words[] = {{"float32", DTYPE_FLOAT32},
+                                                 {"float16", DTYPE_FLOAT16},
+                                                 {"bfloat16", DTYPE_BFLOAT16},
+                                                 {NULL, 0}};
+static const struct config_word recompute_words[] = {{"full", RECOMPUTE_FULL},
+                                                     {"only_attn", RECOMPUTE_ONLY_ATTN},
+                                                     {"full_attn", RECOMPUTE_ONLY_ATTN},
+                                                     {"core_attn", RECOMPUTE_CORE_ATTN},
+                                                     {NULL, 0}};
+static const struct config_word schedule_words[] = {
+    {"1F1B", SCHEDULE_1F1B}, {"F-then-B", SCHEDULE_F_THEN_B}, {NULL, 0}};
+static const struct config_word optimizer_words[] = {
+    {"AdamW", OPTIMIZER_ADAMW}, {"Adam", OPTIMIZER_ADAM}, {NULL, 0}};
+// "consine" is how the seed spells it.
+static const struct config_word decay_words[] = {
+    {"cosine", DECAY_COSINE}, {"consine", DECAY_COSINE}, {NULL, 0}};
+static const struct config_word tensor_mode_words[] = {{"1d", TENSOR_MODE_1D}, {NULL, 0}};
+
+// clang-format off
+const struct config_key config_keys[] = {
+    {KEY("device", CONFIG_ENUM, device),
+        .default_text = "cpu", .words = device_words, .works_now = "cpu",
+        .meaning = "Where the arithmetic runs."},
+    {KEY("max_steps", CONFIG_INT, max_steps),
+        .default_text = "500000", .range = BETWEEN(0, MAX_COUNT), .empty = "0",
+        .meaning = "Number of optimizer updates; the data repeats as often as they need. With "
+                   "0, or nothing after the colon, num_train_epochs decides."},
+    {KEY("num_train_epochs", CONFIG_INT, num_train_epochs),
+        .default_text = "1", .range = BETWEEN(1, MAX_COUNT),
+        .meaning = "Passes over the training data; counts only when max_steps is left empty."},
+    {KEY("seed", CONFIG_INT, seed),
+        .default_text = "1024", .range = BETWEEN(0, 4294967295.0),
+        .meaning = "Seed of initial weights, dropout and data order."},
+    {KEY("logging_freq", CONFIG_INT, logging_freq),
+        .default_text = "1", .range = BETWEEN(1, MAX_COUNT),
+        .meaning = "Log a line every so many updates."},
+    {KEY("eval_freq", CONFIG_INT, eval_freq),
+        .default_text = "500", .range = BETWEEN(0, MAX_COUNT),
+        .meaning = "Evaluate every so many updates; 0 means never."},
+    {KEY("eval_iters", CONFIG_INT, eval_iters),
+        .default_text = "10", .range = BETWEEN(1, MAX_COUNT),
+        .meaning = "Batches of one evaluation."},
+    {KEY("use_recompute", CONFIG_BOOL, use_recompute),
+        .default_text = "False", .works_now = "False",
+        .meaning = "Compute activations again in the backward pass instead of keeping them."},
+    {KEY("recompute_granularity", CONFIG_ENUM, recompute_granularity),
+        .default_text = "full", .words = recompute_words,
+        .meaning = "What use_recompute recomputes: the whole layer, its attention (only_attn, "
+                   "also called full_attn), or softmax(QK)V (core_attn)."},
+    {KEY("fused_linear", CONFIG_BOOL, fused_linear),
+        .default_text = "False", .works_now = "False",
+        .meaning = "Add biases inside the matrix product."},
+    {KEY("tensor_fusion", CONFIG_BOOL, tensor_fusion),
+        .default_text = "False", .works_now = "False",
+        .meaning = "Reduce gradients in large fused buffers."},
+    {KEY("num_threads", CONFIG_INT, num_threads),
+        .default_text = "0", .range = BETWEEN(0, 4096),
+        .meaning = "Threads of a process; 0 means all cores it may use. Never changes a "
+                   "result."},
+
+    {KEY("Model.vocab_size", CONFIG_INT, model.vocab_size),
+        .default_text = "50304", .range = BETWEEN(1, MAX_COUNT),
+        .meaning = "Rows of the token embedding; every token id is below it."},
+    {KEY("Model.hidden_size", CONFIG_INT, model.hidden_size),
+        .default_text = "1024", .range = BETWEEN(1, MAX_SIZE),
+        .meaning = "Width of the residual stream; a multiple of num_attention_heads."},
+    {KEY("Model.num_layers", CONFIG_INT, model.num_layers),
+        .default_text = "24", .range = BETWEEN(1, 65536),
+        .meaning = "Number of transformer layers."},
+    {KEY("Model.num_attention_heads", CONFIG_INT, model.num_attention_heads),
+        .default_text = "16", .range = BETWEEN(1, MAX_SIZE),
+        .meaning = "Attention heads of a layer; divides hidden_size."},
+    {KEY("Model.ffn_hidden_size", CONFIG_INT, model.ffn_hidden_size),
+        .range = BETWEEN(1, 4.0 * MAX_SIZE), .derived = "4 x hidden_size",
+        .meaning = "Width of the feed-forward layer."},
+    {KEY("Model.hidden_dropout_prob", CONFIG_FLOAT, model.hidden_dropout_prob),
+        .default_text = "0.1", .range = FROM_BELOW(0, 1),
+        .meaning = "Dropout of embeddings and of what each block adds to the residual stream."},
+    {KEY("Model.attention_probs_dropout_prob", CONFIG_FLOAT, model.attention_probs_dropout_prob),
+        .default_text = "0.1", .range = FROM_BELOW(0, 1),
+        .meaning = "Dropout of attention probabilities."},
+    {KEY("Model.max_position_embeddings", CONFIG_INT, model.max_position_embeddings),
+        .default_text = "1024", .range = BETWEEN(1, MAX_SIZE),
+        .meaning = "Rows of the position embedding; at least max_seq_len."},
+    {KEY("Model.type_vocab_size", CONFIG_INT, model.type_vocab_size),
+        .default_text = "16", .range = BETWEEN(0, MAX_COUNT),
+        .meaning = "Accepted because the original files have it; GPT has no token types, so no "
+                   "value changes anything."},
+    {KEY("Model.initializer_range", CONFIG_FLOAT, model.initializer_range),
+        .default_text = "0.02", .range = BETWEEN(0, 100),
+        .meaning = "Standard deviation of the initial weights."},
+
+    {KEY("Optimizer.name", CONFIG_ENUM, optimizer.name),
+        .default_text = "AdamW", .words = optimizer_words, .works_now = "AdamW",
+        .meaning = "The optimizer; AdamW decays weights apart from the gradient, Adam through "
+                   "it."},
+    {KEY("Optimizer.weight_decay", CONFIG_FLOAT, optimizer.weight_decay),
+        .default_text = "0.01", .range = BETWEEN(0, 1000),
+        .meaning = "Weight decay; biases and layer norms are never decayed."},
+    {KEY("Optimizer.adam_beta1", CONFIG_FLOAT, optimizer.adam_beta1),
+        .default_text = "0.9", .range = FROM_BELOW(0, 1),
+        .meaning = "Decay rate of the first moment."},
+    {KEY("Optimizer.adam_beta2", CONFIG_FLOAT, optimizer.adam_beta2),
+        .default_text = "0.999", .range = FROM_BELOW(0, 1),
+        .meaning = "Decay rate of the second moment."},
+    {KEY("Optimizer.adam_epsilon", CONFIG_FLOAT, optimizer.adam_epsilon),
+        .default_text = "1.0e-8", .range = ABOVE_TO(0, 1),
+        .meaning = "Added to the root of the second moment."},
+    {KEY("Optimizer.grad_clip", CONFIG_FLOAT, optimizer.grad_clip),
+        .default_text = "1.0", .range = BETWEEN(-1e30, 1e30),
+        .meaning = "Largest global gradient norm; 0 or less switches clipping off."},
+    {KEY("Optimizer.lr.name", CONFIG_ENUM, optimizer.lr.name),
+        .default_text = "cosine", .words = decay_words,
+        .meaning = "Shape of the decay after the warm-up."},
+    {KEY("Optimizer.lr.decay_steps", CONFIG_INT, optimizer.lr.decay_steps),
+        .default_text = "360000", .range = BETWEEN(0, MAX_COUNT), .empty = "0",
+        .meaning = "Update at which the learning rate reaches min_lr. With 0, or nothing after "
+                   "the colon, it is max_steps."},
+    {KEY("Optimizer.lr.warmup_rate", CONFIG_FLOAT, optimizer.lr.warmup_rate),
+        .default_text = "0.01", .range = FROM_BELOW(0, 1),
+        .meaning = "Part of decay_steps in which the learning rate rises from 0 to max_lr."},
+    {KEY("Optimizer.lr.max_lr", CONFIG_FLOAT, optimizer.lr.max_lr),
+        .default_text = "1.0e-5", .range = BETWEEN(0, 1000),
+        .meaning = "Learning rate at the end of the warm-up."},
+    {KEY("Optimizer.lr.min_lr", CONFIG_FLOAT, optimizer.lr.min_lr),
+        .default_text = "5.0e-5", .range = BETWEEN(0, 1000),
+        .meaning = "Learning rate from decay_steps on; the original files have it above max_lr, "
+                   "which is warned about."},
+
+    {KEY("Distributed.dp_degree", CONFIG_INT, distributed.dp_degree),
+        .range = BETWEEN(1, MAX_DEGREE), .works_now = "1", .derived = "processes / (mp_degree x pp_degree x sharding_degree)",
+        .meaning = "Data parallelism: copies of the model, each with its part of a batch."},
+    {KEY("Distributed.mp_degree", CONFIG_INT, distributed.mp_degree),
+        .default_text = "1", .range = BETWEEN(1, MAX_DEGREE), .works_now = "1",
+        .meaning = "Tensor parallelism: processes that share each layer."},
+    {KEY("Distributed.pp_degree", CONFIG_INT, distributed.pp_degree),
+        .default_text = "1", .range = BETWEEN(1, MAX_DEGREE), .works_now = "1",
+        .meaning = "Pipeline parallelism: stages, each with some of the layers."},
+    {KEY("Distributed.virtual_pp_degree", CONFIG_INT, distributed.virtual_pp_degree),
+        .default_text = "1", .range = BETWEEN(1, MAX_DEGREE), .works_now = "1",
+        .meaning = "Chunks of layers on one pipeline stage (interleaved schedule)."},
+    {KEY("Distributed.sequence_parallel", CONFIG_BOOL, distributed.sequence_parallel),
+        .default_text = "False", .works_now = "False",
+        .meaning = "Split activations between blocks over the tensor-parallel processes."},
+    {KEY("Distributed.pp_schedule", CONFIG_ENUM, distributed.pp_schedule),
+        .default_text = "1F1B", .words = schedule_words,
+        .meaning = "Order of forward and backward passes in a pipeline."},
+    {KEY("Distributed.tensor_mode", CONFIG_ENUM, distributed.tensor_mode),
+        .default_text = "1d", .words = tensor_mode_words,
+        .meaning = "How tensor parallelism splits a layer."},
+    {KEY("Distributed.tensor_shape", CONFIG_SHAPE, distributed.tensor_shape),
+        .range = BETWEEN(1, MAX_SIZE), .derived = "[micro_batch_size, max_seq_len, hidden_size]",
+        .meaning = "Shape of what pipeline stages exchange; when given it is only checked."},
+    {KEY("Distributed.sharding.sharding_degree", CONFIG_INT, distributed.sharding.sharding_degree),
+        .default_text = "1", .range = BETWEEN(1, MAX_DEGREE), .works_now = "1",
+        .meaning = "ZeRO: processes that share the optimizer state (and more, by stage) and "
+                   "split the batch."},
+    {KEY("Distributed.sharding.sharding_stage", CONFIG_INT, distributed.sharding.sharding_stage),
+        .default_text = "1", .range = BETWEEN(1, 3),
+        .meaning = "What is shared: 1 optimizer state, 2 also gradients, 3 also parameters."},
+    {KEY("Distributed.sharding.sharding_offload", CONFIG_BOOL, distributed.sharding.sharding_offload),
+        .default_text = "False", .works_now = "False",
+        .meaning = "Keep the optimizer state outside of the device's memory."},
+
+    {KEY("batch_size.global_batch_size", CONFIG_INT, batch_size.global_batch_size),
+        .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size x data ranks (dp_degree x sharding_degree)",
+        .meaning = "Samples of one update, over all processes."},
+    {KEY("batch_size.local_batch_size", CONFIG_INT, batch_size.local_batch_size),
+        .range = BETWEEN(1, MAX_SIZE), .derived = "global_batch_size / data ranks, or 8 when that is left out too",
+        .meaning = "Samples of one update on one data rank."},
+    {KEY("batch_size.micro_batch_size", CONFIG_INT, batch_size.micro_batch_size),
+        .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size / num_micro_batches when that is given, else local_batch_size",
+        .meaning = "Samples of one forward pass; divides local_batch_size."},
+    {KEY("batch_size.num_micro_batches", CONFIG_INT, batch_size.num_micro_batches),
+        .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size / micro_batch_size",
+        .meaning = "Forward passes of one update on one data rank."},
+
+    {KEY("mix_precision.use_pure_fp16", CONFIG_BOOL, mix_precision.use_pure_fp16),
+        .default_text = "False", .works_now = "False",
+        .meaning = "Store parameters and activations in float16, with float32 master weights."},
+    {KEY("mix_precision.scale_loss", CONFIG_FLOAT, mix_precision.scale_loss),
+        .default_text = "32768.0", .range = ABOVE_TO(0, 1e30),
+        .meaning = "First loss scale of float16 training; without float16 it has no part."},
+    {KEY("mix_precision.dtype", CONFIG_ENUM, mix_precision.dtype),
+        .default_text = "float32", .words = dtype_words, .works_now = "float32",
+        .meaning = "Storage type of parameters and activations."},
+
+    {KEY("dataset.input_dir", CONFIG_TEXT, dataset.input_dir),
+        .default_text = "./data",
+        .meaning = "A directory, meaning all datasets in it, or the prefix of one dataset."},
+    {KEY("dataset.split", CONFIG_WEIGHTS, dataset.split),
+        .default_text = "949,50,1", .range = BETWEEN(0, 1e15),
+        .meaning = "Weights of the training, validation and test parts, as 'a,b,c', 'a/b/c' or "
+                   "[a, b, c]."},
+    {KEY("dataset.max_seq_len", CONFIG_INT, dataset.max_seq_len),
+        .default_text = "1024", .range = BETWEEN(1, MAX_SIZE),
+        .meaning = "Tokens of a sample; at most max_position_embeddings."},
+    {KEY("dataset.eod_mask_loss", CONFIG_BOOL, dataset.eod_mask_loss),
+        .default_text = "False",
+        .meaning = "Leave positions whose input token is eos_token_id out of the loss."},
+    {KEY("dataset.eos_token_id", CONFIG_INT, dataset.eos_token_id),
+        .default_text = "-1", .range = BETWEEN(-1, MAX_COUNT),
+        .meaning = "Token that ends a document; -1 means unknown."},
+    {KEY("dataset.cache_dir", CONFIG_TEXT, dataset.cache_dir),
+        .default_text = "",
+        .meaning = "Where sample indexes are kept; empty means beside the data."},
+
+    {KEY("save_load.save_steps", CONFIG_INT, save_load.save_steps),
+        .default_text = "1000", .range = BETWEEN(0, MAX_COUNT),
+        .meaning = "Save a checkpoint every so many updates; 0 means only at the end."},
+    {KEY("save_load.output_dir", CONFIG_TEXT, save_load.output_dir),
+        .default_text = "./output",
+        .meaning = "Where checkpoints and metrics are written."},
+    {KEY("save_load.ckpt_dir", CONFIG_TEXT, save_load.ckpt_dir),
+        .default_text = "",
+        .meaning = "A checkpoint to go on from, or a directory of them (the newest valid one); "
+                   "empty means from scratch."},
+    {KEY("save_load.keep_last", CONFIG_INT, save_load.keep_last),
+        .default_text = "3", .range = BETWEEN(0, MAX_COUNT),
+        .meaning = "Checkpoints kept in output_dir, older ones are removed; 0 keeps all."},
+};
+
+const struct config_alias config_aliases[] = {
+    {"Model.use_recompute", "use_recompute", NULL, "FleetX 2.4"},
+    {"Model.recompute_granularity", "recompute_granularity", NULL, "FleetX 2.4"},
+    {"Model.fused_linear", "fused_linear", NULL, "FleetX 2.4"},
+    {"Model.tensor_fusion", "tensor_fusion", NULL, "FleetX 2.4"},
+    {"Model.sequence_parallel", "Distributed.sequence_parallel", NULL, "FleetX 2.4"},
+    {"Model.virtual_pp_degree", "Distributed.virtual_pp_degree", NULL, "FleetX 2.4"},
+    {"Optimizer.lr.max_steps", "max_steps", NULL, "FleetX"},
+    {"NUM_EPOCHS", "num_train_epochs", NULL, "Colossal-AI"},
+    {"SEQ_LEN", "dataset.max_seq_len", NULL, "Colossal-AI"},
+    {"BATCH_SIZE", "batch_size.local_batch_size", NULL, "Colossal-AI"},
+    {"NUM_MICRO_BATCHES", "batch_size.num_micro_batches", NULL, "Colossal-AI"},
+    {"NUM_CHUNKS", "Distributed.virtual_pp_degree", NULL, "Colossal-AI"},
+    {"TENSOR_SHAPE", "Distributed.tensor_shape", NULL, "Colossal-AI"},
+    {"parallel.pipeline", "Distributed.pp_degree", NULL, "Colossal-AI"},
+    {"parallel.tensor.mode", "Distributed.tensor_mode", NULL, "Colossal-AI"},
+    {"parallel.tensor.size", "Distributed.mp_degree", NULL, "Colossal-AI"},
+    {"fp16.mode", "mix_precision.use_pure_fp16", "AMP_TYPE.NAIVE=True|NAIVE=True", "Colossal-AI"},
+};
+// clang-format on
+
+const int config_n_keys = (int)ARRAY_LEN(config_keys);
+const int config_n_aliases = (int)ARRAY_LEN(config_aliases);
+_Static_assert(ARRAY_LEN(config_keys) <= CONFIG_KEYS_MAX, "raise CONFIG_KEYS_MAX");
+
+const char *config_leaf(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot ? dot + 1 : path;
+}
+
+const char *config_strip_root(const char *path)
+{
+    size_t n = strlen(CONFIG_ROOT);
+    if (strncmp(path, CONFIG_ROOT, n) != 0)
+        return path;
+    if (path[n] == 0)
+        return path + n;
+    return path[n] == '.' ? path + n + 1 : path;
+}
+
+static const struct config_key *find_path(const char *path)
+{
+    for (int i = 0; i < config_n_keys; i++)
+        if (strcmp(config_keys[i].path, path) == 0)
+            return &config_keys[i];
+    return NULL;
+}
+
+const struct config_key *config_find(const char *path, const struct config_alias **alias)
+{
+    *alias = NULL;
+    for (int i = 0; i < config_n_aliases; i++)
+        if (strcmp(config_aliases[i].name, path) == 0) {
+            *alias = &config_aliases[i];
+            return find_path(config_aliases[i].path);
+        }
+    return find_path(path);
+}
+
+const struct config_key *config_find_loose(const char *path,
+                                           const struct config_alias **alias)
+{
+    const struct config_key *found = config_find(path, alias);
+    if (found)
+        return found;
+    for (int i = 0; i < config_n_keys; i++) {
+        if (strcmp(config_leaf(config_keys[i].path), path) != 0)
+            continue;
+        if (found)
+            return NULL; // two keys end in this name
+        found = &config_keys[i];
+    }
+    return found;
+}
+
+static bool is_below(const char *path, const char *section)
+{
+    size_t n = strlen(section);
+    return n == 0 || (strncmp(path, section, n) == 0 && path[n] == '.');
+}
+
+bool config_is_section(const char *path)
+{
+    for (int i = 0; i < config_n_keys; i++)
+        if (is_below(config_keys[i].path, path))
+            return true;
+    for (int i = 0; i < config_n_aliases; i++)
+        if (is_below(config_aliases[i].name, path))
+            return true;
+    return false;
+}

@@ -1,0 +1,87 @@
+/*
+ * config_keys - the one table of configuration keys, and how names are found in it.
+ *
+ * A row says everything about a key: where it stands in the YAML and in struct config,
+ * its type, default, range, the values this version can honour, and its meaning. Parsing,
+ * `-o`, checks, `trefoil config`, docs/config.md and trainer.json all follow from it.
+ * A feature arrives by setting its row's `works_now` to NULL.
+ *
+ * Local to src/config.
+ */
+#ifndef CONFIG_CONFIG_KEYS_H
+#define CONFIG_CONFIG_KEYS_H
+
+#include "config/config.h"
+
+#define CONFIG_ROOT "PreTraining" // optional in files and in -o
+#define CONFIG_KEYS_MAX 80        // no table of this project grows past it
+#define CONFIG_NAME_BYTES 128     // a dotted path; longer ones are unknown keys
+
+enum config_type {
+    CONFIG_INT,     // int64_t
+    CONFIG_FLOAT,   // double
+    CONFIG_BOOL,    // bool
+    CONFIG_ENUM,    // an enum of config.h
+    CONFIG_TEXT,    // char[CONFIG_PATH_BYTES]
+    CONFIG_WEIGHTS, // double[CONFIG_MAX_SPLIT]
+    CONFIG_SHAPE,   // int64_t[CONFIG_SHAPE_DIMS]
+};
+
+struct config_word { // {NULL, 0} ends a list; the first word of a value is its name
+    const char *word;
+    int value;
+};
+
+struct config_range { // of INT, FLOAT and the elements of WEIGHTS and SHAPE
+    double min, max;
+    bool is_min_open, is_max_open; // the bound itself is outside
+};
+
+struct config_key {
+    const char *path; // "Optimizer.lr.max_lr"
+    enum config_type type;
+    size_t offset;            // in struct config
+    const char *default_text; // as YAML; NULL: derived, and all bytes 0 until then
+    struct config_range range;
+    const struct config_word *words; // ENUM only
+    const char *works_now;           // the values of this version, "a|b"; NULL: all
+    const char *meaning;             // one sentence
+    const char *empty;   // the value when written with nothing after the colon; NULL:
+                         // as when the key is absent
+    const char *derived; // how a value that was left out comes about; NULL: it does not
+};
+
+/* Another name of a key. With `words`, its values are other words too. */
+struct config_alias {
+    const char *name;
+    const char *path;
+    const char *words; // "theirs=ours|theirs=ours"; NULL: the key's own values
+    const char *why;   // where the name comes from
+};
+
+extern const struct config_key config_keys[];
+extern const int config_n_keys;
+extern const struct config_alias config_aliases[];
+extern const int config_n_aliases;
+
+/* The last part of a dotted path. */
+const char *config_leaf(const char *path);
+
+/* `path` without a leading root; "" for the root itself. */
+const char *config_strip_root(const char *path);
+
+/* The key called `path` (no root), by its own path or an alias; *alias tells which alias,
+ * or NULL. NULL when there is none. */
+const struct config_key *config_find(const char *path, const struct config_alias **alias);
+
+/* As config_find(), and also by a leaf name that only one key has. */
+const struct config_key *config_find_loose(const char *path,
+                                           const struct config_alias **alias);
+
+/* True when some key or alias lies below `path`. */
+bool config_is_section(const char *path);
+
+/* The remedy for an unknown `path`: "did you mean ...?" or where to find the list. */
+void config_suggest(const char *path, char *buf, size_t size);
+
+#endif

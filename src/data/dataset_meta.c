@@ -1,0 +1,74 @@
+#include "data/dataset_meta.h"
+
+#include "base/fs.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_META_BYTES 65536
+
+static int get_count(const json_t *root, const char *path, const char *key,
+                     int64_t *value, struct error *err)
+{
+    const json_t *v = json_object_get(root, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        return error_set(err, ERROR_INPUT,
+                         "'%s': \"%s\" must be there and be an integer, not negative; "
+                         "remove the file if it does not belong to the dataset",
+                         path, key);
+    *value = json_integer_value(v);
+    return 0;
+}
+
+static int take_fields(const json_t *root, const char *path, struct dataset_meta *meta,
+                       struct error *err)
+{
+    const char *tokenizer = json_string_value(json_object_get(root, "tokenizer"));
+    if (!tokenizer || strlen(tokenizer) >= sizeof meta->tokenizer)
+        return error_set(err, ERROR_INPUT,
+                         "'%s': \"tokenizer\" must be there and be a short string", path);
+    snprintf(meta->tokenizer, sizeof meta->tokenizer, "%s", tokenizer);
+    if (get_count(root, path, "vocab_size", &meta->vocab_size, err) ||
+        get_count(root, path, "eos_token_id", &meta->eos_token_id, err) ||
+        get_count(root, path, "documents", &meta->n_documents, err) ||
+        get_count(root, path, "tokens", &meta->n_tokens, err))
+        return -1;
+    return 0;
+}
+
+int dataset_meta_read(const char *path, struct dataset_meta *meta, bool *is_there,
+                      struct error *err)
+{
+    char *text = NULL;
+    size_t n;
+    json_error_t json_err;
+    *meta = (struct dataset_meta){0};
+    *is_there = fs_exists(path);
+    if (!*is_there)
+        return 0;
+    if (fs_read_all(path, MAX_META_BYTES, &text, &n, err))
+        return -1;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &json_err);
+    free(text);
+    if (!root)
+        return error_set(err, ERROR_INPUT, "'%s':%d:%d: %s", path, json_err.line,
+                         json_err.column, json_err.text);
+    int rc = take_fields(root, path, meta, err);
+    json_decref(root);
+    return rc;
+}
+
+int dataset_meta_write(const char *path, const struct dataset_meta *meta,
+                       struct error *err)
+{
+    char text[512];
+    int n = snprintf(text, sizeof text,
+                     "{\"tokenizer\": \"%s\", \"vocab_size\": %lld, \"eos_token_id\": "
+                     "%lld, \"documents\": %lld, \"tokens\": %lld}\n",
+                     meta->tokenizer, (long long)meta->vocab_size,
+                     (long long)meta->eos_token_id, (long long)meta->n_documents,
+                     (long long)meta->n_tokens);
+    return fs_write_atomic(path, text, (size_t)n, err);
+}

@@ -1,0 +1,13 @@
+/* gemm - dense products through BLIS; the one place that knows a BLAS. */
+#ifndef KERNELS_GEMM_H
+#define KERNELS_GEMM_H
+
+#include "kernels/kernels.h"
+
+/* As kernels.h says. Outside a parallel region it uses all threads, inside one thread. */
+void gemm_blis(const struct gemm *g);
+
+/* The same with just that many threads, and the same bits. */
+void gemm_blis_threads(const struct gemm *g, int n_threads);
+
+#endif

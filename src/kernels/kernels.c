@@ -1,0 +1,39 @@
+#include "kernels/kernels.h"
+
+#include <omp.h>
+
+extern const struct kernels kernels_ref;
+extern const struct kernels kernels_cpu_generic;
+extern const struct kernels kernels_cpu_avx2;
+
+static bool can_run_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+int kernels_list(const struct kernels **tables, int max_tables)
+{
+    int n = 0;
+    if (n < max_tables)
+        tables[n++] = &kernels_ref;
+    if (n < max_tables)
+        tables[n++] = &kernels_cpu_generic;
+    if (n < max_tables && can_run_avx2())
+        tables[n++] = &kernels_cpu_avx2;
+    return n;
+}
+
+const struct kernels *kernels_best(void)
+{
+    return can_run_avx2() ? &kernels_cpu_avx2 : &kernels_cpu_generic;
+}
+
+int64_t kernel_partials(int64_t N, int64_t C)
+{
+    return i64_round_up(N, KERNEL_ROW_CHUNK) / KERNEL_ROW_CHUNK * C;
+}
+
+void kernels_set_threads(int n_threads)
+{
+    omp_set_num_threads(n_threads);
+}

@@ -1,0 +1,15 @@
+#include "optim/lr.h"
+
+#include <math.h>
+
+double lr_at(const struct config_lr *lr, int64_t update)
+{
+    double k = (double)update, decay = (double)lr->decay_steps;
+    double warmup = lr->warmup_rate * decay;
+    if (warmup > 0 && k <= warmup)
+        return lr->max_lr * k / warmup;
+    if (k > decay)
+        return lr->min_lr;
+    double fraction = decay > warmup ? (k - warmup) / (decay - warmup) : 1.0;
+    return lr->min_lr + 0.5 * (1.0 + cos(M_PI * fraction)) * (lr->max_lr - lr->min_lr);
+}

@@ -1,0 +1,159 @@
+#include "train/metrics.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define MAX_FILE_BYTES ((size_t)1 << 32)
+
+int64_t metrics_peak_bytes(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (int64_t)usage.ru_maxrss * 1024;
+}
+
+/* -- the file ------------------------------------------------------------------------ */
+
+/* The length of the leading lines of `text` that belong to steps up to `last_step`; a
+ * line that was cut short by a crash ends them. */
+static size_t lines_up_to(const char *text, int64_t last_step)
+{
+    const char *line = text;
+    for (;;) {
+        const char *end = strchr(line, '\n');
+        long long step = 0;
+        if (!end || sscanf(line, "{\"step\": %lld", &step) != 1 || step > last_step)
+            return (size_t)(line - text);
+        line = end + 1;
+    }
+}
+
+static int keep_lines(const char *path, int64_t last_step, struct error *err)
+{
+    char *text;
+    size_t n;
+    if (fs_read_all(path, MAX_FILE_BYTES, &text, &n, err))
+        return -1;
+    int rc = fs_write_atomic(path, text, lines_up_to(text, last_step), err);
+    free(text);
+    return rc;
+}
+
+static int set_aside(const char *path, struct error *err)
+{
+    char previous[1200];
+    snprintf(previous, sizeof previous, "%s.previous", path);
+    return fs_rename(path, previous, err);
+}
+
+int metrics_open(struct metrics *m, const char *output_dir, int64_t first_step,
+                 struct error *err)
+{
+    if (fs_join(m->path, sizeof m->path, output_dir, "metrics.jsonl", err))
+        return -1;
+    if (fs_exists(m->path) &&
+        (first_step > 0 ? keep_lines(m->path, first_step, err) : set_aside(m->path, err)))
+        return -1;
+    m->first_step = first_step;
+    m->file = fopen(m->path, "ae");
+    if (!m->file)
+        return error_set(err, ERROR_RUNTIME, "cannot open '%s': %s", m->path,
+                         strerror(errno));
+    return 0;
+}
+
+void metrics_close(struct metrics *m)
+{
+    log_status_clear();
+    if (m->file)
+        fclose(m->file);
+    m->file = NULL;
+}
+
+static int check_written(struct metrics *m, int printed, struct error *err)
+{
+    if (printed < 0 || fflush(m->file))
+        return error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", m->path,
+                         strerror(errno));
+    return 0;
+}
+
+/* -- steps --------------------------------------------------------------------------- */
+
+static void show_progress(const struct metrics *m, const struct metrics_step *s)
+{
+    int64_t done = s->step - m->first_step - 1;
+    if (done < 1) {
+        log_status("step %lld/%lld  loss %.4f", (long long)s->step,
+                   (long long)m->max_steps, s->loss);
+        return;
+    }
+    double each = (clock_seconds() - m->first_seconds) / (double)done;
+    int64_t left = (int64_t)(each * (double)(m->max_steps - s->step) + 0.5);
+    log_status("step %lld/%lld  loss %.4f  %.0f tokens/s  %lld:%02lld:%02lld left",
+               (long long)s->step, (long long)m->max_steps, s->loss,
+               (double)m->tokens_per_step / s->step_seconds, (long long)(left / 3600),
+               (long long)(left / 60 % 60), (long long)(left % 60));
+}
+
+static int report(struct metrics *m, const struct metrics_step *s, struct error *err)
+{
+    double steps = (double)m->n_steps;
+    double reader_cost = m->reader_seconds / steps, batch_cost = m->step_seconds / steps;
+    double ips_total = (double)m->tokens_per_step / batch_cost;
+    double ips = ips_total / (double)m->n_processes;
+    log_info("global step %lld, epoch: %lld, batch: %lld, loss: %.9f, "
+             "avg_reader_cost: %.5f sec, avg_batch_cost: %.5f sec, speed: %.2f step/s, "
+             "ips_total: %.0f tokens/s, ips: %.0f tokens/s, learning rate: %.5e",
+             (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss,
+             reader_cost, batch_cost, 1.0 / batch_cost, ips_total, ips, s->lr);
+    int printed = fprintf(
+        m->file,
+        "{\"step\": %lld, \"epoch\": %lld, \"batch\": %lld, \"loss\": %.9g, "
+        "\"grad_norm\": %.9g, \"lr\": %.9g, \"loss_scale\": 1, \"reader_cost\": %.9g, "
+        "\"batch_cost\": %.9g, \"ips_total\": %.9g, \"ips\": %.9g, "
+        "\"consumed_samples\": %lld, \"peak_memory_bytes\": %lld}\n",
+        (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss,
+        s->grad_norm, s->lr, reader_cost, batch_cost, ips_total, ips,
+        (long long)s->consumed_samples, (long long)metrics_peak_bytes());
+    m->reader_seconds = m->step_seconds = 0;
+    m->n_steps = 0;
+    return check_written(m, printed, err);
+}
+
+int metrics_step(struct metrics *m, const struct metrics_step *s, bool is_last,
+                 struct error *err)
+{
+    m->reader_seconds += s->reader_seconds;
+    m->step_seconds += s->step_seconds;
+    m->n_steps++;
+    if (s->step == m->first_step + 1)
+        m->first_seconds = clock_seconds();
+    int rc = 0;
+    if (s->step % m->logging_freq == 0 || is_last)
+        rc = report(m, s, err);
+    show_progress(m, s);
+    return rc;
+}
+
+int metrics_eval(struct metrics *m, int64_t step, int64_t epoch, int64_t n_batches,
+                 double loss, double seconds, struct error *err)
+{
+    double cost = seconds / (double)n_batches;
+    log_info("[eval] step %lld, epoch: %lld, batch: %lld, loss: %.9f, "
+             "avg_eval_cost: %.5f sec, speed: %.2f step/s",
+             (long long)step, (long long)epoch, (long long)n_batches, loss, cost,
+             1.0 / cost);
+    int printed =
+        fprintf(m->file,
+                "{\"step\": %lld, \"epoch\": %lld, \"eval_batches\": %lld, "
+                "\"eval_loss\": %.9g, \"eval_cost\": %.9g}\n",
+                (long long)step, (long long)epoch, (long long)n_batches, loss, cost);
+    return check_written(m, printed, err);
+}

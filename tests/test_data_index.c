@@ -1,0 +1,299 @@
+#include "data/np_random.h"
+#include "data/sample_index.h"
+
+#include "data_fixture.h"
+
+enum { N_DOCS = 23 };
+
+static void make_corpus(const char *dir, struct corpus **c)
+{
+    int64_t lengths[N_DOCS];
+    struct error err;
+    for (int d = 0; d < N_DOCS; d++)
+        lengths[d] = d % 5 == 3 ? 0 : (d * 13) % 17 + 1;
+    test_write_dataset(test_path(dir, "a"), DATASET_MEGATRON, lengths, 10, 0);
+    test_write_dataset(test_path(dir, "b"), DATASET_FLEETX, lengths + 10, N_DOCS - 10,
+                       10);
+    assert_ok(corpus_open(c, dir, &err), err);
+}
+
+/* The twin: writes the whole stream of tokens out and cuts it. */
+struct twin {
+    int32_t *stream;
+    int64_t n_stream;
+    int64_t *order; // samples in the order of training
+    int64_t n_samples;
+    bool is_apart;
+};
+
+static void twin_append_epochs(struct twin *t, const struct corpus *c, int64_t begin,
+                               int64_t end, int64_t n_epochs, struct np_random *random)
+{
+    int64_t n = n_epochs * (end - begin);
+    int64_t *docs = malloc((size_t)(n + 1) * sizeof *docs);
+    for (int64_t i = 0; i < n; i++)
+        docs[i] = begin + i % (end - begin);
+    np_random_shuffle(random, docs, n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < corpus_document_tokens(c, docs[i]); k++)
+            t->stream[t->n_stream++] = test_token(docs[i], k);
+    free(docs);
+}
+
+static struct twin twin_make(const struct corpus *c,
+                             const struct sample_index_options *opt)
+{
+    struct twin t = {0};
+    struct np_random random;
+    struct error err;
+    int64_t bounds[4], T = 0, E = 1, S = opt->seq_len, before = 0;
+    assert_ok(split_documents(opt->split, corpus_n_documents(c), bounds, &err), err);
+    int64_t begin = bounds[opt->part], end = bounds[opt->part + 1];
+    for (int64_t d = begin; d < end; d++)
+        T += corpus_document_tokens(c, d);
+    while ((E * T - 1) / S < opt->n_samples)
+        E++;
+    before = E > 1 ? ((E - 1) * T - 1) / S : 0;
+    t.is_apart =
+        E > 1 && opt->n_samples - before < (int64_t)(0.8 * (double)((T - 1) / S));
+    t.stream = malloc((size_t)(E * T) * sizeof *t.stream);
+    np_random_init(&random, (uint32_t)opt->seed);
+    twin_append_epochs(&t, c, begin, end, t.is_apart ? E - 1 : E, &random);
+    if (t.is_apart)
+        twin_append_epochs(&t, c, begin, end, 1, &random);
+    assert_int_equal(t.n_stream, E * T);
+    t.n_samples = (E * T - 1) / S;
+    t.order = malloc((size_t)t.n_samples * sizeof *t.order);
+    for (int64_t k = 0; k < t.n_samples; k++)
+        t.order[k] = k;
+    int64_t n_first = t.is_apart ? before : t.n_samples;
+    np_random_shuffle(&random, t.order, n_first);
+    np_random_shuffle(&random, t.order + n_first, t.n_samples - n_first);
+    return t;
+}
+
+static void twin_release(struct twin *t)
+{
+    free(t->stream);
+    free(t->order);
+}
+
+static bool compare_with_twin(const struct corpus *c,
+                              const struct sample_index_options *opt)
+{
+    struct sample_index index;
+    struct error err;
+    int32_t window[64];
+    struct twin t = twin_make(c, opt);
+    assert_ok(sample_index_open(&index, c, opt, &err), err);
+    assert_int_equal(index.n_samples, t.n_samples);
+    assert_true(index.n_samples >= opt->n_samples);
+    assert_int_equal(index.last_epoch_is_apart, t.is_apart);
+    for (int64_t pos = 0; pos < t.n_samples; pos++) {
+        const int64_t *start = index.starts + 2 * pos;
+        assert_true(start[1] >= 0 &&
+                    start[1] < corpus_document_tokens(c, index.documents[start[0]]));
+        assert_ok(sample_index_read(&index, pos, window, &err), err);
+        assert_memory_equal(window, t.stream + t.order[pos] * opt->seq_len,
+                            (size_t)(opt->seq_len + 1) * sizeof *window);
+    }
+    bool is_apart = t.is_apart;
+    twin_release(&t);
+    sample_index_close(&index);
+    return is_apart;
+}
+
+static void test_sample_index__is_its_brute_force_twin(void **state)
+{
+    static const int64_t seq_lens[] = {1, 2, 7, 16, 33};
+    static const int64_t sample_counts[] = {1, 5, 12, 26, 40, 111};
+    struct corpus *c;
+    int n_apart = 0, n_together = 0;
+    make_corpus(*state, &c);
+    for (size_t s = 0; s < ARRAY_LEN(seq_lens); s++)
+        for (size_t n = 0; n < ARRAY_LEN(sample_counts); n++)
+            for (int part = 0; part < SPLIT_PARTS; part++) {
+                struct sample_index_options opt = {{60, 30, 10}, (enum split_part)part,
+                                                   seq_lens[s],  sample_counts[n],
+                                                   1024 + part,  NULL};
+                if (compare_with_twin(c, &opt))
+                    n_apart++;
+                else
+                    n_together++;
+            }
+    assert_true(n_apart > 5 && n_together > 5); // both rules were seen
+    corpus_close(c);
+}
+
+static void test_sample_index__epoch_facts_follow_from_the_lengths(void **state)
+{
+    struct corpus *c;
+    struct sample_index index;
+    struct error err;
+    make_corpus(*state, &c);
+    int64_t T = corpus_n_tokens(c);
+    struct sample_index_options opt = {{1, 0, 0}, SPLIT_TRAIN, 4, 3 * T / 4, 7, NULL};
+    assert_ok(sample_index_open(&index, c, &opt, &err), err);
+    assert_int_equal(index.tokens_per_epoch, T);
+    assert_int_equal(index.samples_per_epoch, (T - 1) / 4);
+    assert_int_equal(index.n_epochs, (3 * T / 4 * 4 + 1 + T - 1) / T);
+    assert_int_equal(index.n_documents, index.n_epochs * N_DOCS);
+    sample_index_close(&index);
+    opt.seq_len = 10 * T; // less than one window an epoch
+    opt.n_samples = 1;
+    assert_ok(sample_index_open(&index, c, &opt, &err), err);
+    assert_int_equal(index.samples_per_epoch, 1);
+    assert_int_equal(index.n_epochs, 11);
+    sample_index_close(&index);
+    corpus_close(c);
+}
+
+static void test_sample_index__an_empty_part_is_refused_with_the_remedy(void **state)
+{
+    struct corpus *c;
+    struct sample_index index;
+    struct error err;
+    make_corpus(*state, &c);
+    struct sample_index_options opt = {{949, 50, 1}, SPLIT_TEST, 4, 10, 7, NULL};
+    assert_int_equal(sample_index_open(&index, c, &opt, &err), -1);
+    assert_says(err, "the test part");
+    assert_says(err, "0 of 23 documents");
+    assert_says(err, "eval_freq");
+    assert_int_equal(err.kind, ERROR_INPUT);
+    corpus_close(c);
+}
+
+static void test_sample_index__absurd_requests_are_errors(void **state)
+{
+    struct corpus *c;
+    struct sample_index index;
+    struct error err;
+    make_corpus(*state, &c);
+    struct sample_index_options opt = {{1, 0, 0},       SPLIT_TRAIN, 1024,
+                                       INT64_MAX / 512, 7,           NULL};
+    assert_int_equal(sample_index_open(&index, c, &opt, &err), -1);
+    assert_says(err, "max_steps");
+    opt.n_samples = 1;
+    opt.seed = (int64_t)1 << 32;
+    assert_int_equal(sample_index_open(&index, c, &opt, &err), -1);
+    assert_says(err, "seed");
+    corpus_close(c);
+}
+
+/* -- the cache -------------------------------------------------------------------------
+ */
+
+static bool opens_from_cache(const char *dir, const struct sample_index_options *opt)
+{
+    struct corpus *c;
+    struct sample_index index;
+    struct error err;
+    assert_ok(corpus_open(&c, dir, &err), err);
+    assert_ok(sample_index_open(&index, c, opt, &err), err);
+    bool is_cached = index.came_from_cache;
+    sample_index_close(&index);
+    compare_with_twin(c, opt);
+    corpus_close(c);
+    return is_cached;
+}
+
+static void test_index_cache__is_used_only_for_equal_inputs(void **state)
+{
+    struct corpus *c;
+    const char *dir = *state;
+    make_corpus(dir, &c);
+    corpus_close(c);
+    struct sample_index_options opt = {{80, 20, 0}, SPLIT_TRAIN, 5, 30, 7, NULL};
+    assert_false(opens_from_cache(dir, &opt));
+    assert_true(opens_from_cache(dir, &opt));
+
+    struct sample_index_options other = opt;
+    other.seed = 8;
+    assert_false(opens_from_cache(dir, &other));
+    other = opt;
+    other.split[0] = 81;
+    assert_false(opens_from_cache(dir, &other));
+    other = opt;
+    other.part = SPLIT_VALID;
+    assert_false(opens_from_cache(dir, &other));
+    other = opt;
+    other.seq_len = 6;
+    assert_false(opens_from_cache(dir, &other));
+    other = opt;
+    other.n_samples = 31;
+    assert_false(opens_from_cache(dir, &other));
+    assert_true(opens_from_cache(dir, &opt));
+
+    struct timespec times[2] = {{0, UTIME_NOW}, {12345, 678}}; // the same bytes, touched
+    assert_int_equal(utimensat(AT_FDCWD, test_path(dir, "a.bin"), times, 0), 0);
+    assert_false(opens_from_cache(dir, &opt));
+    assert_true(opens_from_cache(dir, &opt));
+}
+
+/* The one file in the cache directory. */
+static const char *only_cached_file(const char *cache_dir)
+{
+    static char path[PATH_MAX];
+    struct fs_names names;
+    struct error err;
+    assert_ok(fs_list(cache_dir, &names, &err), err);
+    assert_int_equal(names.n_names, 1);
+    snprintf(path, sizeof path, "%s/%s", cache_dir, names.names[0]);
+    fs_names_release(&names);
+    return path;
+}
+
+static void test_index_cache__a_damaged_file_is_built_again(void **state)
+{
+    struct corpus *c;
+    const char *dir = *state;
+    make_corpus(dir, &c);
+    corpus_close(c);
+    char cache_dir[PATH_MAX];
+    snprintf(cache_dir, sizeof cache_dir, "%s/cache/deeper", dir);
+    struct sample_index_options opt = {{80, 20, 0}, SPLIT_TRAIN, 5, 30, 7, cache_dir};
+    assert_false(opens_from_cache(dir, &opt));
+    const char *path = only_cached_file(cache_dir);
+    int64_t size = test_file_bytes(path);
+    static const int64_t offsets[] = {0, 8, 16, 24, 40, 56, 200};
+    for (size_t i = 0; i < ARRAY_LEN(offsets); i++) {
+        assert_true(opens_from_cache(dir, &opt));
+        test_patch(path, offsets[i], "\xEE", 1);
+        assert_false(opens_from_cache(dir, &opt));
+        assert_int_equal(test_file_bytes(only_cached_file(cache_dir)), size);
+    }
+    static const int64_t cuts[] = {0, 10, 56, 57, 64};
+    for (size_t i = 0; i < ARRAY_LEN(cuts); i++) {
+        assert_int_equal(truncate(path, cuts[i]), 0);
+        assert_false(opens_from_cache(dir, &opt));
+        assert_true(opens_from_cache(dir, &opt));
+    }
+}
+
+static void test_index_cache__without_a_place_it_is_built_in_memory(void **state)
+{
+    struct corpus *c;
+    const char *dir = *state;
+    make_corpus(dir, &c);
+    corpus_close(c);
+    test_write_file(test_path(dir, "taken"), "x",
+                    1); // a file where a directory should be
+    struct sample_index_options opt = {{80, 20, 0}, SPLIT_TRAIN, 5, 30, 7, NULL};
+    opt.cache_dir = test_path(dir, "taken");
+    assert_false(opens_from_cache(dir, &opt));
+    assert_false(opens_from_cache(dir, &opt));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        data_test(test_sample_index__is_its_brute_force_twin),
+        data_test(test_sample_index__epoch_facts_follow_from_the_lengths),
+        data_test(test_sample_index__an_empty_part_is_refused_with_the_remedy),
+        data_test(test_sample_index__absurd_requests_are_errors),
+        data_test(test_index_cache__is_used_only_for_equal_inputs),
+        data_test(test_index_cache__a_damaged_file_is_built_again),
+        data_test(test_index_cache__without_a_place_it_is_built_in_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

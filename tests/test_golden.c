@@ -1,0 +1,167 @@
+/*
+ * The whole model against an independent double-precision computation in PyTorch: loss,
+ * every gradient, ten AdamW steps. tests/golden/gpt_tiny.json is made by
+ * tests/interop/make_golden.py.
+ */
+#include "golden.h"
+
+#include "model/gpt.h"
+#include "optim/lr.h"
+#include "optim/optimizer.h"
+
+struct fixture {
+    struct golden g;
+    struct gpt gpt;
+    struct optimizer opt;
+    struct config cfg;
+    int32_t *tokens, *targets;
+    float *weights;
+    double *loss_sums;
+};
+
+static struct config config_of(const struct golden *g)
+{
+    return (struct config){
+        .model = {.vocab_size = g->V,
+                  .hidden_size = g->H,
+                  .num_layers = g->L,
+                  .num_attention_heads = g->A,
+                  .ffn_hidden_size = g->F,
+                  .max_position_embeddings = g->P},
+        .optimizer = {.weight_decay = golden_number(g, "optimizer", "weight_decay"),
+                      .adam_beta1 = golden_number(g, "optimizer", "adam_beta1"),
+                      .adam_beta2 = golden_number(g, "optimizer", "adam_beta2"),
+                      .adam_epsilon = golden_number(g, "optimizer", "adam_epsilon"),
+                      .grad_clip = golden_number(g, "optimizer", "grad_clip"),
+                      .lr = {.decay_steps = (int64_t)golden_lr(g, "decay_steps"),
+                             .warmup_rate = golden_lr(g, "warmup_rate"),
+                             .max_lr = golden_lr(g, "max_lr"),
+                             .min_lr = golden_lr(g, "min_lr")}},
+        .dataset = {.max_seq_len = g->S},
+        .seed = 1,
+    };
+}
+
+static void setup(struct fixture *f)
+{
+    struct error err;
+    golden_load(&f->g);
+    const struct golden *g = &f->g;
+    f->cfg = config_of(g);
+    assert_ok(gpt_open(&f->gpt, &f->cfg, g->B, true, &err), err);
+    assert_ok(optimizer_open(&f->opt, &f->gpt.table, f->gpt.k, &f->cfg.optimizer, &err),
+              err);
+    assert_int_equal(f->gpt.table.n_params, g->n_params);
+    for (int64_t i = 0; i < g->n_params; i++) {
+        const struct param *row = &f->gpt.table.params[i];
+        int64_t number = golden_find(g, row->name);
+        for (int64_t j = 0; j < row->n_elements; j++)
+            f->gpt.params[row->offset + j] = (float)golden_value(g, number, j);
+    }
+    size_t N = (size_t)(g->B * g->S);
+    f->tokens = malloc(N * sizeof *f->tokens);
+    f->targets = malloc(N * sizeof *f->targets);
+    f->weights = malloc(N * sizeof *f->weights);
+    f->loss_sums = malloc((size_t)g->B * sizeof *f->loss_sums);
+}
+
+static void teardown(struct fixture *f)
+{
+    free(f->tokens);
+    free(f->targets);
+    free(f->weights);
+    free(f->loss_sums);
+    optimizer_close(&f->opt);
+    gpt_close(&f->gpt);
+    golden_release(&f->g);
+}
+
+/* Losses and gradients of one golden step, in micro-batches of M samples. */
+static double run_step(struct fixture *f, int64_t step, int64_t M)
+{
+    const struct golden *g = &f->g;
+    int64_t N = g->B * g->S;
+    for (int64_t n = 0; n < N; n++) {
+        int64_t at = n / g->S * (g->S + 1) + n % g->S;
+        f->tokens[n] = (int32_t)golden_token(g, step, at);
+        f->targets[n] = (int32_t)golden_token(g, step, at + 1);
+        f->weights[n] = 1.0F / (float)N;
+    }
+    double sum = 0;
+    for (int64_t b = 0; b < g->B; b += M) {
+        struct gpt_batch batch = {.B = M,
+                                  .S = g->S,
+                                  .tokens = f->tokens + b * g->S,
+                                  .targets = f->targets + b * g->S,
+                                  .weights = f->weights + b * g->S,
+                                  .step = step,
+                                  .first_sample = b,
+                                  .is_training = true,
+                                  .accumulate = b > 0};
+        gpt_forward(&f->gpt, &batch, f->loss_sums + b);
+        gpt_backward(&f->gpt, &batch);
+    }
+    for (int64_t b = 0; b < g->B; b++)
+        sum += f->loss_sums[b];
+    gpt_finish_grads(&f->gpt);
+    return sum / (double)N;
+}
+
+static void check_first_step(int64_t M)
+{
+    struct fixture f;
+    setup(&f);
+    double loss = run_step(&f, 0, M);
+    assert_close(loss, f.g.loss, 2e-7 * f.g.loss);
+    for (int64_t i = 0; i < f.g.n_params; i++) {
+        const struct param *row = &f.gpt.table.params[i];
+        golden_check(&f.g, "gradients", golden_find(&f.g, row->name),
+                     f.gpt.grads + row->offset, 1e-5);
+    }
+    teardown(&f);
+}
+
+static void test_golden__loss_and_every_gradient_are_pytorchs(void **state)
+{
+    (void)state;
+    check_first_step(3);
+}
+
+static void test_golden__micro_batches_add_up_to_the_same_gradients(void **state)
+{
+    (void)state;
+    check_first_step(1);
+}
+
+static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    for (int64_t step = 0; step < f.g.n_steps; step++) {
+        struct golden_step want = golden_step(&f.g, step);
+        double loss = run_step(&f, step, f.g.B);
+        double norm = optimizer_grad_norm(&f.opt, f.gpt.grads);
+        double lr = lr_at(&f.cfg.optimizer.lr, step + 1);
+        assert_close(loss, want.loss, 1e-6 * want.loss);
+        assert_close(norm, want.grad_norm, 1e-5 * want.grad_norm);
+        assert_close(lr, want.lr, 1e-12 * want.lr);
+        optimizer_step(&f.opt, f.gpt.params, f.gpt.grads, norm, lr, step + 1);
+    }
+    for (int64_t i = 0; i < f.g.n_params; i++) {
+        const struct param *row = &f.gpt.table.params[i];
+        golden_check(&f.g, "parameters_after", golden_find(&f.g, row->name),
+                     f.gpt.params + row->offset, 1e-5);
+    }
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden__loss_and_every_gradient_are_pytorchs),
+        cmocka_unit_test(test_golden__micro_batches_add_up_to_the_same_gradients),
+        cmocka_unit_test(test_golden__ten_adamw_steps_are_pytorchs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

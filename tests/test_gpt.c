@@ -1,0 +1,230 @@
+/*
+ * The model against itself: what must not change a bit (threads, micro-batches, the way
+ * it is run), and what is known of it in advance.
+ */
+#include "test.h"
+
+#include "model/gpt.h"
+#include "model/gpt_decode.h"
+#include "model/sampler.h"
+#include "optim/optimizer.h"
+
+static struct config small_config(double dropout)
+{
+    return (struct config){
+        .model = {.vocab_size = 101,
+                  .hidden_size = 40,
+                  .num_layers = 2,
+                  .num_attention_heads = 4,
+                  .ffn_hidden_size = 150,
+                  .hidden_dropout_prob = dropout,
+                  .attention_probs_dropout_prob = dropout,
+                  .max_position_embeddings = 140},
+        .optimizer = {.adam_beta1 = 0.9, .adam_beta2 = 0.999, .adam_epsilon = 1e-8},
+        .dataset = {.max_seq_len = 133},
+        .seed = 77,
+    };
+}
+
+enum { B = 6, S = 133, N = B * S };
+
+struct run { // the outcome of one step
+    double loss_sums[B];
+    double norm;
+    uint64_t grads_hash;
+};
+
+static uint64_t hash_bytes(const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    uint64_t h = 1469598103934665603u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 1099511628211u;
+    return h;
+}
+
+static void fill_batch(int32_t *tokens, int32_t *targets, float *weights, int64_t V)
+{
+    struct philox_key key = philox_key(3, PHILOX_SAMPLE_TOKEN, 0);
+    for (int64_t n = 0; n < N; n++) {
+        tokens[n] = (int32_t)(philox_uniform(key, (uint64_t)n, 0) * (float)V);
+        targets[n] = (int32_t)(philox_uniform(key, (uint64_t)n, 1) * (float)V);
+        weights[n] = n % 7 == 0 ? 0.0F : 1.0F / N;
+    }
+}
+
+/* One training step in micro-batches of M samples; M divides B. */
+static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
+                           bool is_training)
+{
+    static int32_t tokens[N], targets[N];
+    static float weights[N];
+    struct run out = {{0}, 0, 0};
+    struct gpt g;
+    struct optimizer opt;
+    struct error err;
+    kernels_set_threads(n_threads);
+    fill_batch(tokens, targets, weights, cfg->model.vocab_size);
+    assert_ok(gpt_open(&g, cfg, M, is_training, &err), err);
+    assert_ok(optimizer_open(&opt, &g.table, g.k, &cfg->optimizer, &err), err);
+    gpt_init_params(&g, 0.02);
+    for (int64_t b = 0; b < B; b += M) {
+        struct gpt_batch batch = {.B = M,
+                                  .S = S,
+                                  .tokens = tokens + b * S,
+                                  .targets = targets + b * S,
+                                  .weights = weights + b * S,
+                                  .step = 5,
+                                  .first_sample = b,
+                                  .is_training = is_training,
+                                  .accumulate = b > 0};
+        gpt_forward(&g, &batch, out.loss_sums + b);
+        if (is_training)
+            gpt_backward(&g, &batch);
+    }
+    if (is_training) {
+        gpt_finish_grads(&g);
+        out.norm = optimizer_grad_norm(&opt, g.grads);
+        out.grads_hash = hash_bytes(g.grads, (size_t)g.table.n_flat * sizeof *g.grads);
+    }
+    optimizer_close(&opt);
+    gpt_close(&g);
+    return out;
+}
+
+static void test_gpt__threads_do_not_change_a_bit(void **state)
+{
+    (void)state;
+    struct config cfg = small_config(0.1);
+    struct run one = run_step(&cfg, 3, 1, true);
+    for (int n_threads = 2; n_threads <= 3; n_threads++) {
+        struct run many = run_step(&cfg, 3, n_threads, true);
+        assert_memory_equal(&one, &many, sizeof one);
+    }
+}
+
+static void test_gpt__micro_batches_do_not_change_the_losses(void **state)
+{
+    (void)state;
+    struct config cfg = small_config(0.1);
+    struct run whole = run_step(&cfg, 6, 2, true);
+    for (int64_t M = 1; M <= 3; M++) {
+        struct run cut = run_step(&cfg, M, 2, true);
+        assert_memory_equal(whole.loss_sums, cut.loss_sums, sizeof cut.loss_sums);
+        assert_close(cut.norm, whole.norm, 2e-6 * whole.norm);
+    }
+}
+
+static void test_gpt__dropout_changes_the_losses_and_a_seed_the_dropout(void **state)
+{
+    (void)state;
+    struct config cfg = small_config(0.1), other = cfg;
+    other.model.hidden_dropout_prob = 0;
+    struct run both = run_step(&cfg, 6, 2, true);
+    struct run less = run_step(&other, 6, 2, true);
+    assert_true(both.loss_sums[0] != less.loss_sums[0]);
+    other = cfg;
+    other.seed = 78;
+    struct run reseeded = run_step(&other, 6, 2, true);
+    assert_true(both.loss_sums[0] != reseeded.loss_sums[0]);
+}
+
+static void test_gpt__evaluation_is_training_without_dropout(void **state)
+{
+    (void)state;
+    struct config cfg = small_config(0.0), dropped = small_config(0.3);
+    struct run trained = run_step(&cfg, 2, 2, true);
+    struct run evaluated = run_step(&dropped, 3, 2, false);
+    assert_memory_equal(trained.loss_sums, evaluated.loss_sums, sizeof trained.loss_sums);
+}
+
+/* The expected loss of fresh weights is ln V + H sigma^2 / 2. */
+static void test_gpt__initial_loss_is_as_theory_says(void **state)
+{
+    (void)state;
+    struct config cfg = small_config(0.1);
+    cfg.model.vocab_size = 5003;
+    cfg.model.hidden_size = 256;
+    cfg.model.ffn_hidden_size = 1024;
+    struct run run = run_step(&cfg, 6, 2, true);
+    double sum = 0;
+    for (int b = 0; b < B; b++)
+        sum += run.loss_sums[b];
+    int64_t n_counted = N - (N + 6) / 7;
+    double expected = log(5003.0) + 256 * 0.02 * 0.02 / 2;
+    assert_close(sum / (double)n_counted, expected, 0.05);
+}
+
+/* -- decoding ------------------------------------------------------------------------ */
+
+static void test_gpt_decode__one_by_one_is_the_prompt_in_one_go(void **state)
+{
+    (void)state;
+    enum { LENGTH = 133 };
+    struct config cfg = small_config(0.1);
+    struct gpt g;
+    struct gpt_decoder dec;
+    struct error err;
+    int32_t tokens[LENGTH];
+    static float whole[LENGTH][101];
+    assert_ok(gpt_open(&g, &cfg, 1, false, &err), err);
+    gpt_init_params(&g, 0.1);
+    assert_ok(gpt_decoder_open(&dec, &g, &err), err);
+    for (int i = 0; i < LENGTH; i++)
+        tokens[i] = (i * 37 + 11) % 101;
+    for (int n = 1; n <= LENGTH; n += 11) {
+        gpt_decoder_reset(&dec);
+        memcpy(whole[n - 1], gpt_decoder_feed(&dec, tokens, n), sizeof whole[0]);
+    }
+    gpt_decoder_reset(&dec);
+    for (int n = 1; n <= LENGTH; n++) {
+        const float *logits = gpt_decoder_feed(&dec, tokens + n - 1, 1);
+        for (int v = 0; v < 101 && (n - 1) % 11 == 0; v++)
+            assert_close(logits[v], whole[n - 1][v], 2e-5);
+    }
+    gpt_decoder_close(&dec);
+    gpt_close(&g);
+}
+
+static void test_sampler__keeps_what_top_k_and_top_p_allow(void **state)
+{
+    (void)state;
+    // probabilities 0.5, 0.25, 0.15, 0.1 in another order
+    const float logits[] = {logf(0.15F), logf(0.5F), logf(0.1F), logf(0.25F)};
+    static const struct {
+        double temperature, top_p;
+        int64_t top_k;
+        const char *allowed;
+    } cases[] = {
+        {0.0, 1.0, 0, "0100"}, {1.0, 1.0, 0, "1111"}, {1.0, 1.0, 2, "0101"},
+        {1.0, 0.5, 0, "0100"}, {1.0, 0.6, 0, "0101"}, {1.0, 0.9, 0, "1101"},
+        {1.0, 1.0, 1, "0100"}, {1.0, 0.9, 2, "0101"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct sampler s = {.temperature = cases[i].temperature,
+                            .top_k = cases[i].top_k,
+                            .top_p = cases[i].top_p,
+                            .seed = 9};
+        struct error err;
+        char seen[] = "0000";
+        assert_ok(sampler_init(&s, 4, &err), err);
+        for (int64_t draw = 0; draw < 400; draw++)
+            seen[sampler_next(&s, logits, draw)] = '1';
+        assert_string_equal(seen, cases[i].allowed);
+        sampler_release(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpt__threads_do_not_change_a_bit),
+        cmocka_unit_test(test_gpt__micro_batches_do_not_change_the_losses),
+        cmocka_unit_test(test_gpt__dropout_changes_the_losses_and_a_seed_the_dropout),
+        cmocka_unit_test(test_gpt__evaluation_is_training_without_dropout),
+        cmocka_unit_test(test_gpt__initial_loss_is_as_theory_says),
+        cmocka_unit_test(test_gpt_decode__one_by_one_is_the_prompt_in_one_go),
+        cmocka_unit_test(test_sampler__keeps_what_top_k_and_top_p_allow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

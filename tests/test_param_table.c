@@ -1,0 +1,157 @@
+/* The parameter table: counts of the published models, names, order, alignment. */
+#include "test.h"
+
+#include "model/param_table.h"
+
+static struct config_model make_model(int64_t V, int64_t P, int64_t H, int64_t L,
+                                      int64_t A)
+{
+    return (struct config_model){.vocab_size = V,
+                                 .max_position_embeddings = P,
+                                 .hidden_size = H,
+                                 .num_layers = L,
+                                 .num_attention_heads = A,
+                                 .ffn_hidden_size = 4 * H};
+}
+
+static void test_param_table__counts_match_the_published_models(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t V, P, H, L, A, n_elements;
+    } models[] = {
+        {50304, 1024, 1024, 24, 16, 354871296},
+        {50304, 1024, 2048, 24, 16, 1313722368},
+        {50304, 1024, 4096, 32, 32, 6654402560},
+        {51200, 1024, 12288, 96, 96, 174603264000},
+        {51200, 2048, 12288, 96, 96, 174615846912},
+        {51200, 1024, 1024, 4, 2, 103864320},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+        struct config_model m =
+            make_model(models[i].V, models[i].P, models[i].H, models[i].L, models[i].A);
+        struct param_table table;
+        struct error err;
+        assert_ok(param_table_init(&table, &m, &err), err);
+        assert_int_equal(table.n_elements, models[i].n_elements);
+        assert_int_equal(table.n_params, 4 + 12 * models[i].L);
+        param_table_release(&table);
+    }
+}
+
+static void test_param_table__rows_tile_the_flat_buffer_in_layer_order(void **state)
+{
+    (void)state;
+    struct config_model m = make_model(7, 5, 6, 3, 2);
+    m.ffn_hidden_size = 11;
+    struct param_table table;
+    struct error err;
+    assert_ok(param_table_init(&table, &m, &err), err);
+
+    int64_t end = 0, n_elements = 0;
+    int layer = 0;
+    for (int64_t i = 0; i < table.n_params; i++) {
+        const struct param *p = &table.params[i];
+        int64_t product = 1;
+        for (int d = 0; d < p->n_dims; d++)
+            product *= p->shape[d];
+        assert_int_equal(product, p->n_elements);
+        assert_int_equal(p->offset, i64_round_up(end, PARAM_ALIGN));
+        assert_true(p->layer == layer || p->layer == layer + 1);
+        assert_true(p->split_dim >= -1 && p->split_dim < p->n_dims);
+        assert_ptr_equal(param_table_find(&table, p->name), p);
+        end = p->offset + p->n_elements;
+        layer = p->layer;
+        n_elements += p->n_elements;
+    }
+    assert_int_equal(layer, 4);
+    assert_int_equal(table.n_elements, n_elements);
+    assert_int_equal(table.n_flat, i64_round_up(end, PARAM_ALIGN));
+    param_table_release(&table);
+}
+
+static void test_param_table__rows_say_shape_split_and_decay(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int n_dims;
+        int64_t shape[PARAM_MAX_DIMS];
+        int split_dim, layer;
+        enum param_init init;
+        bool has_decay;
+    } expected[] = {
+        {"embedding.word.weight", 2, {7, 6}, 0, 0, INIT_NORMAL, true},
+        {"embedding.position.weight", 2, {5, 6}, -1, 0, INIT_NORMAL, true},
+        {"layers.0.ln1.weight", 1, {6}, -1, 1, INIT_ONES, false},
+        {"layers.0.ln1.bias", 1, {6}, -1, 1, INIT_ZEROS, false},
+        {"layers.0.attn.qkv.weight", 4, {3, 2, 3, 6}, 1, 1, INIT_NORMAL, true},
+        {"layers.0.attn.qkv.bias", 3, {3, 2, 3}, 1, 1, INIT_ZEROS, false},
+        {"layers.0.attn.proj.weight", 2, {6, 6}, 1, 1, INIT_NORMAL, true},
+        {"layers.0.attn.proj.bias", 1, {6}, -1, 1, INIT_ZEROS, false},
+        {"layers.0.ln2.weight", 1, {6}, -1, 1, INIT_ONES, false},
+        {"layers.0.ln2.bias", 1, {6}, -1, 1, INIT_ZEROS, false},
+        {"layers.0.mlp.fc.weight", 2, {11, 6}, 0, 1, INIT_NORMAL, true},
+        {"layers.0.mlp.fc.bias", 1, {11}, 0, 1, INIT_ZEROS, false},
+        {"layers.0.mlp.proj.weight", 2, {6, 11}, 1, 1, INIT_NORMAL, true},
+        {"layers.0.mlp.proj.bias", 1, {6}, -1, 1, INIT_ZEROS, false},
+        {"final_norm.weight", 1, {6}, -1, 2, INIT_ONES, false},
+        {"final_norm.bias", 1, {6}, -1, 2, INIT_ZEROS, false},
+    };
+    struct config_model m = make_model(7, 5, 6, 1, 2);
+    m.ffn_hidden_size = 11;
+    struct param_table table;
+    struct error err;
+    assert_ok(param_table_init(&table, &m, &err), err);
+    assert_int_equal(table.n_params, ARRAY_LEN(expected));
+    for (size_t i = 0; i < ARRAY_LEN(expected); i++) {
+        const struct param *p = &table.params[i];
+        assert_string_equal(p->name, expected[i].name);
+        assert_int_equal(p->n_dims, expected[i].n_dims);
+        assert_memory_equal(p->shape, expected[i].shape, sizeof p->shape);
+        assert_int_equal(p->split_dim, expected[i].split_dim);
+        assert_int_equal(p->layer, expected[i].layer);
+        assert_int_equal(p->init, expected[i].init);
+        assert_int_equal(p->has_decay, expected[i].has_decay);
+    }
+    assert_null(param_table_find(&table, "layers.1.ln1.weight"));
+    param_table_release(&table);
+}
+
+static void test_param_table__refuses_what_cannot_be_laid_out(void **state)
+{
+    (void)state;
+    const struct {
+        struct config_model model;
+        const char *says;
+    } cases[] = {
+        {make_model(0, 5, 6, 1, 2), "vocab_size is 0"},
+        {make_model(7, 5, 6, 0, 2), "num_layers is 0"},
+        {make_model(7, 5, 6, INT64_MAX, 2), "num_layers"},
+        {make_model(7, 5, 6, 1, 4), "not a multiple"},
+        {make_model(INT64_MAX / 8, 5, 4, 1, 2), "too large"},
+        {make_model(INT64_MAX / 16, 5, 4, 1, 2), "too large"},
+        {make_model(7, INT64_MAX, 4, 1, 2), "too large"},
+        {make_model(7, 5, (int64_t)1 << 32, 1, 1), "too large"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct param_table table;
+        struct error err;
+        assert_int_equal(param_table_init(&table, &cases[i].model, &err), -1);
+        assert_int_equal(err.kind, ERROR_INPUT);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("case %zu: '%s' does not say '%s'", i, err.text, cases[i].says);
+        param_table_release(&table);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_param_table__counts_match_the_published_models),
+        cmocka_unit_test(test_param_table__rows_tile_the_flat_buffer_in_layer_order),
+        cmocka_unit_test(test_param_table__rows_say_shape_split_and_decay),
+        cmocka_unit_test(test_param_table__refuses_what_cannot_be_laid_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

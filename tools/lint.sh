@@ -1,0 +1,46 @@
+#!/bin/bash
+# Everything that can be said about the sources without running them:
+#   tools/lint.sh [JOBS]
+# Layers, clang-format, a gcc and a clang build where a warning is an error, clang-tidy.
+# All steps run even when one fails; the last line names those that failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+jobs=${1:-2}
+failed=()
+
+step() {
+    local name=$1
+    shift
+    echo "lint: $name"
+    "$@" || failed+=("$name")
+}
+
+format() {
+    find src tests bench -name '*.[ch]' -print0 |
+        xargs -0 -r clang-format --dry-run -Werror
+}
+
+build_with() {
+    CC=$1 tools/configure.sh "$2" >/dev/null &&
+        cmake --build "$2" -j "$jobs" -- --quiet
+}
+
+tidy() {
+    find src -name '*.c' -print0 | sort -z |
+        xargs -0 -r -n 4 -P "$jobs" clang-tidy --quiet -p build-clang 2>&1 |
+        sed -E '/^[0-9]+ warnings? generated\.$/d'
+}
+
+step "layers" tools/check_layers.sh
+step "clang-format" format
+step "warnings of gcc" build_with gcc build
+step "warnings of clang" build_with clang build-clang
+step "clang-tidy" tidy
+
+if [ ${#failed[@]} -gt 0 ]; then
+    printf -v list ', %s' "${failed[@]}"
+    echo "lint: failed: ${list:2}"
+    exit 1
+fi
+echo "lint: clean"
