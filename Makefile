@@ -59,7 +59,7 @@ install: all ## install the program below PREFIX (/usr/local)
 	@cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove everything that was built
-	rm -rf build build-asan build-clang build-fuzz
+	rm -rf build build-gcc build-clang build-asan build-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18

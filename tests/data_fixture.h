@@ -94,6 +94,18 @@ static inline void test_patch(const char *path, int64_t offset, const void *data
     close(fd);
 }
 
+/* Flip one bit of the file: a change whatever the byte was. */
+static inline void test_flip(const char *path, int64_t offset)
+{
+    unsigned char byte;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(fs_pread_exact(fd, &byte, 1, offset), 0);
+    byte ^= 0x10;
+    assert_int_equal(fs_pwrite_exact(fd, &byte, 1, offset), 0);
+    close(fd);
+}
+
 /* Fails unless the sentence has `part` in it. */
 #define assert_says(err, part)                                                           \
     do {                                                                                 \

@@ -22,7 +22,7 @@ format() {
 }
 
 build_with() {
-    CC=$1 tools/configure.sh "$2" >/dev/null &&
+    CC=$1 tools/configure.sh "$2" -DTREFOIL_WERROR=ON >/dev/null &&
         cmake --build "$2" -j "$jobs" -- --quiet
 }
 
@@ -34,7 +34,7 @@ tidy() {
 
 step "layers" tools/check_layers.sh
 step "clang-format" format
-step "warnings of gcc" build_with gcc build
+step "warnings of gcc" build_with gcc build-gcc
 step "warnings of clang" build_with clang build-clang
 step "clang-tidy" tidy
 

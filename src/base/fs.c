@@ -306,10 +306,14 @@ void fs_names_release(struct fs_names *list)
 
 int fs_join(char *buf, size_t size, const char *dir, const char *name, struct error *err)
 {
-    size_t n = strlen(dir);
-    const char *slash = n > 0 && dir[n - 1] == '/' ? "" : "/";
-    if (snprintf(buf, size, "%s%s%s", dir, slash, name) >= (int)size)
+    size_t n_dir = strlen(dir), n_name = strlen(name);
+    bool has_slash = n_dir > 0 && dir[n_dir - 1] == '/';
+    if (n_dir + n_name + 2 > size)
         return error_set(err, ERROR_INPUT, "path too long: '%s/%s'", dir, name);
+    memcpy(buf, dir, n_dir);
+    if (!has_slash)
+        buf[n_dir++] = '/';
+    memcpy(buf + n_dir, name, n_name + 1);
     return 0;
 }
 

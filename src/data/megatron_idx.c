@@ -238,7 +238,7 @@ int megatron_idx_read(struct megatron_idx *idx, int fd, const char *name,
     if (read_header(idx, fd, name, &n_seq, &n_doc, err))
         return -1;
     r = malloc(sizeof *r);
-    sequence_ends = malloc(((size_t)n_seq + 1) * 8);
+    sequence_ends = calloc((size_t)n_seq + 1, 8);
     idx->n_documents = (int64_t)n_doc - 1;
     idx->document_ends = malloc(((size_t)n_doc + 1) * 8);
     if (!r || !sequence_ends || !idx->document_ends) {

@@ -1,7 +1,7 @@
 /*
- * First the plan: a few numbers that follow from the lengths (how many epochs, samples,
- * whether the last epoch stands apart). It says how large the arrays are, so a cached
- * file is either exactly that large or not ours. Then the three arrays, in one block:
+ * First the plan: a few numbers that follow from the lengths (how many epochs, how many
+ * samples). It says how large the arrays are, so a cached file is either exactly that
+ * large or not ours. Then the three arrays, in one block:
  *
  *     documents (n_documents) | starts (n_samples, 2) | shuffle (n_samples)
  */
@@ -19,10 +19,8 @@ struct plan {
     int64_t tokens_per_epoch;   // T
     int64_t n_epochs;           // E
     int64_t n_samples;          // (E*T - 1) / S
-    int64_t n_samples_before;   // of the first E-1 epochs; n_samples when not apart
     int64_t n_documents;        // E * (end_doc - first_doc)
     int64_t n_values;           // of the block
-    bool last_epoch_is_apart;
 };
 
 static int empty_part(const struct corpus *corpus, const struct sample_index_options *opt,
@@ -46,20 +44,10 @@ static int too_large(const struct sample_index_options *opt, struct error *err)
                      (long long)opt->n_samples, (long long)opt->seq_len);
 }
 
-/* The last epoch stands apart when less than 80 % of its samples are needed: otherwise
- * the shuffle over all epochs would leave out samples of the earlier ones too. */
-static void plan_last_epoch(struct plan *p, const struct sample_index_options *opt)
+/* Samples that lie whole within the first `epoch` epochs of T tokens. */
+static int64_t samples_before(int64_t epoch, int64_t T, int64_t S)
 {
-    int64_t T = p->tokens_per_epoch, S = opt->seq_len;
-    int64_t per_epoch = (T - 1) / S;
-    p->n_samples_before = p->n_samples;
-    if (p->n_epochs == 1)
-        return;
-    int64_t before = ((p->n_epochs - 1) * T - 1) / S;
-    p->last_epoch_is_apart =
-        opt->n_samples - before < (int64_t)(0.80 * (double)per_epoch);
-    if (p->last_epoch_is_apart)
-        p->n_samples_before = before;
+    return epoch > 0 ? (epoch * T - 1) / S : 0;
 }
 
 static int make_plan(struct plan *p, const struct corpus *corpus,
@@ -83,8 +71,7 @@ static int make_plan(struct plan *p, const struct corpus *corpus,
     if (__builtin_mul_overflow(p->n_epochs, p->tokens_per_epoch, &last) ||
         __builtin_mul_overflow(p->n_epochs, n_docs, &p->n_documents))
         return too_large(opt, err);
-    p->n_samples = (last - 1) / opt->seq_len;
-    plan_last_epoch(p, opt);
+    p->n_samples = samples_before(p->n_epochs, p->tokens_per_epoch, opt->seq_len);
     if (__builtin_mul_overflow(p->n_samples, 3, &sample_values) ||
         __builtin_add_overflow(p->n_documents, sample_values, &p->n_values) ||
         p->n_values > INT64_MAX / 16)
@@ -92,15 +79,21 @@ static int make_plan(struct plan *p, const struct corpus *corpus,
     return 0;
 }
 
-/* Write `n_epochs` copies of the part's documents and shuffle them together. */
-static void place_documents(int64_t *documents, const struct plan *p, int64_t n_epochs,
-                            struct np_random *random)
+/* The documents and the samples of one epoch, each shuffled. */
+static void shuffle_epoch(int64_t *documents, int64_t *shuffle, const struct plan *p,
+                          const struct sample_index_options *opt, int64_t epoch)
 {
-    int64_t n = 0;
-    for (int64_t e = 0; e < n_epochs; e++)
-        for (int64_t d = p->first_doc; d < p->end_doc; d++)
-            documents[n++] = d;
-    np_random_shuffle(random, documents, n);
+    struct np_random random;
+    int64_t T = p->tokens_per_epoch, n_docs = p->end_doc - p->first_doc;
+    int64_t first = samples_before(epoch, T, opt->seq_len);
+    int64_t end = samples_before(epoch + 1, T, opt->seq_len);
+    for (int64_t i = 0; i < n_docs; i++)
+        documents[epoch * n_docs + i] = p->first_doc + i;
+    for (int64_t k = first; k < end; k++)
+        shuffle[k] = k;
+    np_random_init(&random, (uint32_t)(opt->seed + epoch));
+    np_random_shuffle(&random, documents + epoch * n_docs, n_docs);
+    np_random_shuffle(&random, shuffle + first, end - first);
 }
 
 static void place_starts(int64_t *starts, const int64_t *documents, const struct plan *p,
@@ -123,30 +116,22 @@ static void place_starts(int64_t *starts, const int64_t *documents, const struct
 static void build(int64_t *values, const struct plan *p, const struct corpus *corpus,
                   const struct sample_index_options *opt)
 {
-    struct np_random random;
     int64_t *documents = values;
     int64_t *starts = documents + p->n_documents;
     int64_t *shuffle = starts + 2 * p->n_samples;
-    int64_t n_first = p->n_epochs - (p->last_epoch_is_apart ? 1 : 0);
-    np_random_init(&random, (uint32_t)opt->seed);
-    place_documents(documents, p, n_first, &random);
-    place_documents(documents + n_first * (p->end_doc - p->first_doc), p,
-                    p->n_epochs - n_first, &random);
+    for (int64_t epoch = 0; epoch < p->n_epochs; epoch++)
+        shuffle_epoch(documents, shuffle, p, opt, epoch);
     place_starts(starts, documents, p, corpus, opt->seq_len);
-    for (int64_t k = 0; k < p->n_samples; k++)
-        shuffle[k] = k;
-    np_random_shuffle(&random, shuffle, p->n_samples_before);
-    np_random_shuffle(&random, shuffle + p->n_samples_before,
-                      p->n_samples - p->n_samples_before);
 }
 
-static void mix_options(struct cache_key *key, const struct sample_index_options *opt)
+static void mix_options(struct cache_key *key, const struct sample_index_options *opt,
+                        int64_t n_epochs)
 {
     for (int i = 0; i < SPLIT_PARTS; i++)
         cache_key_mix_f64(key, opt->split[i]);
     cache_key_mix_i64(key, opt->part);
     cache_key_mix_i64(key, opt->seq_len);
-    cache_key_mix_i64(key, opt->n_samples);
+    cache_key_mix_i64(key, n_epochs);
     cache_key_mix_i64(key, opt->seed);
 }
 
@@ -192,10 +177,8 @@ static void fill_index(struct sample_index *index, const struct corpus *corpus,
         .seq_len = opt->seq_len,
         .n_samples = p->n_samples,
         .n_epochs = p->n_epochs,
-        .samples_per_epoch = i64_max(1, (p->tokens_per_epoch - 1) / opt->seq_len),
         .tokens_per_epoch = p->tokens_per_epoch,
         .n_documents = p->n_documents,
-        .last_epoch_is_apart = p->last_epoch_is_apart,
         .documents = values,
         .starts = values + p->n_documents,
         .shuffle = values + p->n_documents + 2 * p->n_samples,
@@ -217,7 +200,7 @@ int sample_index_open(struct sample_index *index, const struct corpus *corpus,
         cache_key_init(&key, err))
         return -1;
     corpus_mix_key(corpus, &key);
-    mix_options(&key, opt);
+    mix_options(&key, opt, plan.n_epochs);
     index_cache_load(cache_dir, split_part_name(opt->part), &key, &values, &n_values);
     bool is_cached = values && n_values == plan.n_values;
     int rc = 0;
@@ -237,6 +220,18 @@ void sample_index_close(struct sample_index *index)
 {
     free(index->values);
     *index = (struct sample_index){0};
+}
+
+int64_t sample_index_epoch_start(const struct sample_index *index, int64_t epoch)
+{
+    return samples_before(epoch, index->tokens_per_epoch, index->seq_len);
+}
+
+int64_t sample_index_epoch_of(const struct sample_index *index, int64_t pos)
+{
+    // the least epoch whose end, ((epoch + 1) * T - 1) / S, is above pos
+    int64_t T = index->tokens_per_epoch, end = (pos + 1) * index->seq_len + 1;
+    return (end + T - 1) / T - 1;
 }
 
 int sample_index_read(const struct sample_index *index, int64_t pos, int32_t *window,

@@ -2,19 +2,17 @@
  * sample_index - which tokens sample i of a run consists of.
  *
  * The documents of one part (train, valid, test) are written out once for each epoch that
- * is needed, shuffled, and concatenated; sample k is the window of S+1 tokens that starts
- * at token k*S of that stream, so a window starts on the last token of the one before it
- * and crosses document borders. The samples are then shuffled.
+ * is needed, each epoch shuffled, and concatenated; sample k is the window of S+1 tokens
+ * that starts at token k*S of that stream, so a window starts on the last token of the
+ * one before it and crosses document borders. The samples of an epoch are then shuffled;
+ * one that begins in an epoch and ends in the next belongs to the next.
  *
- * The order is that of Megatron and FleetX, bit for bit. One RandomState(seed) (numpy's
- * MT19937) serves each part, used in this order:
- *   1. shuffle the documents of all epochs together, or, when the last epoch stands
- *      apart, those of the first E-1 epochs together and then those of the last;
- *   2. shuffle the samples, likewise in one or in two pieces.
- * The last epoch stands apart when E > 1 and fewer than 80 % of an epoch's samples are
- * needed from it, so that what is left out is left out evenly.
+ * Epoch e uses numpy's RandomState(seed + e): first for its documents, then for its
+ * samples. One epoch is thus Megatron's and FleetX's order bit for bit. Over several they
+ * shuffle the epochs together, so that the order depends on how long the run is meant to
+ * be; here it does not, and a run that is prolonged goes on as if it had been that long.
  *
- * So the result depends on the corpus, the split, the part, S, n_samples and the seed:
+ * So the result depends on the corpus, the split, the part, S, the epochs and the seed:
  * these, and nothing else, are in the name of the cached file.
  *
  * Memory: 24 bytes a sample and 8 bytes a document and epoch.
@@ -39,12 +37,10 @@ struct sample_index_options {
 struct sample_index {            // read-only for everybody but sample_index.c
     const struct corpus *corpus; // borrowed
     int64_t seq_len;
-    int64_t n_samples;         // positions that exist: at least as many as were asked for
-    int64_t n_epochs;          // E, passes over the part that they take
-    int64_t samples_per_epoch; // for the epoch number in the log; at least 1
+    int64_t n_samples; // positions that exist: at least as many as were asked for
+    int64_t n_epochs;  // E, passes over the part that they take
     int64_t tokens_per_epoch;
     int64_t n_documents; // entries of `documents`: E times those of the part
-    bool last_epoch_is_apart;
     bool came_from_cache;
 
     const int64_t *documents; // (n_documents) document numbers, the stream's order
@@ -60,6 +56,10 @@ MUST_CHECK int sample_index_open(struct sample_index *index, const struct corpus
                                  const struct sample_index_options *opt,
                                  struct error *err);
 void sample_index_close(struct sample_index *index);
+
+/* The first position of an epoch, and the epoch (from 0) of a position. */
+int64_t sample_index_epoch_start(const struct sample_index *index, int64_t epoch);
+int64_t sample_index_epoch_of(const struct sample_index *index, int64_t pos);
 
 /* window[0..S] := the S+1 tokens of the sample at shuffled position 0 <= pos < n_samples.
  * Threads: any number. */

@@ -147,8 +147,8 @@ static void warn_of_older_run(const struct config_save_load *save)
 int train_preflight(const struct train *t, struct error *err)
 {
     const struct config_save_load *save = &t->cfg.save_load;
-    if (check_writable(save->output_dir, err) || check_disk(t, err) ||
-        check_memory(t, err))
+    if (check_memory(t, err) || check_writable(save->output_dir, err) ||
+        check_disk(t, err))
         return -1;
     warn_of_older_run(save);
     return 0;

@@ -10,12 +10,12 @@
 
 int64_t train_epoch(const struct train *t, int64_t consumed)
 {
-    return consumed / t->train_index.samples_per_epoch;
+    return sample_index_epoch_of(&t->train_index, consumed);
 }
 
 int64_t train_batch_in_epoch(const struct train *t, int64_t consumed)
 {
-    int64_t first = train_epoch(t, consumed) * t->train_index.samples_per_epoch;
+    int64_t first = sample_index_epoch_start(&t->train_index, train_epoch(t, consumed));
     return (consumed - first) / t->cfg.batch_size.global_batch_size;
 }
 
@@ -43,7 +43,7 @@ static int derive_steps(struct train *t, struct error *err)
     if (cfg->max_steps == 0) {
         if (open_index(t, SPLIT_TRAIN, 1, &probe, err))
             return -1;
-        int64_t n_samples = probe.samples_per_epoch * cfg->num_train_epochs;
+        int64_t n_samples = sample_index_epoch_start(&probe, cfg->num_train_epochs);
         sample_index_close(&probe);
         cfg->max_steps = n_samples / G;
         if (cfg->max_steps == 0)

@@ -18,7 +18,7 @@ import tempfile
 import numpy
 import torch
 
-import megatron_order
+import sample_order
 import safetensors_plain
 import torch_gpt
 
@@ -163,7 +163,7 @@ def main():
         output = work / "output"
         lines = (output / "metrics.jsonl").read_text().splitlines()
         metrics = {row["step"]: row for row in map(json.loads, lines) if "grad_norm" in row}
-        windows = megatron_order.train_windows(documents, SPLIT, S, B * MAX_STEPS, SEED)
+        windows = sample_order.train_windows(documents, SPLIT, S, B * MAX_STEPS, SEED)
         optimizer = resumed(checkpoint_of(output, SAVE_STEPS))
         n_bad = compare_steps(optimizer, metrics, windows)
         n_bad += compare_parameters(optimizer, checkpoint_of(output, MAX_STEPS))

@@ -55,10 +55,16 @@ static inline float lanes_dot(const float *x, const float *y, int64_t n)
  */
 static inline float fast_exp(float x)
 {
-    const float magic = 12582912.0F; // 1.5 * 2^23: adding it rounds to an integer
+    // adding 1.5 * 2^23 rounds to an integer, which then stands in the lowest bits
+    const float magic = 12582912.0F;
+    const uint32_t magic_bits = 0x4B400000u;
     float cut = x < -88.0F ? -88.0F : x;
     cut = cut > 88.3F ? 88.3F : cut;
-    float n = (cut * 1.44269504088896341F + magic) - magic;
+    union {
+        float f;
+        uint32_t bits;
+    } rounded = {.f = cut * 1.44269504088896341F + magic}, power;
+    float n = rounded.f - magic;
     float r = cut - n * 0.693359375F;
     r = r + n * 2.12194440e-4F;
     float p = 1.9875691500e-4F;
@@ -68,10 +74,7 @@ static inline float fast_exp(float x)
     p = p * r + 1.6666665459e-1F;
     p = p * r + 5.0000001201e-1F;
     p = p * r * r + r + 1.0F;
-    union {
-        int32_t i;
-        float f;
-    } power = {.i = ((int32_t)n + 127) << 23};
+    power.bits = (rounded.bits - magic_bits + 127u) << 23;
     return x < -87.3F ? 0.0F : p * power.f;
 }
 

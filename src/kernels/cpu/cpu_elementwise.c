@@ -60,16 +60,17 @@ void K(bias_grad)(float *db, const float *dy, float *partial, int64_t N, int64_t
 #define GELU_A 0.7978845608028654F
 #define GELU_B 0.044715F
 
-static inline float gelu_gate(float x)
+/* exp(-2u); the gate is 1 / (1 + that), and one minus the gate is that times the gate. */
+static inline float gelu_exp(float x)
 {
-    return 1.0F / (1.0F + fast_exp(-2.0F * GELU_A * (x + GELU_B * x * x * x)));
+    return fast_exp(-2.0F * GELU_A * (x + GELU_B * x * x * x));
 }
 
 static void gelu_row(float *y, const float *x, const float *restrict b, int64_t C)
 {
     for (int64_t c = 0; c < C; c++) {
         float t = x[c] + b[c];
-        y[c] = t * gelu_gate(t);
+        y[c] = t * (1.0F / (1.0F + gelu_exp(t)));
     }
 }
 
@@ -85,9 +86,10 @@ static void gelu_row_bwd(float *dx, float *y, float *restrict db, const float *d
 {
     for (int64_t c = 0; c < C; c++) {
         float t = x[c] + b[c];
-        float gate = gelu_gate(t);
+        float e = gelu_exp(t);
+        float gate = 1.0F / (1.0F + e);
         float du = GELU_A * (1.0F + 3.0F * GELU_B * t * t);
-        float d = dy[c] * (gate + 2.0F * t * gate * (1.0F - gate) * du);
+        float d = dy[c] * (gate + 2.0F * t * gate * (e * gate) * du);
         y[c] = t * gate;
         dx[c] = d;
         db[c] += d;

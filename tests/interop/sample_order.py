@@ -1,4 +1,4 @@
-"""Which tokens the samples of a run consist of, by numpy: Megatron's and FleetX's order.
+"""Which tokens the samples of a run consist of, by numpy.
 
 A second implementation of what src/data/sample_index.h describes, made of numpy's own
 RandomState, arange and concatenate.
@@ -25,23 +25,17 @@ def train_windows(documents, weights, seq_len, n_samples, seed):
     E = 1
     while (E * T - 1) // S < n_samples:
         E += 1
-    in_earlier_epochs = ((E - 1) * T - 1) // S
-    needed_from_last = n_samples - in_earlier_epochs
-    is_apart = E > 1 and needed_from_last < int(0.80 * ((T - 1) // S))
 
-    rng = numpy.random.RandomState(seed)
-    order = []
-    for n_epochs in (E - 1, 1) if is_apart else (E,):
-        piece = numpy.tile(part, n_epochs)
-        rng.shuffle(piece)
-        order.append(piece)
+    order, shuffled = [], []
+    for e in range(E):
+        rng = numpy.random.RandomState((seed + e) % 2**32)
+        documents_of_epoch = part.copy()
+        rng.shuffle(documents_of_epoch)
+        order.append(documents_of_epoch)
+        first = (e * T - 1) // S if e else 0
+        samples_of_epoch = numpy.arange(first, ((e + 1) * T - 1) // S)
+        rng.shuffle(samples_of_epoch)
+        shuffled.append(samples_of_epoch)
     stream = numpy.concatenate([documents[d] for d in numpy.concatenate(order)])
-
-    n_windows = (E * T - 1) // S
-    cut = in_earlier_epochs if is_apart else n_windows
-    first, last = numpy.arange(cut), numpy.arange(cut, n_windows)
-    rng.shuffle(first)
-    if is_apart:
-        rng.shuffle(last)
-    shuffled = numpy.concatenate([first, last])[:n_samples]
+    shuffled = numpy.concatenate(shuffled)[:n_samples]
     return numpy.stack([stream[k * S : k * S + S + 1] for k in shuffled])
