@@ -141,7 +141,7 @@ static int build_and_store(int64_t **values, const struct plan *p,
                            const struct cache_key *key, struct error *err)
 {
     double start = clock_seconds();
-    *values = malloc(((size_t)p->n_values + 1) * sizeof **values);
+    *values = calloc((size_t)p->n_values + 1, sizeof **values);
     if (!*values)
         return error_set(err, ERROR_RUNTIME,
                          "no memory for the sample index of the %s part: %lld samples "

@@ -1,0 +1,204 @@
+/*
+ * comm - groups of ranks: messages, collectives, agreement.
+ *
+ * This folder alone includes <mpi.h>. A job of one process never calls MPI: its world is
+ * a group of one, and in a group of one every call below is a no-op on the data, so
+ * callers never write `if (size > 1)`.
+ *
+ * Sums are the same bits everywhere. Whatever the call, the count or the ranges, element
+ * i of a sum is ((x_0[i] + x_1[i]) + x_2[i]) + ..., ranks in order: so an all-reduce and
+ * a reduce-scatter followed by an all-gather agree bit for bit, however they are cut.
+ *
+ * Rules for every function marked [collective]:
+ *   - all ranks of `c` call it, in the same order on that group, with the same counts
+ *     and bounds; different groups need no common order;
+ *   - counts are elements unless named _bytes, and may exceed INT_MAX;
+ *   - buffers of different arguments, and of operations in flight, do not overlap.
+ * A rank that fails locally must not skip a collective: see comm_agree().
+ *
+ * Operations in flight (..._start) are described by a caller's struct comm_request, which
+ * must stay where it is, with its buffers and bounds, until comm_wait(), called exactly
+ * once. Starting cannot fail: what goes wrong is told by comm_wait(). They advance inside
+ * any comm_test(), comm_wait() or comm_progress() of the job, whatever its group, so a
+ * wait for one never holds up the others. Any number may be in flight; waits may come in
+ * any order. A blocking call is its start and its wait.
+ *
+ * Memory: opening a group maps its staging memory (comm_staging_bytes(), resident only
+ * where reductions used it); nothing is allocated after that.
+ *
+ * Layer: base <- comm <- parallel, ckpt, train, cli. Threads: the one that opened the
+ * world makes all calls.
+ */
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+struct comm; // a group of ranks
+
+/* -- the job --------------------------------------------------------------------------
+ */
+
+/* What the environment says about this process, read without touching MPI. */
+struct comm_launch {
+    const char
+        *launcher;  // the variable that told, "OMPI_COMM_WORLD_SIZE"; NULL: none did
+    int rank, size; // 0 and 1 when no launcher started this process
+    bool has_mpi;   // false: started several times side by side, with no way to meet
+};
+struct comm_launch comm_launch_info(void);
+
+/* This process is one of several that a launcher started. */
+bool comm_is_launched(void);
+
+/* Join the job: MPI when this process is one of several, a group of one otherwise.
+ * A launcher that started several processes which cannot meet in this MPI library (the
+ * mpiexec of another one, srun without its plug-in) is an error. [collective] */
+MUST_CHECK int comm_world_open(struct comm **world, struct error *err);
+/* Leave the job. All other groups must be closed and nothing be in flight. NULL is
+ * fine. [collective] */
+void comm_world_close(struct comm *world);
+
+/* End all ranks of the job at once with this exit code: for a rank that cannot reach the
+ * next agreement. `c` is any group, or NULL before there is one. Does not return. */
+void comm_abort(struct comm *c, int exit_code) __attribute__((noreturn));
+
+/* -- identity (local, cannot fail) -----------------------------------------------------
+ */
+
+int comm_rank(const struct comm *c); // 0 <= rank < size
+int comm_size(const struct comm *c);
+int comm_world_rank(const struct comm *c); // this process in the job, whatever the group
+int comm_local_rank(const struct comm *c); // among the job's processes on this machine
+int comm_local_size(const struct comm *c);
+const char *comm_host(const struct comm *c);     // this machine's name
+const char *comm_library(const struct comm *c);  // "Open MPI v4.1.4", "none" without MPI
+size_t comm_staging_bytes(const struct comm *c); // most that this group's sums will use
+
+/* -- operations in flight ---------------------------------------------------------------
+ */
+
+enum comm_kind { // what a request is, and what the counters are kept by
+    COMM_ALLREDUCE,
+    COMM_REDUCE_SCATTER,
+    COMM_ALLGATHER,
+    COMM_P2P,
+    COMM_OTHER, // broadcast, gather, barrier, agreement
+    COMM_N_KINDS,
+};
+
+/* Caller's storage; the members are comm's own. */
+struct comm_request {
+    struct comm *comm;
+    struct comm_request *next; // in the queue of its group
+    enum comm_kind kind;
+    bool is_done;
+    bool is_send;
+    int peer, tag;         // p2p only
+    const void *op;        // how elements are added; NULL: they are only moved
+    char *x;               // the whole buffer
+    const int64_t *bounds; // NULL: n elements, cut evenly
+    int64_t n, n_moved;    // p2p: n_moved elements are in the past
+    size_t elem_bytes;
+    int slot;      // that it runs in; -1 while it waits for one
+    uint64_t mpi;  // an MPI_Request
+    int mpi_error; // 0, or the first error code MPI gave
+};
+
+/* Let operations in flight advance, of all groups of the job; cheap when there are none.
+ * Called between kernels. `c` is any group. (local) */
+void comm_progress(struct comm *c);
+/* True when comm_wait() would return at once. Also makes progress. (local) */
+bool comm_test(struct comm_request *req);
+/* Finish an operation. Gives up the processor while it waits for long. */
+MUST_CHECK int comm_wait(struct comm_request *req, struct error *err);
+
+/* -- messages: n elements to or from one rank of the group ------------------------------
+ */
+
+/* Between two ranks, messages of one tag arrive in the order they were sent; sender and
+ * receiver give the same count. A message to oneself is our bug. */
+#define COMM_TAG_LIMIT 32000 // 0 <= tag < limit
+
+void comm_send_f32_start(struct comm *c, const float *x, int64_t n, int to, int tag,
+                         struct comm_request *req);
+void comm_recv_f32_start(struct comm *c, float *x, int64_t n, int from, int tag,
+                         struct comm_request *req);
+void comm_send_bytes_start(struct comm *c, const void *x, int64_t n_bytes, int to,
+                           int tag, struct comm_request *req);
+void comm_recv_bytes_start(struct comm *c, void *x, int64_t n_bytes, int from, int tag,
+                           struct comm_request *req);
+
+/* -- reductions and gathers, in place
+ * ---------------------------------------------------- */
+
+/* x[i] := sum over ranks of x[i], the same bits on every rank. [collective] */
+MUST_CHECK int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct error *err);
+void comm_allreduce_f32_start(struct comm *c, float *x, int64_t n,
+                              struct comm_request *req);
+
+/* Ranges: rank r owns the elements [bounds[r], bounds[r+1]) of x; bounds has size + 1
+ * values that never decrease; ranges may be empty and of any lengths. */
+
+/* The elements this rank owns become their sums over ranks; all others keep what they
+ * held. [collective] */
+MUST_CHECK int comm_reduce_scatter_f32(struct comm *c, float *x, const int64_t *bounds,
+                                       struct error *err);
+void comm_reduce_scatter_f32_start(struct comm *c, float *x, const int64_t *bounds,
+                                   struct comm_request *req);
+
+/* Every rank's elements become what their owner holds. The second form takes elements of
+ * any size. [collective] */
+MUST_CHECK int comm_allgather_f32(struct comm *c, float *x, const int64_t *bounds,
+                                  struct error *err);
+void comm_allgather_f32_start(struct comm *c, float *x, const int64_t *bounds,
+                              struct comm_request *req);
+MUST_CHECK int comm_allgather(struct comm *c, void *x, size_t elem_bytes,
+                              const int64_t *bounds, struct error *err);
+void comm_allgather_start(struct comm *c, void *x, size_t elem_bytes,
+                          const int64_t *bounds, struct comm_request *req);
+
+/* The same for other types, for small counts and large; sums in rank order as above. The
+ * maximum of anything with a NaN is a NaN. [collective] */
+MUST_CHECK int comm_max_f32(struct comm *c, float *x, int64_t n, struct error *err);
+MUST_CHECK int comm_sum_f64(struct comm *c, double *x, int64_t n, struct error *err);
+MUST_CHECK int comm_sum_i64(struct comm *c, int64_t *x, int64_t n, struct error *err);
+MUST_CHECK int comm_max_i64(struct comm *c, int64_t *x, int64_t n, struct error *err);
+void comm_max_f32_start(struct comm *c, float *x, int64_t n, struct comm_request *req);
+void comm_sum_f64_start(struct comm *c, double *x, int64_t n, struct comm_request *req);
+
+/* x of rank `root` to all. [collective] */
+MUST_CHECK int comm_bcast_bytes(struct comm *c, void *x, int64_t n_bytes, int root,
+                                struct error *err);
+/* Rank r's bounds[r+1] - bounds[r] bytes at `mine` go to all + bounds[r] on `root`. `all`
+ * is read nowhere else and may be NULL there. [collective] */
+MUST_CHECK int comm_gather_bytes(struct comm *c, const void *mine, void *all,
+                                 const int64_t *bounds, int root, struct error *err);
+MUST_CHECK int comm_barrier(struct comm *c, struct error *err);
+
+/* Cut n elements into `size` ranges that differ by one at most, the longer ones first:
+ * what an all-reduce uses itself. Fills size + 1 values. (local) */
+void comm_even_bounds(int64_t n, int size, int64_t *bounds);
+
+/* -- agreement
+ * --------------------------------------------------------------------------- */
+
+/* Turn any rank's failure into everyone's. `rc` is this rank's own status: 0, or -1 with
+ * *err filled. Returns 0 only if every rank passed 0; otherwise every rank returns -1 and
+ * *err has the kind and the reason of the lowest failing rank, headed by its rank in the
+ * job and its machine. In a group of one, rc and *err come back as they are.
+ * [collective] */
+MUST_CHECK int comm_agree(struct comm *c, int rc, struct error *err);
+
+/* -- reports
+ * ----------------------------------------------------------------------------- */
+
+struct comm_volume { // of this rank in one group, since it was opened
+    int64_t sent_bytes[COMM_N_KINDS];
+    int64_t n_operations[COMM_N_KINDS];
+    double wait_seconds; // spent in comm_wait()
+};
+struct comm_volume comm_volume(const struct comm *c);
+
+#endif

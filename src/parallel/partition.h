@@ -1,0 +1,50 @@
+/*
+ * partition - which layers a pipeline stage holds.
+ *
+ * The model is the list [embedding, block 0 .. L-1, final norm, head + loss]. A stage
+ * holds one contiguous piece of it, or several, its chunks (virtual_pp_degree), when the
+ * schedule is interleaved. Data passes the pieces in the order (chunk 0, stage 0), (chunk
+ * 0, stage 1), ..., (chunk 1, stage 0), ...: cyclic placement.
+ *
+ * Blocks are dealt evenly: L / chunks to each round of stages, and within a round the
+ * remainder goes to the last stages (12 blocks on 5 stages: 2, 2, 2, 3, 3), because the
+ * first ones hold the most micro-batches in flight. The embedding is with the first
+ * piece, the final norm and the head with the last.
+ *
+ * Pure arithmetic; no memory to release. Layer: base <- parallel.
+ */
+#ifndef PARALLEL_PARTITION_H
+#define PARALLEL_PARTITION_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+struct partition {
+    int64_t L;  // blocks
+    int pp;     // stages, >= 1
+    int chunks; // pieces a stage, >= 1
+};
+
+/* Refuses what leaves a stage without a block, and L that chunks > 1 does not divide; the
+ * sentence says which values would do. */
+MUST_CHECK int partition_init(struct partition *p, int64_t L, int64_t pp, int64_t chunks,
+                              struct error *err);
+
+/* The blocks of a piece: first <= block < end, at least one. */
+void partition_range(const struct partition *p, int stage, int chunk,
+                     int64_t *first_block, int64_t *end_block);
+
+/* Blocks of all the chunks of a stage. */
+int64_t partition_n_blocks(const struct partition *p, int stage);
+
+/* Whether the piece holds the embedding; whether it holds the final norm and the head. */
+bool partition_is_first(const struct partition *p, int stage, int chunk);
+bool partition_is_last(const struct partition *p, int stage, int chunk);
+
+/* Where the pieces are cut, counted in items of the list above, in the order in which
+ * data passes them: 0, ..., L + 3. `boundaries` holds partition_n_boundaries() numbers.
+ * 4 blocks on 2 stages give 0, 3, 7; 8 on 2 stages of 2 chunks give 0, 3, 5, 7, 11. */
+int64_t partition_n_boundaries(const struct partition *p);
+void partition_boundaries(const struct partition *p, int64_t *boundaries);
+
+#endif
