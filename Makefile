@@ -10,7 +10,7 @@ CMAKE_ARGS   ?=
 CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
 
-.PHONY: all test demo lint sanitize interop fuzz bench docs install clean help
+.PHONY: all test demo lint sanitize mpich interop fuzz bench docs install clean help
 
 all: ## build build/trefoil
 	@tools/setup.sh build
@@ -37,6 +37,12 @@ sanitize: ## the test suite under AddressSanitizer and UndefinedBehaviorSanitize
 	@$(BUILD) build-asan -j $(JOBS)
 	@tools/run_tests.sh build-asan
 
+mpich: ## the tests of several ranks, with MPICH in place of Open MPI
+	@tools/setup.sh build mpich
+	@$(CONFIGURE) build-mpich -DTREFOIL_MPI=mpich $(CMAKE_ARGS)
+	@$(BUILD) build-mpich -j $(JOBS)
+	@tools/run_tests.sh build-mpich -L parallel
+
 interop: all ## compare with PyTorch and numpy (installs them)
 	@tools/setup.sh interop
 	@tests/interop/run.sh
@@ -59,7 +65,7 @@ install: all ## install the program below PREFIX (/usr/local)
 	@cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove everything that was built
-	rm -rf build build-gcc build-clang build-asan build-fuzz
+	rm -rf build build-gcc build-clang build-asan build-fuzz build-mpich
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18

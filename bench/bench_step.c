@@ -113,6 +113,12 @@ static void fill_tokens(struct step_data *data, const struct bench *b)
     }
 }
 
+static double grad_norm(struct optimizer *opt, const float *grads)
+{
+    optimizer_row_squares(opt, grads);
+    return optimizer_norm(opt);
+}
+
 static double one_step(struct gpt *g, struct optimizer *opt, const struct bench *b,
                        struct step_data *data, int64_t step)
 {
@@ -127,7 +133,7 @@ static double one_step(struct gpt *g, struct optimizer *opt, const struct bench 
     gpt_forward(g, &batch, data->loss_sums);
     gpt_backward(g, &batch);
     gpt_finish_grads(g);
-    double norm = optimizer_grad_norm(opt, g->grads);
+    double norm = grad_norm(opt, g->grads);
     optimizer_step(opt, g->params, g->grads, norm, 1e-5, step + 1);
     return clock_seconds() - start;
 }
@@ -154,7 +160,8 @@ int main(int argc, char **argv)
     struct config cfg = config_of(&b);
     struct gpt g;
     struct optimizer opt;
-    if (gpt_open(&g, &cfg, b.batch, true, &err) ||
+    struct comm *alone;
+    if (comm_world_open(&alone, &err) || gpt_open(&g, &cfg, b.batch, true, alone, &err) ||
         optimizer_open(&opt, &g.table, g.k, &cfg.optimizer, &err)) {
         fprintf(stderr, "bench_step: %s\n", err.text);
         return 3;

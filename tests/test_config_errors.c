@@ -195,6 +195,9 @@ static void test_numbers__out_of_range_name_the_range(void **state)
          "f.yaml:1:27: Optimizer.adam_epsilon: 0 is out of range: use a number above 0"},
         {"Optimizer: {lr: {warmup_rate: 1}}",
          "f.yaml:1:31: Optimizer.lr.warmup_rate: 1 is out of range"},
+        {"Distributed: {mp_degree: 3}",
+         "f.yaml:1:26: Distributed.mp_degree: 3 does not divide num_attention_heads 16: "
+         "use"},
         {"Distributed: {dp_degree: 0}",
          "f.yaml:1:26: Distributed.dp_degree: 0 is out of range"},
         {"Distributed: {sharding: {sharding_stage: 4}}",
@@ -217,24 +220,14 @@ static void test_values__of_later_versions_name_what_works_now(void **state)
          "float32"},
         {"use_recompute: True", "f.yaml:1:16: use_recompute: True is not yet"},
         {"fused_linear: True", "f.yaml:1:15: fused_linear: True is not yet"},
-        {"tensor_fusion: True", "f.yaml:1:16: tensor_fusion: True is not yet"},
         {"Optimizer: {name: Adam}",
          "f.yaml:1:19: Optimizer.name: Adam is not yet in this version: use AdamW"},
-        {"Distributed:\n  dp_degree: 2\n  mp_degree: 2\n  pp_degree: 2\n"
-         "  virtual_pp_degree: 2\n  sequence_parallel: True\n  sharding:\n"
-         "    sharding_degree: 2\n    sharding_offload: True\n",
-         "f.yaml:2:14: Distributed.dp_degree: 2 is not yet in this version: use 1\n"
-         "f.yaml:3:14: Distributed.mp_degree: 2 is not yet in this version: use 1\n"
-         "f.yaml:4:14: Distributed.pp_degree: 2 is not yet in this version: use 1\n"
-         "f.yaml:5:22: Distributed.virtual_pp_degree: 2 is not yet in this version: use "
-         "1\n"
-         "f.yaml:6:22: Distributed.sequence_parallel: True is not yet in this version: "
-         "use False\n"
-         "f.yaml:8:22: Distributed.sharding.sharding_degree: 2 is not yet in this "
+        {"Distributed:\n  sharding:\n    sharding_degree: 2\n    sharding_offload: "
+         "True\n",
+         "f.yaml:3:22: Distributed.sharding.sharding_degree: 2 is not yet in this "
          "version: use 1\n"
-         "f.yaml:9:23: Distributed.sharding.sharding_offload: True is not yet in this "
+         "f.yaml:4:23: Distributed.sharding.sharding_offload: True is not yet in this "
          "version: use False"},
-        {"parallel: {pipeline: 2}", "f.yaml:1:22: Distributed.pp_degree: 2 is not yet"},
         {"fp16: {mode: AMP_TYPE.NAIVE}",
          "f.yaml:1:14: mix_precision.use_pure_fp16: True is not yet"},
     };

@@ -53,6 +53,12 @@ static void fill_batch(int32_t *tokens, int32_t *targets, float *weights, int64_
     }
 }
 
+static double grad_norm(struct optimizer *opt, const float *grads)
+{
+    optimizer_row_squares(opt, grads);
+    return optimizer_norm(opt);
+}
+
 /* One training step in micro-batches of M samples; M divides B. */
 static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
                            bool is_training)
@@ -63,9 +69,11 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     struct gpt g;
     struct optimizer opt;
     struct error err;
+    struct comm *alone;
     kernels_set_threads(n_threads);
+    assert_ok(comm_world_open(&alone, &err), err);
     fill_batch(tokens, targets, weights, cfg->model.vocab_size);
-    assert_ok(gpt_open(&g, cfg, M, is_training, &err), err);
+    assert_ok(gpt_open(&g, cfg, M, is_training, alone, &err), err);
     assert_ok(optimizer_open(&opt, &g.table, g.k, &cfg->optimizer, &err), err);
     gpt_init_params(&g, 0.02);
     for (int64_t b = 0; b < B; b += M) {
@@ -84,11 +92,12 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     }
     if (is_training) {
         gpt_finish_grads(&g);
-        out.norm = optimizer_grad_norm(&opt, g.grads);
+        out.norm = grad_norm(&opt, g.grads);
         out.grads_hash = hash_bytes(g.grads, (size_t)g.table.n_flat * sizeof *g.grads);
     }
     optimizer_close(&opt);
     gpt_close(&g);
+    comm_world_close(alone);
     return out;
 }
 
@@ -167,7 +176,9 @@ static void test_gpt_decode__one_by_one_is_the_prompt_in_one_go(void **state)
     struct error err;
     int32_t tokens[LENGTH];
     static float whole[LENGTH][101];
-    assert_ok(gpt_open(&g, &cfg, 1, false, &err), err);
+    struct comm *alone;
+    assert_ok(comm_world_open(&alone, &err), err);
+    assert_ok(gpt_open(&g, &cfg, 1, false, alone, &err), err);
     gpt_init_params(&g, 0.1);
     assert_ok(gpt_decoder_open(&dec, &g, &err), err);
     for (int i = 0; i < LENGTH; i++)
@@ -184,6 +195,7 @@ static void test_gpt_decode__one_by_one_is_the_prompt_in_one_go(void **state)
     }
     gpt_decoder_close(&dec);
     gpt_close(&g);
+    comm_world_close(alone);
 }
 
 static void test_sampler__keeps_what_top_k_and_top_p_allow(void **state)

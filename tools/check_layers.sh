@@ -10,13 +10,14 @@ base:
 config:    base
 kernels:   base
 comm:      base
+launch:    base
 data:      base config
 model:     base config kernels
 parallel:  base config kernels comm model
 optim:     base config kernels model
 ckpt:      base config kernels comm model optim
 train:     base config kernels comm data model parallel optim ckpt
-cli:       base config kernels comm data model parallel optim ckpt train
+cli:       base config kernels comm data model parallel optim ckpt train launch
 "
 
 # A header of a library and the folders that may include it.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the suite of a build directory: tools/run_tests.sh DIR
+# Runs the suite of a build directory: tools/run_tests.sh DIR [ctest arguments]
 #
 # The last line is "N passed, N failed", counted in test cases. A program that reports
 # no cases of its own, or that ends badly without having named a failed case (a crash, a
@@ -7,9 +7,10 @@
 set -uo pipefail
 
 dir=$1
+shift
 log=$dir/Testing/Temporary/LastTest.log
 rm -f "$log"
-ctest --test-dir "$dir" --output-on-failure -j2
+ctest --test-dir "$dir" --output-on-failure -j2 "$@"
 status=$?
 
 [ -f "$log" ] || { echo "run_tests: no tests were run in '$dir'" >&2; exit 1; }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages that a make target needs and does not find.
 #
-#   tools/setup.sh GROUP...        groups: build demo lint fuzz interop bench
+#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz interop bench
 #
 # Says nothing when nothing is missing. Needs root or sudo only to install. Where it
 # cannot install (another system, no rights) it says what is needed and goes on: the
@@ -11,7 +11,9 @@ set -euo pipefail
 packages_of() {
     case $1 in
     build) echo gcc libc6-dev cmake ninja-build pkg-config libblis-openmp-dev \
-        libfyaml-dev libjansson-dev libxxhash-dev zlib1g-dev libcmocka-dev ;;
+        libfyaml-dev libjansson-dev libxxhash-dev zlib1g-dev libcmocka-dev \
+        libopenmpi-dev openmpi-bin ;;
+    mpich) echo libmpich-dev mpich ;;
     demo) echo bible-kjv bible-kjv-text ;;
     lint) echo clang clang-format clang-tidy libomp-dev ;;
     fuzz) echo clang libclang-rt-14-dev libomp-dev ;;
@@ -19,7 +21,7 @@ packages_of() {
     bench) echo python3 libopenblas0-openmp python3-numpy python3-torch ;;
     *)
         echo "setup: unknown group '$1'; the groups are" \
-            "build demo lint fuzz interop bench" >&2
+            "build mpich demo lint fuzz interop bench" >&2
         return 2
         ;;
     esac

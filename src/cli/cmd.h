@@ -12,5 +12,7 @@ int cmd_pretrain(int argc, char **argv);
 int cmd_prepare(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_launch(int argc, char **argv);
+int cmd_schedule(int argc, char **argv);
 
 #endif

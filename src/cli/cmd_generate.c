@@ -25,6 +25,7 @@ struct generate {
     struct sampler sampler;
 
     struct config cfg;
+    struct comm *alone;
     struct gpt gpt;
     struct gpt_decoder decoder;
     int32_t *tokens; // prompt and what was generated
@@ -85,7 +86,8 @@ static int open_model(struct generate *gen, struct error *err)
     if (rc)
         return error_prefix(err, "checkpoint '%s'", path);
     gen->cfg.dataset.max_seq_len = gen->cfg.model.max_position_embeddings;
-    if (gpt_open(&gen->gpt, &gen->cfg, 1, false, err) ||
+    if (comm_world_open(&gen->alone, err) ||
+        gpt_open(&gen->gpt, &gen->cfg, 1, false, gen->alone, err) ||
         ckpt_load_params(path, &gen->gpt.table, gen->gpt.params, err) ||
         gpt_decoder_open(&gen->decoder, &gen->gpt, err))
         return -1;
@@ -197,6 +199,7 @@ static void release(struct generate *gen)
     sampler_release(&gen->sampler);
     gpt_decoder_close(&gen->decoder);
     gpt_close(&gen->gpt);
+    comm_world_close(gen->alone);
     free(gen->tokens);
 }
 

@@ -15,8 +15,10 @@ static const struct {
     const char *summary;
 } commands[] = {
     {"pretrain", cmd_pretrain, "Train a model as a YAML configuration says."},
+    {"launch", cmd_launch, "Run a command on several processes, here or on other hosts."},
     {"prepare", cmd_prepare, "Turn text or JSON lines into token files."},
     {"generate", cmd_generate, "Continue a text with a trained model."},
+    {"schedule", cmd_schedule, "Draw a pipeline schedule, its bubble and its memory."},
     {"config", cmd_config, "Show every configuration key, its value and its meaning."},
 };
 

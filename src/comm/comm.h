@@ -34,6 +34,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "base/trace.h"
 
 struct comm; // a group of ranks
 
@@ -93,17 +94,17 @@ struct comm_request {
     struct comm *comm;
     struct comm_request *next; // in the queue of its group
     enum comm_kind kind;
+    enum comm_call { COMM_SEND, COMM_RECV, COMM_BCAST, COMM_BARRIER } call; // of messages
     bool is_done;
-    bool is_send;
-    int peer, tag;         // p2p only
+    int peer, tag;
     const void *op;        // how elements are added; NULL: they are only moved
     char *x;               // the whole buffer
     const int64_t *bounds; // NULL: n elements, cut evenly
-    int64_t n, n_moved;    // p2p: n_moved elements are in the past
+    int64_t n, n_moved;    // messages: n_moved of n bytes are in the past
     size_t elem_bytes;
-    int slot;      // that it runs in; -1 while it waits for one
     uint64_t mpi;  // an MPI_Request
-    int mpi_error; // 0, or the first error code MPI gave
+    int mpi_error; // 0, or the error code MPI gave
+    double start;  // for the trace
 };
 
 /* Let operations in flight advance, of all groups of the job; cheap when there are none.
@@ -200,5 +201,9 @@ struct comm_volume { // of this rank in one group, since it was opened
     double wait_seconds; // spent in comm_wait()
 };
 struct comm_volume comm_volume(const struct comm *c);
+
+/* From now on record the operations of all groups of this process in `trace`, which is
+ * borrowed; NULL: no longer. `c` is any group. (local) */
+void comm_set_trace(struct comm *c, struct trace *trace);
 
 #endif

@@ -42,7 +42,8 @@ MUST_CHECK int grid_fit(struct grid_shape *shape, int64_t n_processes, struct er
 void grid_describe(const struct grid_shape *shape, char *text, size_t text_bytes);
 
 /* The layouts of n_processes nearest to `shape`, nearest first, as "dp 8; dp 4 x mp 2";
- * at most `n_most` of them. */
+ * at most `n_most` of them; none for more than 2^20 processes. shape's degrees are >= 1.
+ */
 void grid_suggest(const struct grid_shape *shape, int64_t n_processes, int n_most,
                   char *text, size_t text_bytes);
 

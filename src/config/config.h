@@ -131,7 +131,8 @@ struct config {
     enum config_recompute recompute_granularity;
     bool fused_linear;
     bool tensor_fusion;
-    int64_t num_threads; // 0: all cores this process may use
+    int64_t num_threads;           // 0: all cores this process may use
+    char trace[CONFIG_PATH_BYTES]; // "": none
 };
 
 /*
@@ -144,6 +145,12 @@ MUST_CHECK int config_load(struct config *cfg, const char *path, char *const *ov
                            int n_overrides, struct error *err);
 
 /* The same from the n bytes at `text`; `name` stands for the file in messages. */
+/* The same in a job of n_processes, which decide dp_degree where it was left empty. */
+MUST_CHECK int config_load_for(struct config *cfg, const char *path,
+                               char *const *overrides, int n_overrides,
+                               int64_t n_processes, struct error *err);
+/* dp_degree x pp_degree x sharding_degree x mp_degree, or INT64_MAX if that overflows. */
+int64_t config_n_processes(const struct config *cfg);
 MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char *text,
                                 size_t n, char *const *overrides, int n_overrides,
                                 struct error *err);

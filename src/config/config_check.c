@@ -207,8 +207,30 @@ static void shape_of(const struct config *cfg, int64_t shape[CONFIG_SHAPE_DIMS])
     shape[2] = cfg->model.hidden_size;
 }
 
+/* A layout that does not fit the processes is refused when they meet, with the layouts
+ * that would; here dp_degree only must be a number that rules can use. */
+static int64_t derive_dp(const struct config_distributed *d, int64_t n_processes)
+{
+    struct config_distributed rest = *d;
+    rest.dp_degree = 1;
+    int64_t each = config_n_processes(&(struct config){.distributed = rest});
+    return i64_max(1, n_processes / each);
+}
+
+int64_t config_n_processes(const struct config *cfg)
+{
+    const struct config_distributed *d = &cfg->distributed;
+    const int64_t degrees[] = {d->dp_degree, d->pp_degree, d->sharding.sharding_degree,
+                               d->mp_degree};
+    int64_t product = 1;
+    for (size_t i = 0; i < ARRAY_LEN(degrees); i++)
+        if (__builtin_mul_overflow(product, degrees[i], &product))
+            return INT64_MAX;
+    return product;
+}
+
 int config_derive(struct config *cfg, const struct config_origins *origins,
-                  struct error *err)
+                  int64_t n_processes, struct error *err)
 {
     struct config_batch *b = &cfg->batch_size;
     if (!cfg->model.ffn_hidden_size)
@@ -216,7 +238,7 @@ int config_derive(struct config *cfg, const struct config_origins *origins,
     if (!cfg->optimizer.lr.decay_steps)
         cfg->optimizer.lr.decay_steps = cfg->max_steps;
     if (!cfg->distributed.dp_degree)
-        cfg->distributed.dp_degree = 1;
+        cfg->distributed.dp_degree = derive_dp(&cfg->distributed, n_processes);
     if (derive_local(cfg, origins, err))
         return -1;
     if (!b->global_batch_size)
@@ -239,6 +261,31 @@ static int check_heads(const struct config *cfg, const struct config_origins *or
         return 0;
     return refuse_divisor(origins, "Model.num_attention_heads", m->num_attention_heads,
                           "Model.hidden_size", m->hidden_size, err);
+}
+
+/* Whole heads and an equal share of inner units for each tensor-parallel process. */
+static int check_mp(const struct config *cfg, const struct config_origins *origins,
+                    struct error *err)
+{
+    const struct config_model *m = &cfg->model;
+    int64_t mp = cfg->distributed.mp_degree;
+    if (m->num_attention_heads % mp != 0)
+        return refuse_divisor(origins, "Distributed.mp_degree", mp,
+                              "Model.num_attention_heads", m->num_attention_heads, err);
+    if (m->ffn_hidden_size % mp != 0)
+        return refuse_divisor(origins, "Distributed.mp_degree", mp,
+                              "Model.ffn_hidden_size", m->ffn_hidden_size, err);
+    if (cfg->distributed.sequence_parallel && cfg->dataset.max_seq_len % mp != 0)
+        return refuse_divisor(origins, "Distributed.mp_degree", mp, "dataset.max_seq_len",
+                              cfg->dataset.max_seq_len, err);
+    if (m->vocab_size < mp)
+        return config_refuse(
+            origins, pair_of(origins, "Distributed.mp_degree", "Model.vocab_size").key,
+            NULL, err,
+            "%" PRId64 " processes cannot share a vocabulary of %" PRId64
+            ": use at most that many",
+            mp, m->vocab_size);
+    return 0;
 }
 
 static int check_positions(const struct config *cfg, const struct config_origins *origins,
@@ -310,9 +357,9 @@ int config_check(const struct config *cfg, const struct config_origins *origins,
 {
     typedef int rule_fn(const struct config *, const struct config_origins *,
                         struct error *);
-    static rule_fn *const rules[] = {check_heads, check_positions, check_global,
-                                     check_micro, check_shape,     check_eos,
-                                     check_split};
+    static rule_fn *const rules[] = {check_heads,  check_mp,    check_positions,
+                                     check_global, check_micro, check_shape,
+                                     check_eos,    check_split};
     for (size_t i = 0; i < ARRAY_LEN(rules); i++)
         if (rules[i](cfg, origins, err))
             return -1;

@@ -14,7 +14,7 @@ MUST_CHECK int config_check_works_now(const struct config *cfg,
 
 /* Fill every member that is still waiting, for one process. */
 MUST_CHECK int config_derive(struct config *cfg, const struct config_origins *origins,
-                             struct error *err);
+                             int64_t n_processes, struct error *err);
 
 /* Check complete members against each other. */
 MUST_CHECK int config_check(const struct config *cfg,

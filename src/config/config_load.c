@@ -211,8 +211,9 @@ static const char *shown_file(const char *path, char buf[MAX_FILE_SHOWN])
     return buf;
 }
 
-int config_load_text(struct config *cfg, const char *name, const char *text, size_t n,
-                     char *const *overrides, int n_overrides, struct error *err)
+static int load_text(struct config *cfg, const char *name, const char *text, size_t n,
+                     char *const *overrides, int n_overrides, int64_t n_processes,
+                     struct error *err)
 {
     char shown[MAX_FILE_SHOWN];
     struct loader l = {.cfg = cfg, .origins.file = shown_file(name, shown)};
@@ -228,21 +229,34 @@ int config_load_text(struct config *cfg, const char *name, const char *text, siz
         if (apply_option(&l, overrides[i], err))
             return -1;
     if (config_check_works_now(cfg, &l.origins, err) ||
-        config_derive(cfg, &l.origins, err) || config_check(cfg, &l.origins, err))
+        config_derive(cfg, &l.origins, n_processes, err) ||
+        config_check(cfg, &l.origins, err))
         return -1;
     config_warn(cfg, &l.origins);
     return 0;
 }
 
-int config_load(struct config *cfg, const char *path, char *const *overrides,
-                int n_overrides, struct error *err)
+int config_load_text(struct config *cfg, const char *name, const char *text, size_t n,
+                     char *const *overrides, int n_overrides, struct error *err)
+{
+    return load_text(cfg, name, text, n, overrides, n_overrides, 1, err);
+}
+
+int config_load_for(struct config *cfg, const char *path, char *const *overrides,
+                    int n_overrides, int64_t n_processes, struct error *err)
 {
     char *text = NULL;
     size_t n = 0;
     if (path && fs_read_all(path, CONFIG_MAX_BYTES, &text, &n, err))
         return -1;
-    int rc = config_load_text(cfg, path ? path : "defaults", text, n, overrides,
-                              n_overrides, err);
+    int rc = load_text(cfg, path ? path : "defaults", text, n, overrides, n_overrides,
+                       n_processes, err);
     free(text);
     return rc;
+}
+
+int config_load(struct config *cfg, const char *path, char *const *overrides,
+                int n_overrides, struct error *err)
+{
+    return config_load_for(cfg, path, overrides, n_overrides, 1, err);
 }

@@ -36,7 +36,7 @@ struct dropout dropout_init(double rate, uint64_t seed, enum philox_use use, int
 float dropout_factor(const struct dropout *drop, int64_t b, int64_t row, int64_t C,
                      int64_t c)
 {
-    int64_t element = row * i64_round_up(C, DROPOUT_GROUP) + c;
+    int64_t element = (drop->first_row + row) * i64_round_up(C, DROPOUT_GROUP) + c;
     int64_t group = element / DROPOUT_GROUP;
     int64_t in_group = element % DROPOUT_GROUP;
     int64_t block = in_group % BLOCKS_PER_GROUP;

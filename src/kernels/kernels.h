@@ -40,6 +40,7 @@ struct dropout {
     struct philox_key key;
     uint32_t step;
     uint32_t first_sample; // the global-batch index of sample 0 of this micro-batch
+    uint32_t first_row;    // of the sample, the one that is row 0 here
 };
 
 struct dropout dropout_none(void);
@@ -68,7 +69,8 @@ struct attention {
     const float *qkv;    // (B, S, 3, A, D), bias added
     float *out;          // (B, S, A, D)
     float *lse;          // (B, A, S): log of the sum of exp of a row's scaled scores
-    struct dropout drop; // on the probabilities: row h * S + q, S columns
+    struct dropout drop; // on the probabilities: row (first_head + h) * S + q, S columns
+    int64_t first_head;  // of the whole model's heads, the one that is head 0 here
 };
 
 struct attention_bwd {
@@ -92,7 +94,8 @@ struct adamw { // in double: 1 - beta2 in float would be off by 1e-5
 struct kernels {
     const char *name;
 
-    /* x[n] = drop(wte[tokens[n]] + wpe[positions[n]]).  x: (B*S, H), row s of dropout. */
+    /* x[n] = drop(wte[tokens[n]] + wpe[positions[n]]).  x: (B*S, H), row s of dropout.
+     * A negative token has no row here and adds nothing; wpe may be NULL: likewise. */
     void (*embedding_fwd)(float *x, const float *wte, const float *wpe,
                           const int32_t *tokens, const int32_t *positions, int64_t B,
                           int64_t S, int64_t H, const struct dropout *drop);

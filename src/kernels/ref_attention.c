@@ -74,7 +74,7 @@ static double score(const struct head *hd, int64_t q, int64_t k)
 
 static double factor(const struct head *hd, int64_t q, int64_t k)
 {
-    int64_t row = hd->h * hd->S + q;
+    int64_t row = (hd->at->first_head + hd->h) * hd->S + q;
     return (double)dropout_factor(&hd->at->drop, hd->b, row, hd->S, k);
 }
 

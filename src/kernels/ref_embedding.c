@@ -7,10 +7,10 @@ void ref_embedding_fwd(float *x, const float *wte, const float *wpe,
     for (int64_t b = 0; b < B; b++) {
         for (int64_t s = 0; s < S; s++) {
             int64_t n = b * S + s;
-            const float *token_row = wte + tokens[n] * H;
-            const float *position_row = wpe + positions[n] * H;
             for (int64_t c = 0; c < H; c++) {
-                double sum = (double)token_row[c] + (double)position_row[c];
+                double sum = tokens[n] >= 0 ? (double)wte[tokens[n] * H + c] : 0.0;
+                if (wpe)
+                    sum += (double)wpe[positions[n] * H + c];
                 double factor = (double)dropout_factor(drop, b, s, H, c);
                 x[n * H + c] = (float)(sum * factor);
             }
@@ -29,7 +29,8 @@ void ref_embedding_bwd(float *dwte, float *dwpe, float *dx, const int32_t *token
             for (int64_t c = 0; c < H; c++) {
                 float d = dx[n * H + c] * dropout_factor(drop, b, s, H, c);
                 dx[n * H + c] = d;
-                dwte[tokens[n] * H + c] += d;
+                if (tokens[n] >= 0)
+                    dwte[tokens[n] * H + c] += d;
                 dwpe[positions[n] * H + c] += d;
             }
         }

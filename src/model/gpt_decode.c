@@ -59,7 +59,7 @@ static const float *feed_prompt(struct gpt_decoder *dec, const int32_t *tokens, 
     int64_t H = g->dims.H;
     struct gpt_batch batch = {.B = 1, .S = n, .tokens = tokens};
     struct dropout none = dropout_none();
-    struct block_stash st = g->stash.blocks[0]; // shared by all layers
+    struct block_stash st = g->stashes[0].blocks[0]; // shared by all layers
     for (int64_t i = 0; i < n; i++)
         g->scratch.positions[i] = (int32_t)i;
     g->k->embedding_fwd(st.x, g->p[0].wte, g->p[0].wpe, tokens, g->scratch.positions, 1,

@@ -3,7 +3,9 @@
  *
  * Rows of logits exist for GPT_LOGIT_ROWS tokens at a time: product, cross-entropy, and
  * in training at once the gradients of that chunk. So memory does not grow with tokens x
- * vocabulary and nothing is computed twice. The chunk is large enough that reading the
+ * vocabulary and nothing is computed twice. With tensor parallelism a process has the
+ * logits of its share of the vocabulary, and only maxima and sums of rows are exchanged:
+ * the logits are never gathered. The chunk is large enough that reading the
  * embedding once a chunk hides behind the product.
  */
 #include "model/gpt.h"
@@ -18,7 +20,14 @@ static void add_losses(double *loss_sums, const struct gpt_batch *batch,
     for (int64_t r = 0; r < R; r++)
         if (batch->weights[row + r] > 0)
             loss_sums[(row + r) / batch->S] +=
-                log((double)sc->row_sum[r]) - (double)sc->target_logit[r];
+                log((double)sc->row_sum[r]) - (double)sc->row_sum[R + r];
+}
+
+static void max_over_model(struct gpt *g, float *x, int64_t n)
+{
+    struct error err;
+    if (comm_max_f32(g->model_group, x, n, &err))
+        gpt_lost_peer(g, &err);
 }
 
 /* Logits of rows [row, row + R) of the norm's output, turned into losses. */
@@ -29,8 +38,10 @@ static void chunk_loss(struct gpt *g, const struct gpt_batch *batch, int64_t row
     int64_t H = g->dims.H, V = g->dims.V;
     gpt_linear_fwd(g->k, sc->logits, sc->norm + row * H, g->p[0].wte, R, H, V);
     g->k->xent_max(sc->row_max, sc->logits, R, V);
-    g->k->xent_exp(sc->row_sum, sc->target_logit, sc->logits, sc->row_max,
-                   batch->targets + row, R, V);
+    max_over_model(g, sc->row_max, R);
+    g->k->xent_exp(sc->row_sum, sc->row_sum + R, sc->logits, sc->row_max,
+                   sc->targets + row, R, V);
+    gpt_sum_over_model(g, sc->row_sum, 2 * R);
     add_losses(loss_sums, batch, sc, row, R);
 }
 
@@ -40,8 +51,8 @@ static void chunk_grad(struct gpt *g, const struct gpt_batch *batch, int64_t row
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
-    g->k->xent_grad(sc->logits, sc->row_sum, batch->targets + row, batch->weights + row,
-                    R, V);
+    g->k->xent_grad(sc->logits, sc->row_sum, sc->targets + row, batch->weights + row, R,
+                    V);
     gpt_linear_bwd_input(g->k, sc->dhidden + row * H, sc->logits, g->p[0].wte, R, H, V);
     gpt_linear_bwd_weight(g->k, g->d[0].wte, sc->logits, sc->norm + row * H, R, H, V,
                           batch->accumulate || row > 0);
@@ -50,14 +61,14 @@ static void chunk_grad(struct gpt *g, const struct gpt_batch *batch, int64_t row
 void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
               double *loss_sums, float *dx)
 {
-    const struct kernels *k = g->k;
     const struct layer_params *p = &g->p[g->dims.L + 1];
     struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S, H = g->dims.H;
+    int64_t N = batch->B * batch->S;
 
     for (int64_t b = 0; b < batch->B; b++)
         loss_sums[b] = 0;
-    k->layernorm_fwd(sc->norm, sc->mean, sc->rstd, x, p->lnf_g, p->lnf_b, N, H);
+    gpt_local_ids(g, sc->targets, batch->targets, N);
+    gpt_norm_fwd(g, batch, sc->norm, sc->mean, sc->rstd, x, p->lnf_g, p->lnf_b);
     for (int64_t row = 0; row < N; row += GPT_LOGIT_ROWS) {
         int64_t R = i64_min(GPT_LOGIT_ROWS, N - row);
         chunk_loss(g, batch, row, R, loss_sums);
@@ -67,7 +78,11 @@ void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
     if (!batch->is_training)
         return;
     const struct layer_params *d = &g->d[g->dims.L + 1];
-    k->fill(dx, 0.0F, N * H);
-    k->layernorm_bwd(dx, d->lnf_g, d->lnf_b, sc->dhidden, x, p->lnf_g, sc->mean, sc->rstd,
-                     sc->partial, N, H);
+    g->k->fill(dx, 0.0F, gpt_own_rows(g, batch) * g->dims.H);
+    gpt_norm_bwd(g, batch, dx, d->lnf_g, d->lnf_b, sc->dhidden, x, p->lnf_g, sc->mean,
+                 sc->rstd);
+    if (batch->is_last && g->sp > 1) {
+        gpt_sum_over_model(g, d->lnf_g, g->dims.H);
+        gpt_sum_over_model(g, d->lnf_b, g->dims.H);
+    }
 }

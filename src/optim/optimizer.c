@@ -16,6 +16,7 @@ static void layout(struct optimizer *opt, struct arena *ar,
     opt->exp_avg = arena_f32(ar, table->n_flat);
     opt->exp_avg_sq = arena_f32(ar, table->n_flat);
     opt->squares = arena_f64(ar, most_chunks);
+    opt->row_squares = arena_f64(ar, table->n_params_whole);
 }
 
 size_t optimizer_bytes(const struct param_table *table)
@@ -44,17 +45,28 @@ void optimizer_close(struct optimizer *opt)
     *opt = (struct optimizer){0};
 }
 
-double optimizer_grad_norm(struct optimizer *opt, const float *grads)
+double *optimizer_row_squares(struct optimizer *opt, const float *grads)
 {
-    double total = 0;
+    for (int64_t i = 0; i < opt->table->n_params_whole; i++)
+        opt->row_squares[i] = 0;
     for (int64_t i = 0; i < opt->table->n_params; i++) {
         const struct param *row = &opt->table->params[i];
         double sum = 0;
+        if (!row->is_counted)
+            continue;
         opt->k->sum_squares(opt->squares, grads + row->offset, row->n_elements);
         for (int64_t c = 0; c < n_chunks(row->n_elements); c++)
             sum += opt->squares[c];
-        total += sum;
+        opt->row_squares[row->number] = sum;
     }
+    return opt->row_squares;
+}
+
+double optimizer_norm(const struct optimizer *opt)
+{
+    double total = 0;
+    for (int64_t i = 0; i < opt->table->n_params_whole; i++)
+        total += opt->row_squares[i];
     return sqrt(total);
 }
 

@@ -20,6 +20,7 @@ struct optimizer {
     struct config_optim cfg;
     float *exp_avg, *exp_avg_sq; // flat, as the parameters
     double *squares;             // sums of squares of the chunks of one parameter
+    double *row_squares;         // (rows of the whole model)
     struct arena arena;
 };
 
@@ -29,8 +30,13 @@ MUST_CHECK int optimizer_open(struct optimizer *opt, const struct param_table *t
                               struct error *err);
 void optimizer_close(struct optimizer *opt);
 
-/* The Euclidean norm of all gradients. */
-double optimizer_grad_norm(struct optimizer *opt, const float *grads);
+/* The sum of the squares of each parameter's gradient, by its row in the whole model; 0
+ * for what this process does not hold or another one counts. table->n_params_whole
+ * values, the optimizer's own: their sums over the processes of a model are taken in
+ * place before optimizer_norm(). */
+double *optimizer_row_squares(struct optimizer *opt, const float *grads);
+/* The Euclidean norm of all gradients, from those sums. */
+double optimizer_norm(const struct optimizer *opt);
 
 /* Update number `update` (from 1): clip by grad_norm, decay, move. */
 void optimizer_step(struct optimizer *opt, float *params, const float *grads,

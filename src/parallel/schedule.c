@@ -206,7 +206,8 @@ static void post_recv(struct builder *b, enum schedule_payload payload)
     }
 }
 
-static void send(struct builder *b, struct step step, enum schedule_payload payload)
+static void send_output(struct builder *b, struct step step,
+                        enum schedule_payload payload)
 {
     const struct schedule *s = b->s;
     int64_t chunk_there = receiving_chunk(s, step);
@@ -278,7 +279,7 @@ static void compute(struct builder *b, struct step step)
     if (takes)
         post_recv(b, payload);
     if (makes)
-        send(b, step, payload);
+        send_output(b, step, payload);
 }
 
 static void build(struct builder *b)

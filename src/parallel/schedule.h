@@ -24,9 +24,9 @@
  *              input that backward needs again must have been copied to the stash.
  *   SEND       send buffer `slot` of that payload to `peer`; need not wait.
  *
- * No execution deadlocks, whether SEND waits until the receive is posted, or not at all,
- * or in the next use of its buffer: the order that exists with the most waiting (tested
- * for every size) is an order that exists with less.
+ * No execution deadlocks, whether a SEND waits until its receive is posted, or the next
+ * use of its buffer does, or nobody: the strictest of these is simulated for every size,
+ * and the others only leave waits out.
  *
  * Layer: base, config <- parallel.
  */

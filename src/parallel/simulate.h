@@ -15,11 +15,17 @@
 #include "base/error.h"
 #include "parallel/schedule.h"
 
+enum simulate_send {
+    SIMULATE_SEND_FREE,     // never waits
+    SIMULATE_SEND_BUFFERED, // the next use of its send buffer waits until it has arrived
+    SIMULATE_SEND_BLOCKING, // waits until its receive is posted
+};
+
 struct simulate_cost {
-    double forward;        // of one micro-batch through all the chunks of a stage
-    double backward;       // the same, backward
-    double latency;        // of a message
-    bool is_send_blocking; // a send waits until its receive is posted
+    double forward;  // of one micro-batch through all the chunks of a stage
+    double backward; // the same, backward
+    double latency;  // of a message
+    enum simulate_send send;
 };
 
 struct simulate_span { // one compute action
@@ -38,6 +44,7 @@ struct simulate {
     int pp;
     double makespan; // last end - first start, over all stages
     struct simulate_stage *stages;
+    struct simulate_span *spans; // of all stages
 };
 
 /* Run the schedules of all pp stages (stages[i].stage == i). An error is a deadlock,

@@ -64,10 +64,11 @@ static uint64_t available_bytes(void)
 static int check_memory(const struct train *t, struct error *err)
 {
     struct gpt_memory mem;
+    struct gpt_options opt;
     struct param_table table;
     const struct config *cfg = &t->cfg;
-    if (gpt_measure(&mem, cfg, cfg->batch_size.micro_batch_size, true, err) ||
-        param_table_init(&table, &cfg->model, err))
+    if (train_model_options(t, &opt, err) || gpt_measure(&mem, cfg, &opt, err) ||
+        param_table_init_part(&table, &cfg->model, &opt.part, err))
         return -1;
     size_t optimizer = optimizer_bytes(&table);
     double total = (double)mem.params + (double)mem.grads + (double)optimizer +
@@ -78,7 +79,8 @@ static int check_memory(const struct train *t, struct error *err)
              (double)mem.grads / GB, (double)optimizer / GB, (double)mem.activations / GB,
              (double)mem.scratch / GB, total / GB);
     param_table_release(&table);
-    double available = (double)available_bytes();
+    // processes of one machine share its memory, and ask for it at the same time
+    double available = (double)available_bytes() / (double)comm_local_size(t->grid.world);
     if (total > available)
         return error_set(
             err, ERROR_RUNTIME,
@@ -147,8 +149,11 @@ static void warn_of_older_run(const struct config_save_load *save)
 int train_preflight(const struct train *t, struct error *err)
 {
     const struct config_save_load *save = &t->cfg.save_load;
-    if (check_memory(t, err) || check_writable(save->output_dir, err) ||
-        check_disk(t, err))
+    if (check_memory(t, err))
+        return -1;
+    if (comm_rank(t->grid.world) > 0)
+        return 0;
+    if (check_writable(save->output_dir, err) || check_disk(t, err))
         return -1;
     warn_of_older_run(save);
     return 0;

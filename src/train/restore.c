@@ -5,34 +5,53 @@
 
 #include "base/log.h"
 #include "ckpt/ckpt.h"
+#include "train/whole.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct ckpt_state state_of(struct train *t)
+static struct ckpt_state state_of(const struct train *t, struct whole *w)
 {
     return (struct ckpt_state){
         .step = t->step,
         .epoch = train_epoch(t, t->consumed_samples),
         .consumed_samples = t->consumed_samples,
         .config_json = t->config_json,
-        .table = &t->gpt.table,
-        .params = t->gpt.params,
-        .exp_avg = t->optimizer.exp_avg,
-        .exp_avg_sq = t->optimizer.exp_avg_sq,
+        .table = &w->table,
+        .params = w->params,
+        .exp_avg = w->exp_avg,
+        .exp_avg_sq = w->exp_avg_sq,
     };
 }
 
-int train_save(struct train *t, struct error *err)
+static int write_checkpoint(struct train *t, struct whole *w, struct error *err)
 {
     char path[CONFIG_PATH_BYTES + 128];
-    struct ckpt_state state = state_of(t);
+    struct ckpt_state state = state_of(t, w);
     if (ckpt_save(t->cfg.save_load.output_dir, &state, t->cfg.save_load.keep_last, path,
                   sizeof path, err))
         return -1;
     log_info("saved checkpoint '%s'", path);
     return 0;
+}
+
+int train_save(struct train *t, struct error *err)
+{
+    struct whole w = {0};
+    double start = trace_begin(t->job_trace.trace);
+    bool is_writer = comm_rank(t->grid.world) == 0;
+    int rc = is_writer ? whole_open(&w, t, err) : 0;
+    rc = comm_agree(t->grid.world, rc, err);
+    if (rc == 0)
+        rc = comm_agree(t->grid.world, whole_gather(&w, t, err), err);
+    if (rc == 0) {
+        rc = is_writer ? write_checkpoint(t, &w, err) : 0;
+        rc = comm_agree(t->grid.world, rc, err);
+    }
+    whole_close(&w);
+    trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
+    return rc;
 }
 
 /* Log each leaf of `now` that differs in `then`, by its dotted path. */
@@ -78,15 +97,16 @@ static int check_position(const struct train *t, const char *path, struct error 
                      path, (long long)t->consumed_samples, (long long)G);
 }
 
-static int load(struct train *t, const char *path, struct error *err)
+static int load(struct train *t, const char *path, struct whole *w, struct error *err)
 {
     struct ckpt_info info;
-    struct ckpt_state state = state_of(t);
+    struct ckpt_state state = state_of(t, w);
     if (ckpt_read_info(path, &info, err))
         return -1;
     int rc = ckpt_load(path, &state, err);
     if (rc == 0) {
         log_config_changes(info.config_json, t->config_json);
+        whole_take_part(w, t);
         t->step = t->first_step = state.step;
         t->consumed_samples = state.consumed_samples;
         log_info("resumed from '%s': step %lld, %lld samples seen", path,
@@ -97,14 +117,32 @@ static int load(struct train *t, const char *path, struct error *err)
     return rc;
 }
 
+/* Rank 0 decides which checkpoint it is: the others might look at another moment. */
+static int choose(struct train *t, char *path, size_t size, struct error *err)
+{
+    int rc = 0;
+    memset(path, 0, size);
+    if (comm_rank(t->grid.world) == 0)
+        rc = ckpt_resolve(t->cfg.save_load.ckpt_dir, path, size, err);
+    if (comm_agree(t->grid.world, rc, err))
+        return -1;
+    return comm_bcast_bytes(t->grid.world, path, (int64_t)size, 0, err);
+}
+
 int train_restore(struct train *t, struct error *err)
 {
     char path[CONFIG_PATH_BYTES + 128];
+    struct whole w;
     if (t->cfg.save_load.ckpt_dir[0] == 0) {
         gpt_init_params(&t->gpt, t->cfg.model.initializer_range);
         return 0;
     }
-    if (ckpt_resolve(t->cfg.save_load.ckpt_dir, path, sizeof path, err))
+    if (choose(t, path, sizeof path, err))
         return -1;
-    return load(t, path, err);
+    int rc = whole_open(&w, t, err);
+    if (rc == 0) {
+        rc = load(t, path, &w, err);
+        whole_close(&w);
+    }
+    return comm_agree(t->grid.world, rc, err);
 }

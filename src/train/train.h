@@ -1,28 +1,37 @@
 /*
  * train - the run: knows everything and does nothing itself.
  *
- * One step: a batch from the loader, forward and backward of its micro-batches, gradient
- * norm, AdamW, a line of log; now and then an evaluation and a checkpoint.
+ * One step: a batch from the loader, forward and backward of its micro-batches in the
+ * order of the pipeline's schedule, sums over the data ranks, gradient norm, AdamW, a
+ * line of log; now and then an evaluation and a checkpoint. One process is the smallest
+ * layout, not another program: every group has one member and every sum is what it was.
  *
  * The loss of a step is the sum of the losses of all counted tokens of the global batch
  * divided by their number, so it does not depend on how the batch was cut.
+ *
+ * A phase that can fail on one rank ends in an agreement, so that all stop together.
  *
  * Layer: everything above <- train.
  */
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
+#include "comm/grid.h"
 #include "config/config.h"
 #include "data/corpus.h"
 #include "data/loader.h"
 #include "data/sample_index.h"
 #include "model/gpt.h"
 #include "optim/optimizer.h"
+#include "parallel/pipeline.h"
+#include "parallel/reducer.h"
+#include "train/job_trace.h"
 #include "train/metrics.h"
 
 struct train {
     struct config cfg; // effective; max_steps and decay_steps known
     char *config_json; // of cfg, for checkpoints
+    struct grid grid;
     struct corpus *corpus;
     int64_t eos; // -1: unknown
     struct sample_index train_index, valid_index;
@@ -30,35 +39,52 @@ struct train {
     struct loader *loader;
     struct gpt gpt;
     struct optimizer optimizer;
-    struct metrics metrics;
+    struct pipeline pipeline;
+    struct reducer reducer;
+    struct metrics metrics; // of rank 0
+    struct job_trace job_trace;
 
     int64_t step;             // updates done
     int64_t first_step;       // updates done before this process started
     int64_t consumed_samples; // of the training part
-    float *weights;           // (micro_batch, S)
-    double *loss_sums;        // (local_batch)
+
+    struct batch batch; // this data rank's share of the step's global batch
+    int64_t n_counted;  // tokens that count in the whole global batch
+    bool is_training;   // of the pass that runs now
+    float *weights;     // (micro_batch, S)
+    double *loss_sums;  // (global_batch)
 };
 
-/* Train as *cfg says, until max_steps, a failure, or a signal. ERROR_STOPPED when a
- * signal ended the run after its checkpoint was written. */
-MUST_CHECK int train_run(const struct config *cfg, struct error *err);
+/* Train as *cfg says in the job `world`, until max_steps, a failure, or a signal.
+ * ERROR_STOPPED when a signal ended the run after its checkpoint was written.
+ * [collective] */
+MUST_CHECK int train_run(const struct config *cfg, struct comm *world, struct error *err);
 
 /* -- phases, for train.c ------------------------------------------------------------- */
 
 /* Everything that can be refused before memory is taken and time is spent: room on disk
  * and in memory, a writable output_dir. */
 MUST_CHECK int train_preflight(const struct train *t, struct error *err);
+/* What gpt_open_part() is to be called with. */
+MUST_CHECK int train_model_options(const struct train *t, struct gpt_options *opt,
+                                   struct error *err);
 
 /* Load the checkpoint that ckpt_dir means, if any, and say what changed since; or draw
- * initial weights. */
+ * initial weights. [collective] */
 MUST_CHECK int train_restore(struct train *t, struct error *err);
-MUST_CHECK int train_save(struct train *t, struct error *err);
+MUST_CHECK int train_save(struct train *t, struct error *err); // [collective]
 
-/* The mean loss over eval_iters global batches of the validation part, logged. */
+/* The mean loss over eval_iters global batches of the validation part, logged.
+ * [collective] */
 MUST_CHECK int train_evaluate(struct train *t, struct error *err);
 
-/* The losses of one local batch; with gradients when is_training. Returns their sum. */
-double train_batch_losses(struct train *t, const struct batch *batch, bool is_training);
+/* Fill t->batch and t->n_counted from the loader. [collective] */
+MUST_CHECK int train_next_batch(struct train *t, struct loader *loader,
+                                struct error *err);
+/* The losses of t->batch on all data ranks, summed; with gradients, complete and summed
+ * over data ranks and the tied embedding, when is_training. [collective] */
+MUST_CHECK int train_batch_losses(struct train *t, bool is_training, double *sum,
+                                  struct error *err);
 
 /* The epoch that holds the sample after `consumed`, and the number of the batch in it. */
 int64_t train_epoch(const struct train *t, int64_t consumed);

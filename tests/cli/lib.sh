@@ -1,7 +1,9 @@
-# What the command-line tests share. Source it; $1 of the test is the trefoil program.
+# What the command-line tests share. Source it; $1 of the test is the trefoil program, $2
+# the mpiexec of the MPI library it was built with.
 # Each test works in a fresh directory that is removed at its end.
 set -uo pipefail
 trefoil=$(realpath "$1")
+mpiexec=${2:-mpiexec}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1

@@ -84,10 +84,6 @@ static inline float fast_exp(float x)
 void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
                       uint32_t sample, uint64_t group);
 
-/* factor[c] for the C columns of one row; factor has room for round_up(C, 128). */
-void K(dropout_row)(float *factor, const struct dropout *drop, uint32_t sample,
-                    int64_t row, int64_t C);
-
 void K(embedding_fwd)(float *x, const float *wte, const float *wpe, const int32_t *tokens,
                       const int32_t *positions, int64_t B, int64_t S, int64_t H,
                       const struct dropout *drop);

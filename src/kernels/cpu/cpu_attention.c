@@ -43,7 +43,7 @@ static struct head head_of(const struct attention *at, int64_t b, int64_t h)
         .scale = 1.0F / sqrtf((float)at->D),
         .drop = &at->drop,
         .sample = at->drop.first_sample + (uint32_t)b,
-        .drop_row = h * at->S,
+        .drop_row = (at->first_head + h) * at->S,
     };
 }
 

@@ -148,15 +148,6 @@ void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
     }
 }
 
-void K(dropout_row)(float *factor, const struct dropout *drop, uint32_t sample,
-                    int64_t row, int64_t C)
-{
-    int64_t n_groups = i64_round_up(C, DROPOUT_GROUP) / DROPOUT_GROUP;
-    for (int64_t i = 0; i < n_groups; i++)
-        K(dropout_group)
-    (factor + i * DROPOUT_GROUP, drop, sample, (uint64_t)(row * n_groups + i));
-}
-
 static void residual_row(float *y, const float *res, const float *x,
                          const float *restrict b, int64_t C)
 {
@@ -187,7 +178,8 @@ void K(bias_dropout_residual)(float *y, const float *res, const float *x, const 
         for (int64_t i = 0; i < n_groups; i++) {
             float factor[DROPOUT_GROUP];
             int64_t c = i * DROPOUT_GROUP;
-            K(dropout_group)(factor, drop, sample, (uint64_t)(n % S * n_groups + i));
+            K(dropout_group)
+            (factor, drop, sample, (uint64_t)((drop->first_row + n % S) * n_groups + i));
             dropped_residual_row(y + at + c, res + at + c, x + at + c, b + c, factor,
                                  i64_min(DROPOUT_GROUP, C - c));
         }
@@ -207,7 +199,8 @@ const float *K(dropout_bwd)(float *dx, const float *dy, int64_t B, int64_t S, in
             float factor[DROPOUT_GROUP];
             int64_t at = n * C + i * DROPOUT_GROUP;
             int64_t end = i64_min(DROPOUT_GROUP, C - i * DROPOUT_GROUP);
-            K(dropout_group)(factor, drop, sample, (uint64_t)(n % S * n_groups + i));
+            K(dropout_group)
+            (factor, drop, sample, (uint64_t)((drop->first_row + n % S) * n_groups + i));
             for (int64_t c = 0; c < end; c++)
                 dx[at + c] = dy[at + c] * factor[c];
         }

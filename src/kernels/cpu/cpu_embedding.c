@@ -5,6 +5,20 @@
 #include "kernels/cpu/cpu.h"
 
 #include <omp.h>
+#include <string.h>
+
+/* x := the sum of the rows that are there. */
+static void add_rows(float *restrict x, const float *word, const float *position,
+                     int64_t H)
+{
+    if (word && position)
+        for (int64_t c = 0; c < H; c++)
+            x[c] = word[c] + position[c];
+    else if (word || position)
+        memcpy(x, word ? word : position, (size_t)H * sizeof *x);
+    else
+        memset(x, 0, (size_t)H * sizeof *x);
+}
 
 void K(embedding_fwd)(float *x, const float *wte, const float *wpe, const int32_t *tokens,
                       const int32_t *positions, int64_t B, int64_t S, int64_t H,
@@ -14,16 +28,14 @@ void K(embedding_fwd)(float *x, const float *wte, const float *wpe, const int32_
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < B * S; n++) {
         float *x_n = x + n * H;
-        const float *word = wte + tokens[n] * H;
-        const float *position = wpe + positions[n] * H;
-        for (int64_t c = 0; c < H; c++)
-            x_n[c] = word[c] + position[c];
+        add_rows(x_n, tokens[n] >= 0 ? wte + tokens[n] * H : NULL,
+                 wpe ? wpe + positions[n] * H : NULL, H);
         for (int64_t i = 0; drop->threshold > 0 && i < n_groups; i++) {
             float factor[DROPOUT_GROUP];
             int64_t at = i * DROPOUT_GROUP;
             K(dropout_group)
             (factor, drop, drop->first_sample + (uint32_t)(n / S),
-             (uint64_t)(n % S * n_groups + i));
+             (uint64_t)((drop->first_row + n % S) * n_groups + i));
             for (int64_t c = 0; c < i64_min(DROPOUT_GROUP, H - at); c++)
                 x_n[at + c] *= factor[c];
         }
@@ -45,7 +57,7 @@ void K(embedding_bwd)(float *dwte, float *dwpe, float *dx, const int32_t *tokens
     {
         int me = omp_get_thread_num(), n_threads = omp_get_num_threads();
         for (int64_t n = 0; n < B * S; n++) {
-            if (tokens[n] % n_threads == me)
+            if (tokens[n] >= 0 && tokens[n] % n_threads == me)
                 add_row(dwte + tokens[n] * H, dx + n * H, H);
             if (positions[n] % n_threads == me)
                 add_row(dwpe + positions[n] * H, dx + n * H, H);

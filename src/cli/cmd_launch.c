@@ -1,0 +1,99 @@
+#include "base/log.h"
+#include "cli/cmd.h"
+#include "cli/options.h"
+#include "launch/launch.h"
+
+#include <string.h>
+
+#define N_NOT_GIVEN INT64_MIN
+
+/* The commands that know how to be one rank of several. */
+static const char *const parallel_commands[] = {"pretrain"};
+
+/* Where the options of launch end and the command begins: all options take a value, and
+ * --help ends them wherever it stands. */
+static int find_command(int argc, char **argv)
+{
+    int i = 1;
+    while (i < argc && argv[i][0] == '-') {
+        bool is_alone = strchr(argv[i], '=') || strcmp(argv[i], "--help") == 0 ||
+                        strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--version") == 0;
+        i += is_alone ? 1 : 2;
+    }
+    return i < argc ? i : argc;
+}
+
+static int check_command(const char *command, struct error *err)
+{
+    if (!command)
+        return error_set(err, ERROR_INPUT,
+                         "trefoil launch: the command is missing, as in: trefoil launch "
+                         "-n 2 pretrain -c FILE");
+    for (size_t i = 0; i < ARRAY_LEN(parallel_commands); i++)
+        if (strcmp(command, parallel_commands[i]) == 0)
+            return 0;
+    return error_set(err, ERROR_INPUT,
+                     "trefoil launch: '%s' is not a command that runs on several "
+                     "processes; %s is",
+                     command, parallel_commands[0]);
+}
+
+/* The number of ranks from -n, from the list of --devices, or from both when they agree.
+ */
+static int count_ranks(int64_t n_given, const char *devices, int64_t *n_ranks,
+                       struct error *err)
+{
+    int64_t n_devices = devices ? launch_count_devices(devices, err) : n_given;
+    if (devices && n_devices < 0)
+        return -1;
+    if (n_devices == N_NOT_GIVEN)
+        return error_set(err, ERROR_INPUT,
+                         "trefoil launch: say how many processes to start, with -n N");
+    if (n_given != N_NOT_GIVEN && n_given != n_devices)
+        return error_set(err, ERROR_INPUT,
+                         "trefoil launch: -n %lld and --devices '%.200s' disagree",
+                         (long long)n_given, devices);
+    *n_ranks = n_devices;
+    return 0;
+}
+
+int cmd_launch(int argc, char **argv)
+{
+    struct launch_options opt = {0};
+    int64_t n = N_NOT_GIVEN;
+    const char *devices = NULL;
+    const struct option_spec options[] = {
+        {"n", 'n', OPTION_INT, &n, false, "N", "The number of processes."},
+        {"devices", 0, OPTION_TEXT, &devices, false, "0,1,...",
+         "The local ranks; their number is N."},
+        {"hosts", 0, OPTION_TEXT, &opt.hosts, false, "A,B:4",
+         "Hosts, with the processes each may take."},
+        {"hostfile", 0, OPTION_TEXT, &opt.hostfile, false, "FILE",
+         "A file of hosts, as the MPI library reads it."},
+        {"rsh", 0, OPTION_TEXT, &opt.rsh, false, "PROGRAM",
+         "Starts a command on another host, in place of ssh."},
+        {"log_dir", 0, OPTION_TEXT, &opt.log_dir, false, "DIR",
+         "Where workerlog.N of each process goes; ./" LAUNCH_LOG_DIR
+         " unless given. Hosts must share it."},
+    };
+    const struct command cmd = {"trefoil launch",
+                                "Run a command on several processes: trefoil launch "
+                                "[options] pretrain -c FILE ...",
+                                options, ARRAY_LEN(options)};
+    struct error err;
+    int at = find_command(argc, argv), code = 0;
+    int rc = options_parse(&cmd, at, argv, &err);
+    if (rc == 0)
+        rc = check_command(argv[at], &err) || count_ranks(n, devices, &opt.n_ranks, &err)
+                 ? -1
+                 : 0;
+    if (rc < 0)
+        code = error_exit_code(&err);
+    else if (rc == 0)
+        code = launch_run(&opt, argv + at, &err);
+    if (code == 75)
+        log_warning("%s", err.text);
+    else if (code)
+        log_error("%s", err.text);
+    return code;
+}

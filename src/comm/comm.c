@@ -1,0 +1,288 @@
+/*
+ * The calls of comm.h that have no MPI in them: who am I, starting, waiting, agreeing.
+ */
+#include "comm/comm.h"
+
+#include "base/clock.h"
+#include "comm/comm_mpi.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* -- identity
+ * ---------------------------------------------------------------------------- */
+
+int comm_rank(const struct comm *c)
+{
+    return c->rank;
+}
+
+int comm_size(const struct comm *c)
+{
+    return c->size;
+}
+
+int comm_world_rank(const struct comm *c)
+{
+    return c->job->world_rank;
+}
+
+int comm_local_rank(const struct comm *c)
+{
+    return c->job->local_rank;
+}
+
+int comm_local_size(const struct comm *c)
+{
+    return c->job->local_size;
+}
+
+const char *comm_host(const struct comm *c)
+{
+    return c->job->host;
+}
+
+const char *comm_library(const struct comm *c)
+{
+    return c->job->library;
+}
+
+size_t comm_staging_bytes(const struct comm *c)
+{
+    return c->staging_bytes;
+}
+
+struct comm_volume comm_volume(const struct comm *c)
+{
+    return c->volume;
+}
+
+/* -- progress and waiting
+ * ------------------------------------------------------------------ */
+
+void comm_request_finish(struct comm_request *req, int mpi_error)
+{
+    req->mpi_error = mpi_error;
+    req->is_done = true;
+    req->comm->job->n_in_flight--;
+    comm_trace_flight(req);
+}
+
+/* True when anything moved. */
+static bool job_progress(struct comm_job *job)
+{
+    bool moved = false;
+    if (job->n_in_flight == 0)
+        return false;
+    for (struct comm *c = job->groups; c; c = c->next) {
+        if (comm_collective_progress(c))
+            moved = true;
+        if (comm_message_progress(c))
+            moved = true;
+    }
+    return moved;
+}
+
+void comm_progress(struct comm *c)
+{
+    job_progress(c->job);
+}
+
+bool comm_test(struct comm_request *req)
+{
+    if (!req->is_done)
+        job_progress(req->comm->job);
+    return req->is_done;
+}
+
+/* Called after each round in which nothing moved, `n_idle` of them in a row. A processor
+ * of one's own is polled hard for the first microseconds and then given to whoever wants
+ * it; a shared one is given up at once, and slept away from when that does not help. */
+static void wait_politely(const struct comm_job *job, int64_t n_idle)
+{
+    static const struct timespec nap = {.tv_nsec = 20000};
+    if (job->is_oversubscribed && n_idle > 100)
+        nanosleep(&nap, NULL);
+    else if (job->is_oversubscribed || n_idle > 1000)
+        sched_yield();
+}
+
+int comm_wait(struct comm_request *req, struct error *err)
+{
+    struct comm *c = req->comm;
+    if (!req->is_done) {
+        double start = clock_seconds();
+        for (int64_t n_idle = 0; !req->is_done;) {
+            n_idle = job_progress(c->job) ? 0 : n_idle + 1;
+            if (n_idle > 0)
+                wait_politely(c->job, n_idle);
+        }
+        c->volume.wait_seconds += clock_seconds() - start;
+        comm_trace_wait(req, start);
+    }
+    return comm_mpi_check(req->mpi_error, "communication with the other ranks failed",
+                          err);
+}
+
+/* -- reductions and gathers
+ * ---------------------------------------------------------------- */
+
+void comm_even_bounds(int64_t n, int size, int64_t *bounds)
+{
+    int64_t each = n / size, longer = n % size;
+    for (int r = 0; r <= size; r++)
+        bounds[r] = each * r + i64_min(r, longer);
+}
+
+static void reduce_start(struct comm *c, void *x, int64_t n, const struct comm_op *op,
+                         struct comm_request *req)
+{
+    *req = (struct comm_request){.comm = c,
+                                 .kind = COMM_ALLREDUCE,
+                                 .op = op,
+                                 .x = x,
+                                 .n = n,
+                                 .elem_bytes = op->elem_bytes};
+    comm_collective_start(req);
+}
+
+static int reduce_run(struct comm *c, void *x, int64_t n, const struct comm_op *op,
+                      struct error *err)
+{
+    struct comm_request req;
+    reduce_start(c, x, n, op, &req);
+    return comm_wait(&req, err);
+}
+
+void comm_allreduce_f32_start(struct comm *c, float *x, int64_t n,
+                              struct comm_request *req)
+{
+    reduce_start(c, x, n, &comm_op_sum_f32, req);
+}
+
+void comm_max_f32_start(struct comm *c, float *x, int64_t n, struct comm_request *req)
+{
+    reduce_start(c, x, n, &comm_op_max_f32, req);
+}
+
+void comm_sum_f64_start(struct comm *c, double *x, int64_t n, struct comm_request *req)
+{
+    reduce_start(c, x, n, &comm_op_sum_f64, req);
+}
+
+int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct error *err)
+{
+    return reduce_run(c, x, n, &comm_op_sum_f32, err);
+}
+
+int comm_max_f32(struct comm *c, float *x, int64_t n, struct error *err)
+{
+    return reduce_run(c, x, n, &comm_op_max_f32, err);
+}
+
+int comm_sum_f64(struct comm *c, double *x, int64_t n, struct error *err)
+{
+    return reduce_run(c, x, n, &comm_op_sum_f64, err);
+}
+
+int comm_sum_i64(struct comm *c, int64_t *x, int64_t n, struct error *err)
+{
+    return reduce_run(c, x, n, &comm_op_sum_i64, err);
+}
+
+int comm_max_i64(struct comm *c, int64_t *x, int64_t n, struct error *err)
+{
+    return reduce_run(c, x, n, &comm_op_max_i64, err);
+}
+
+void comm_reduce_scatter_f32_start(struct comm *c, float *x, const int64_t *bounds,
+                                   struct comm_request *req)
+{
+    *req = (struct comm_request){.comm = c,
+                                 .kind = COMM_REDUCE_SCATTER,
+                                 .op = &comm_op_sum_f32,
+                                 .x = (char *)x,
+                                 .bounds = bounds,
+                                 .elem_bytes = sizeof *x};
+    comm_collective_start(req);
+}
+
+int comm_reduce_scatter_f32(struct comm *c, float *x, const int64_t *bounds,
+                            struct error *err)
+{
+    struct comm_request req;
+    comm_reduce_scatter_f32_start(c, x, bounds, &req);
+    return comm_wait(&req, err);
+}
+
+void comm_allgather_start(struct comm *c, void *x, size_t elem_bytes,
+                          const int64_t *bounds, struct comm_request *req)
+{
+    *req = (struct comm_request){.comm = c,
+                                 .kind = COMM_ALLGATHER,
+                                 .x = x,
+                                 .bounds = bounds,
+                                 .elem_bytes = elem_bytes};
+    comm_collective_start(req);
+}
+
+int comm_allgather(struct comm *c, void *x, size_t elem_bytes, const int64_t *bounds,
+                   struct error *err)
+{
+    struct comm_request req;
+    comm_allgather_start(c, x, elem_bytes, bounds, &req);
+    return comm_wait(&req, err);
+}
+
+void comm_allgather_f32_start(struct comm *c, float *x, const int64_t *bounds,
+                              struct comm_request *req)
+{
+    comm_allgather_start(c, x, sizeof *x, bounds, req);
+}
+
+int comm_allgather_f32(struct comm *c, float *x, const int64_t *bounds, struct error *err)
+{
+    return comm_allgather(c, x, sizeof *x, bounds, err);
+}
+
+/* -- agreement
+ * ----------------------------------------------------------------------------- */
+
+/* What a failing rank tells the others; all of them run the same program, so it travels
+ * as it lies in memory. */
+struct verdict {
+    int world_rank;
+    char host[256];
+    struct error err;
+};
+
+int comm_agree(struct comm *c, int rc, struct error *err)
+{
+    if (c->size == 1)
+        return rc;
+
+    int64_t n_failed = rc != 0;
+    int64_t lowest = rc != 0 ? c->size - c->rank : 0; // as a maximum; 0: nobody
+    if (comm_max_i64(c, &lowest, 1, err) || comm_sum_i64(c, &n_failed, 1, err))
+        return -1;
+    if (n_failed == 0)
+        return 0;
+
+    struct verdict verdict;
+    memset(&verdict, 0, sizeof verdict);
+    int speaker = c->size - (int)lowest;
+    if (c->rank == speaker) {
+        verdict.world_rank = c->job->world_rank;
+        memcpy(verdict.host, c->job->host, sizeof verdict.host);
+        verdict.err = *err;
+    }
+    if (comm_bcast_bytes(c, &verdict, sizeof verdict, speaker, err))
+        return -1;
+    *err = verdict.err;
+    if (n_failed > 1)
+        return error_prefix(err, "rank %d on %s, the first of %lld that failed",
+                            verdict.world_rank, verdict.host, (long long)n_failed);
+    return error_prefix(err, "rank %d on %s", verdict.world_rank, verdict.host);
+}

@@ -1,0 +1,374 @@
+/*
+ * Reductions and gathers: a state machine over point-to-point messages.
+ *
+ * MPI's own reductions pick their order of adding by size and by call, so their bits
+ * cannot be relied on. Here rank r owns a range of the buffer: every other rank sends it
+ * its addends of that range, r adds them in rank order, and, for an all-reduce, sends the
+ * sums back. A reduce-scatter is the first half of that and an all-gather the second.
+ *
+ * Ranges travel in blocks. A block that arrives in staging memory is added while it is
+ * still in the cache, and its sum leaves while the next block arrives. With each peer a
+ * collective has up to four streams (enum comm_flow); each stream has at most `depth`
+ * blocks under way. Within that, what may be posted when:
+ *
+ *   SEND_PART  any time
+ *   RECV_PART  block j when block j - COMM_STAGED has been added (its staging is free)
+ *   SEND_SUM   block j when it has been added
+ *   RECV_SUM   block j when SEND_PART of block j is over: they use the same memory of x
+ *
+ * Streams of one collective need no tags but their flow: MPI keeps the order of messages
+ * of equal tag, and both ends go through blocks in order. The k-th collective of a group
+ * runs in slot k % COMM_SLOTS, everywhere, and its tags say the slot; so collectives
+ * that run side by side cannot mix, and those that share a slot follow each other.
+ *
+ * Cost per rank of an all-reduce of n elements on p ranks: 2 n (p-1)/p sent and as many
+ * received, n (p-1)/p additions, the least there is. All-to-all: p - 1 messages a block.
+ */
+#include "comm/comm_mpi.h"
+
+#include <string.h>
+
+#define GATHER_BLOCK_BYTES ((int64_t)8 << 20) // gathers need no staging: larger blocks
+#define COMBINE_BYTES 16384                   // added at a time: stays in the first cache
+#define ROUNDS_MOST 64                        // of one visit to a slot
+#define COLLECTIVE_TAG COMM_TAG_LIMIT         // first of COMM_SLOTS * 2
+
+static struct comm_stream *stream_of(const struct comm_slot *s, int peer, int flow)
+{
+    return &s->streams[peer * N_FLOWS + flow];
+}
+
+static MPI_Request *request_of(const struct comm *c, const struct comm_slot *s, int peer,
+                               int flow, int64_t block)
+{
+    return &s->mpi[(peer * N_FLOWS + flow) * c->depth + block % c->depth];
+}
+
+static int64_t n_blocks_of(const struct comm_slot *s, int rank)
+{
+    int64_t n_bytes = s->bounds[rank + 1] - s->bounds[rank];
+    return (n_bytes + s->block_bytes - 1) / s->block_bytes;
+}
+
+/* Where block j of rank's range begins in x, and how long it is. */
+static char *block_of(const struct comm_slot *s, int rank, int64_t j, int64_t *n_bytes)
+{
+    int64_t begin = s->bounds[rank] + j * s->block_bytes;
+    *n_bytes = i64_min(s->block_bytes, s->bounds[rank + 1] - begin);
+    return s->req->x + begin;
+}
+
+/* Staging has no place for oneself: peers above my rank move down by one. */
+static char *staging_of(const struct comm *c, const struct comm_slot *s, int peer,
+                        int64_t j)
+{
+    int64_t row = j % COMM_STAGED * (c->size - 1) + (peer > c->rank ? peer - 1 : peer);
+    return s->staging + row * c->block_bytes;
+}
+
+/* -- the order of adding ---------------------------------------------------------------
+ */
+
+/* x[0, n) := ((p_0 + p_1) + p_2) + ..., where p_me is x and the others are in staging,
+ * which serves as the accumulator until x has had its turn. */
+static void combine_piece(const struct comm *c, const struct comm_slot *s, int64_t j,
+                          int64_t offset, char *x, int64_t n_bytes)
+{
+    const struct comm_op *op = s->req->op;
+    int64_t n = n_bytes / (int64_t)op->elem_bytes;
+    char *sum = c->rank == 0 ? x : staging_of(c, s, 0, j) + offset;
+    for (int r = 1; r < c->size; r++) {
+        const char *piece = r == c->rank ? x : staging_of(c, s, r, j) + offset;
+        char *out = r == c->rank ? x : sum;
+        op->combine(out, sum, piece, n);
+        sum = out;
+    }
+}
+
+static void combine_block(const struct comm *c, const struct comm_slot *s, int64_t j)
+{
+    int64_t n_bytes;
+    char *x = block_of(s, c->rank, j, &n_bytes);
+    for (int64_t at = 0; at < n_bytes; at += COMBINE_BYTES)
+        combine_piece(c, s, j, at, x + at, i64_min(COMBINE_BYTES, n_bytes - at));
+}
+
+/* True when every peer's addends of block j are here. */
+static bool parts_are_here(const struct comm *c, const struct comm_slot *s, int64_t j)
+{
+    for (int peer = 0; peer < c->size; peer++)
+        if (peer != c->rank && stream_of(s, peer, FLOW_RECV_PART)->n_done <= j)
+            return false;
+    return true;
+}
+
+static bool combine_blocks(const struct comm *c, struct comm_slot *s)
+{
+    bool moved = false;
+    if (s->req->kind == COMM_ALLGATHER)
+        return false;
+    while (s->n_combined < n_blocks_of(s, c->rank) &&
+           parts_are_here(c, s, s->n_combined)) {
+        combine_block(c, s, s->n_combined);
+        s->n_combined++;
+        moved = true;
+    }
+    return moved;
+}
+
+/* -- streams
+ * ----------------------------------------------------------------------------- */
+
+/* The number of blocks of a stream that may be posted by now. */
+static int64_t n_postable(const struct comm *c, const struct comm_slot *s, int peer,
+                          int flow)
+{
+    const struct comm_stream *stream = stream_of(s, peer, flow);
+    int64_t window = stream->n_done + c->depth;
+    bool is_gather = s->req->kind == COMM_ALLGATHER;
+    switch (flow) {
+    case FLOW_RECV_PART:
+        window = s->n_combined + COMM_STAGED;
+        break;
+    case FLOW_SEND_SUM:
+        if (!is_gather)
+            window = i64_min(window, s->n_combined);
+        break;
+    case FLOW_RECV_SUM:
+        if (!is_gather)
+            window = i64_min(window, stream_of(s, peer, FLOW_SEND_PART)->n_done);
+        break;
+    default:
+        break;
+    }
+    return i64_min(window, stream->n_blocks);
+}
+
+static int post_block(const struct comm *c, const struct comm_slot *s, int peer, int flow,
+                      int64_t j)
+{
+    bool is_send = flow == FLOW_SEND_PART || flow == FLOW_SEND_SUM;
+    bool is_mine = flow == FLOW_RECV_PART || flow == FLOW_SEND_SUM;
+    bool is_part = flow == FLOW_SEND_PART || flow == FLOW_RECV_PART;
+    int tag = COLLECTIVE_TAG + (int)(s - c->slots) * 2 + (is_part ? 0 : 1);
+    int64_t n_bytes;
+    char *x = block_of(s, is_mine ? c->rank : peer, j, &n_bytes);
+    MPI_Request *mpi = request_of(c, s, peer, flow, j);
+    if (is_send)
+        return MPI_Isend(x, (int)n_bytes, MPI_BYTE, peer, tag, c->mpi, mpi);
+    if (is_part)
+        x = staging_of(c, s, peer, j);
+    return MPI_Irecv(x, (int)n_bytes, MPI_BYTE, peer, tag, c->mpi, mpi);
+}
+
+static int post_stream(const struct comm *c, struct comm_slot *s, int peer, int flow,
+                       bool *moved)
+{
+    struct comm_stream *stream = stream_of(s, peer, flow);
+    int64_t n = n_postable(c, s, peer, flow);
+    int code = MPI_SUCCESS;
+    for (; stream->n_posted < n && code == MPI_SUCCESS; *moved = true) {
+        code = post_block(c, s, peer, flow, stream->n_posted);
+        stream->n_posted++;
+    }
+    return code;
+}
+
+/* Receives first, so that what is sent meets a buffer. Peers in turn from the one after
+ * me, so that not all ranks turn to rank 0 first. */
+static int post_streams(const struct comm *c, struct comm_slot *s, bool *moved)
+{
+    static const int order[N_FLOWS] = {FLOW_RECV_PART, FLOW_RECV_SUM, FLOW_SEND_PART,
+                                       FLOW_SEND_SUM};
+    int code = MPI_SUCCESS;
+    for (int f = 0; f < N_FLOWS; f++)
+        for (int i = 1; i < c->size && code == MPI_SUCCESS; i++)
+            code = post_stream(c, s, (c->rank + i) % c->size, order[f], moved);
+    return code;
+}
+
+/* Count the blocks that MPI has finished, in order. */
+static void settle_streams(const struct comm *c, struct comm_slot *s)
+{
+    for (int peer = 0; peer < c->size; peer++)
+        for (int flow = 0; flow < N_FLOWS; flow++) {
+            struct comm_stream *stream = stream_of(s, peer, flow);
+            while (stream->n_done < stream->n_posted &&
+                   *request_of(c, s, peer, flow, stream->n_done) == MPI_REQUEST_NULL)
+                stream->n_done++;
+        }
+}
+
+static bool slot_is_done(const struct comm *c, const struct comm_slot *s)
+{
+    for (int peer = 0; peer < c->size; peer++)
+        for (int flow = 0; flow < N_FLOWS; flow++) {
+            const struct comm_stream *stream = stream_of(s, peer, flow);
+            if (stream->n_done < stream->n_blocks)
+                return false;
+        }
+    return s->req->kind == COMM_ALLGATHER || s->n_combined == n_blocks_of(s, c->rank);
+}
+
+/* -- slots
+ * ------------------------------------------------------------------------------- */
+
+/* The ranges of a request in bytes. */
+static void slot_set_bounds(const struct comm *c, struct comm_slot *s,
+                            const struct comm_request *req)
+{
+    if (req->bounds)
+        memcpy(s->bounds, req->bounds, (size_t)(c->size + 1) * sizeof *s->bounds);
+    else
+        comm_even_bounds(req->n, c->size, s->bounds);
+    for (int r = 0; r <= c->size; r++)
+        s->bounds[r] *= (int64_t)req->elem_bytes;
+}
+
+static void slot_begin(struct comm *c, struct comm_slot *s, struct comm_request *req)
+{
+    bool has_parts = req->kind != COMM_ALLGATHER;
+    bool has_sums = req->kind != COMM_REDUCE_SCATTER;
+    s->req = req;
+    s->n_combined = 0;
+    s->block_bytes = has_parts ? c->block_bytes : GATHER_BLOCK_BYTES;
+    slot_set_bounds(c, s, req);
+    int64_t n_mine = n_blocks_of(s, c->rank);
+    for (int peer = 0; peer < c->size; peer++) {
+        int64_t n_theirs = n_blocks_of(s, peer);
+        const int64_t n_blocks[N_FLOWS] = {
+            [FLOW_SEND_PART] = has_parts ? n_theirs : 0,
+            [FLOW_RECV_PART] = has_parts ? n_mine : 0,
+            [FLOW_SEND_SUM] = has_sums ? n_mine : 0,
+            [FLOW_RECV_SUM] = has_sums ? n_theirs : 0,
+        };
+        for (int flow = 0; flow < N_FLOWS; flow++)
+            *stream_of(s, peer, flow) =
+                (struct comm_stream){.n_blocks = peer == c->rank ? 0 : n_blocks[flow]};
+    }
+}
+
+/* One round: what MPI has finished, what can be added, what can be posted. */
+static int slot_advance(struct comm *c, struct comm_slot *s, bool *moved)
+{
+    int n_completed = 0;
+    int code = MPI_Testsome(c->size * N_FLOWS * c->depth, s->mpi, &n_completed,
+                            c->completed, c->statuses);
+    if (code != MPI_SUCCESS)
+        return code;
+    if (n_completed != MPI_UNDEFINED && n_completed > 0) {
+        settle_streams(c, s);
+        *moved = true;
+    }
+    if (combine_blocks(c, s))
+        *moved = true;
+    return post_streams(c, s, moved);
+}
+
+/* Give free slots to those who wait, strictly in order. */
+static bool fill_slots(struct comm *c)
+{
+    bool moved = false;
+    while (c->queue) {
+        struct comm_slot *s = &c->slots[c->n_slotted % COMM_SLOTS];
+        if (s->req)
+            break;
+        struct comm_request *req = c->queue;
+        c->queue = req->next;
+        if (!c->queue)
+            c->queue_end = &c->queue;
+        c->n_slotted++;
+        slot_begin(c, s, req);
+        moved = true;
+    }
+    return moved;
+}
+
+/* After an error the group is of no use: all that is in flight ends with that error. */
+static void break_group(struct comm *c, int code)
+{
+    c->mpi_error = code;
+    for (int i = 0; i < COMM_SLOTS; i++) {
+        if (c->slots[i].req)
+            comm_request_finish(c->slots[i].req, code);
+        c->slots[i].req = NULL;
+    }
+    for (; c->queue; c->queue = c->queue->next)
+        comm_request_finish(c->queue, code);
+    c->queue_end = &c->queue;
+}
+
+/* Advance one slot until it is done or has to wait for others, or for long enough: blocks
+ * that are there already are all taken in one visit, but a visit ends. */
+static int slot_visit(struct comm *c, struct comm_slot *s, bool *moved)
+{
+    for (int round = 0; round < ROUNDS_MOST; round++) {
+        bool moved_now = false;
+        int code = slot_advance(c, s, &moved_now);
+        if (code != MPI_SUCCESS)
+            return code;
+        if (slot_is_done(c, s)) {
+            comm_request_finish(s->req, MPI_SUCCESS);
+            s->req = NULL;
+            *moved = true;
+            break;
+        }
+        if (!moved_now)
+            break;
+        *moved = true;
+    }
+    return MPI_SUCCESS;
+}
+
+bool comm_collective_progress(struct comm *c)
+{
+    bool moved = fill_slots(c);
+    for (int i = 0; i < COMM_SLOTS; i++) {
+        // The oldest first: it is the one waited for, and it frees the next slot.
+        struct comm_slot *s = &c->slots[(c->n_slotted + i) % COMM_SLOTS];
+        int code = s->req ? slot_visit(c, s, &moved) : MPI_SUCCESS;
+        if (code != MPI_SUCCESS) {
+            break_group(c, code);
+            return true;
+        }
+    }
+    return moved;
+}
+
+/* -- starting
+ * ---------------------------------------------------------------------------- */
+
+static int64_t bytes_to_send(const struct comm *c, const struct comm_request *req)
+{
+    int64_t total = req->n, n = 0;
+    int64_t mine = req->n / c->size + (c->rank < req->n % c->size ? 1 : 0);
+    if (req->bounds) {
+        total = req->bounds[c->size] - req->bounds[0];
+        mine = req->bounds[c->rank + 1] - req->bounds[c->rank];
+    }
+    if (req->kind != COMM_ALLGATHER)
+        n += total - mine;
+    if (req->kind != COMM_REDUCE_SCATTER)
+        n += mine * (c->size - 1);
+    return n * (int64_t)req->elem_bytes;
+}
+
+void comm_collective_start(struct comm_request *req)
+{
+    struct comm *c = req->comm;
+    req->is_done = c->size == 1;
+    c->volume.n_operations[req->kind]++;
+    if (req->is_done)
+        return;
+    c->job->n_in_flight++;
+    req->start = trace_begin(c->job->trace);
+    if (c->mpi_error) {
+        comm_request_finish(req, c->mpi_error);
+        return;
+    }
+    c->volume.sent_bytes[req->kind] += bytes_to_send(c, req);
+    req->next = NULL;
+    *c->queue_end = req;
+    c->queue_end = &req->next;
+    comm_collective_progress(c);
+}

@@ -1,0 +1,215 @@
+/*
+ * What is one MPI request at a time: messages between two ranks, broadcast, barrier.
+ *
+ * MPI counts are int: a message beyond MESSAGE_BYTES goes as several, one after the
+ * other, which keep their order because they have one tag.
+ */
+#include "comm/comm_mpi.h"
+
+#include <string.h>
+
+#define MESSAGE_BYTES ((int64_t)1 << 30)
+#define GATHER_TAG (COMM_TAG_LIMIT + 2 * COMM_SLOTS) // after those of the collectives
+
+/* comm.h knows no MPI, so a request keeps its MPI_Request, a pointer or an int, in 64
+ * bits. */
+_Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "MPI_Request fits its place");
+
+static MPI_Request mpi_request_load(const struct comm_request *req)
+{
+    MPI_Request mpi;
+    memcpy(&mpi, &req->mpi, sizeof mpi);
+    return mpi;
+}
+
+static void mpi_request_store(struct comm_request *req, MPI_Request mpi)
+{
+    memcpy(&req->mpi, &mpi, sizeof mpi);
+}
+
+/* Post the next piece of a message. */
+static int post_piece(struct comm_request *req)
+{
+    const struct comm *c = req->comm;
+    char *x = req->x ? req->x + req->n_moved : NULL;
+    int n = (int)i64_min(MESSAGE_BYTES, req->n - req->n_moved);
+    MPI_Request mpi = MPI_REQUEST_NULL;
+    int code = MPI_SUCCESS;
+    switch (req->call) {
+    case COMM_SEND:
+        code = MPI_Isend(x, n, MPI_BYTE, req->peer, req->tag, c->mpi, &mpi);
+        break;
+    case COMM_RECV:
+        code = MPI_Irecv(x, n, MPI_BYTE, req->peer, req->tag, c->mpi, &mpi);
+        break;
+    case COMM_BCAST:
+        code = MPI_Ibcast(x, n, MPI_BYTE, req->peer, c->mpi, &mpi);
+        break;
+    case COMM_BARRIER:
+        code = MPI_Ibarrier(c->mpi, &mpi);
+        break;
+    }
+    mpi_request_store(req, mpi);
+    req->n_moved += n;
+    return code;
+}
+
+/* True when the message is over, well or badly. */
+static bool message_advance(struct comm_request *req, bool *moved)
+{
+    for (;;) {
+        MPI_Request mpi = mpi_request_load(req);
+        int is_over = 0;
+        int code = MPI_Test(&mpi, &is_over, MPI_STATUS_IGNORE);
+        mpi_request_store(req, mpi);
+        if (code == MPI_SUCCESS && !is_over)
+            return false;
+        *moved = true;
+        if (code == MPI_SUCCESS && req->n_moved < req->n)
+            code = post_piece(req);
+        else if (code == MPI_SUCCESS)
+            break;
+        if (code != MPI_SUCCESS) {
+            req->comm->mpi_error = code;
+            break;
+        }
+    }
+    return true;
+}
+
+bool comm_message_progress(struct comm *c)
+{
+    bool moved = false;
+    struct comm_request **link = &c->messages;
+    while (*link) {
+        struct comm_request *req = *link;
+        if (message_advance(req, &moved)) {
+            *link = req->next;
+            comm_request_finish(req, c->mpi_error);
+        } else {
+            link = &req->next;
+        }
+    }
+    return moved;
+}
+
+void comm_message_start(struct comm_request *req)
+{
+    struct comm *c = req->comm;
+    req->is_done = c->size == 1;
+    c->volume.n_operations[req->kind]++;
+    if (req->is_done)
+        return;
+    CHECK(req->peer >= 0 && req->peer < c->size, "rank %d of %d", req->peer, c->size);
+    c->job->n_in_flight++;
+    req->start = trace_begin(c->job->trace);
+    int code = c->mpi_error;
+    if (code == MPI_SUCCESS)
+        code = c->mpi_error = post_piece(req);
+    if (code != MPI_SUCCESS) {
+        comm_request_finish(req, code);
+        return;
+    }
+    if (req->call == COMM_SEND || (req->call == COMM_BCAST && req->peer == c->rank))
+        c->volume.sent_bytes[req->kind] += req->n;
+    req->next = c->messages;
+    c->messages = req;
+}
+
+int comm_message_run(struct comm_request *req, struct error *err)
+{
+    comm_message_start(req);
+    return comm_wait(req, err);
+}
+
+/* -- messages of comm.h
+ * ------------------------------------------------------------------ */
+
+static void message_start(struct comm *c, void *x, int64_t n_bytes, enum comm_call call,
+                          int peer, int tag, struct comm_request *req)
+{
+    CHECK(peer != c->rank && tag >= 0 && tag < COMM_TAG_LIMIT, "rank %d, tag %d", peer,
+          tag);
+    *req = (struct comm_request){.comm = c,
+                                 .kind = COMM_P2P,
+                                 .call = call,
+                                 .x = x,
+                                 .n = n_bytes,
+                                 .peer = peer,
+                                 .tag = tag};
+    comm_message_start(req);
+}
+
+void comm_send_bytes_start(struct comm *c, const void *x, int64_t n_bytes, int to,
+                           int tag, struct comm_request *req)
+{
+    // The engine has one pointer for both directions; a send only reads it.
+    message_start(c, (void *)(uintptr_t)x, n_bytes, COMM_SEND, to, tag, req);
+}
+
+void comm_recv_bytes_start(struct comm *c, void *x, int64_t n_bytes, int from, int tag,
+                           struct comm_request *req)
+{
+    message_start(c, x, n_bytes, COMM_RECV, from, tag, req);
+}
+
+void comm_send_f32_start(struct comm *c, const float *x, int64_t n, int to, int tag,
+                         struct comm_request *req)
+{
+    comm_send_bytes_start(c, x, n * (int64_t)sizeof *x, to, tag, req);
+}
+
+void comm_recv_f32_start(struct comm *c, float *x, int64_t n, int from, int tag,
+                         struct comm_request *req)
+{
+    comm_recv_bytes_start(c, x, n * (int64_t)sizeof *x, from, tag, req);
+}
+
+int comm_bcast_bytes(struct comm *c, void *x, int64_t n_bytes, int root,
+                     struct error *err)
+{
+    struct comm_request req = {.comm = c,
+                               .kind = COMM_OTHER,
+                               .call = COMM_BCAST,
+                               .x = x,
+                               .n = n_bytes,
+                               .peer = root};
+    return comm_message_run(&req, err);
+}
+
+int comm_barrier(struct comm *c, struct error *err)
+{
+    struct comm_request req = {.comm = c, .kind = COMM_OTHER, .call = COMM_BARRIER};
+    return comm_message_run(&req, err);
+}
+
+/* One rank after the other: gathers are for reports and for what rank 0 writes, and the
+ * root's memory is the only place where all of it meets. */
+int comm_gather_bytes(struct comm *c, const void *mine, void *all, const int64_t *bounds,
+                      int root, struct error *err)
+{
+    struct comm_request req = {.comm = c, .kind = COMM_OTHER, .tag = GATHER_TAG};
+    if (c->rank != root) {
+        req.call = COMM_SEND;
+        req.peer = root;
+        req.x = (void *)(uintptr_t)mine;
+        req.n = bounds[c->rank + 1] - bounds[c->rank];
+        return comm_message_run(&req, err);
+    }
+    for (int r = 0; r < c->size; r++) {
+        char *place = (char *)all + bounds[r];
+        int64_t n = bounds[r + 1] - bounds[r];
+        if (r == root) {
+            memmove(place, mine, (size_t)n);
+            continue;
+        }
+        struct comm_request recv = req;
+        recv.call = COMM_RECV;
+        recv.peer = r;
+        recv.x = place;
+        recv.n = n;
+        if (comm_message_run(&recv, err))
+            return -1;
+    }
+    return 0;
+}

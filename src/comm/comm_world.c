@@ -1,0 +1,286 @@
+/*
+ * Joining the job and making groups.
+ *
+ * Groups return MPI's errors instead of dying of them, so that a failure becomes a
+ * sentence; the run-time system of MPI ends the job all the same when a process is lost.
+ */
+#include "comm/comm_mpi.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* Staging: COMM_STAGED blocks from each peer for each slot. Blocks are large enough to
+ * make the price of a message small and small enough to be added out of the cache; groups
+ * of many ranks have smaller ones, so that a slot takes SLOT_STAGING_BYTES at most, or 32
+ * KB a rank where that is more (beyond 129 ranks). */
+#define BLOCK_BYTES_MOST ((int64_t)512 << 10)
+#define BLOCK_BYTES_LEAST ((int64_t)16 << 10)
+#define SLOT_STAGING_BYTES ((int64_t)4 << 20)
+
+/* Blocks under way: what is posted goes on while this rank computes, so the more the
+ * better; but each is a request that every poll looks at. */
+#define DEPTH_MOST 16
+#define DEPTH_SHARED 128 // over all peers
+
+int comm_mpi_check(int code, const char *what, struct error *err)
+{
+    char reason[MPI_MAX_ERROR_STRING + 1] = "";
+    int n = 0;
+    if (code == MPI_SUCCESS)
+        return 0;
+    MPI_Error_string(code, reason, &n);
+    return error_set(err, ERROR_RUNTIME, "%s: %s", what, reason);
+}
+
+/* -- groups
+ * -------------------------------------------------------------------------------- */
+
+static int64_t block_bytes_for(int size)
+{
+    int64_t block = SLOT_STAGING_BYTES / (COMM_STAGED * (size - 1)) / 4096 * 4096;
+    return i64_max(BLOCK_BYTES_LEAST, i64_min(BLOCK_BYTES_MOST, block));
+}
+
+static int depth_for(int size)
+{
+    int64_t depth = DEPTH_SHARED / (size - 1);
+    return (int)i64_max(COMM_STAGED, i64_min(DEPTH_MOST, depth));
+}
+
+static void group_layout(struct comm *c, struct arena *ar)
+{
+    size_t size = (size_t)c->size, n_streams = size * N_FLOWS;
+    size_t n_requests = n_streams * (size_t)c->depth;
+    size_t staging = COMM_STAGED * (size - 1) * (size_t)c->block_bytes;
+    c->completed = arena_bytes(ar, n_requests * sizeof *c->completed);
+    c->statuses = arena_bytes(ar, n_requests * sizeof *c->statuses);
+    for (int i = 0; i < COMM_SLOTS; i++) {
+        struct comm_slot *s = &c->slots[i];
+        s->bounds = arena_bytes(ar, (size + 1) * sizeof *s->bounds);
+        s->streams = arena_bytes(ar, n_streams * sizeof *s->streams);
+        s->mpi = arena_bytes(ar, n_requests * sizeof(MPI_Request));
+    }
+    for (int i = 0; i < COMM_SLOTS; i++)
+        c->slots[i].staging = arena_bytes(ar, staging);
+    c->staging_bytes = COMM_SLOTS * staging;
+}
+
+static int group_allocate(struct comm *c, struct error *err)
+{
+    struct arena measure;
+    c->block_bytes = block_bytes_for(c->size);
+    c->depth = depth_for(c->size);
+    arena_measure(&measure);
+    group_layout(c, &measure);
+    if (arena_open(&c->memory, measure.used_bytes, "communication", err))
+        return -1;
+    group_layout(c, &c->memory);
+    int n_requests = c->size * N_FLOWS * c->depth;
+    for (int i = 0; i < COMM_SLOTS; i++)
+        for (int k = 0; k < n_requests; k++)
+            c->slots[i].mpi[k] = MPI_REQUEST_NULL;
+    return 0;
+}
+
+int comm_alone_open(struct comm **group, struct comm_job *job, struct error *err)
+{
+    struct comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(err, ERROR_RUNTIME, "no memory for a group of ranks");
+    c->job = job;
+    c->mpi = MPI_COMM_NULL;
+    c->size = 1;
+    c->queue_end = &c->queue;
+    *group = c;
+    return 0;
+}
+
+int comm_group_open(struct comm **group, struct comm_job *job, MPI_Comm mpi,
+                    struct error *err)
+{
+    struct comm *c = NULL;
+    int rc = -1, size = 0;
+    *group = NULL;
+    if (comm_mpi_check(MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN),
+                       "cannot make a group of ranks", err))
+        goto done;
+    MPI_Comm_size(mpi, &size);
+    if (comm_alone_open(&c, job, err))
+        goto done;
+    if (size > 1) {
+        c->size = size;
+        MPI_Comm_rank(mpi, &c->rank);
+        if (group_allocate(c, err))
+            goto done;
+        c->mpi = mpi;
+        c->next = job->groups;
+        job->groups = c;
+        mpi = MPI_COMM_NULL;
+    }
+    *group = c;
+    c = NULL;
+    rc = 0;
+done:
+    free(c);
+    if (mpi != MPI_COMM_NULL)
+        MPI_Comm_free(&mpi);
+    return rc;
+}
+
+void comm_group_close(struct comm *c)
+{
+    if (!c)
+        return;
+    if (c->mpi != MPI_COMM_NULL) {
+        struct comm **link = &c->job->groups;
+        while (*link != c)
+            link = &(*link)->next;
+        *link = c->next;
+        MPI_Comm_free(&c->mpi);
+    }
+    arena_close(&c->memory);
+    free(c);
+}
+
+/* -- the job
+ * --------------------------------------------------------------------------------- */
+
+/*
+ * Between processes of one machine, Open MPI copies long messages by process_vm_readv().
+ * Where a container forbids that call it tries, complains and falls back for each message
+ * anew. So ask first, and tell it to copy through shared memory where the answer is no. A
+ * choice of the user's stays.
+ */
+static void avoid_forbidden_copies(void)
+{
+    char from = 1, to = 0;
+    struct iovec local = {&to, 1}, remote = {&from, 1};
+    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1)
+        return;
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+static int check_launch(const struct comm_launch *launch, struct error *err)
+{
+    if (launch->has_mpi)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "srun started %d tasks that have no way to meet: start them with "
+                     "'srun --mpi=pmix' or 'srun --mpi=pmi2' ('srun --mpi=list' shows "
+                     "what this machine has), or with mpiexec",
+                     launch->size);
+}
+
+/* A launcher of another MPI library leaves every process alone in a world of its own. */
+static int check_world_size(const struct comm_job *job, const struct comm_launch *launch,
+                            struct error *err)
+{
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size == launch->size)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "the launcher started %d processes (%s=%d), but %s, which this "
+                     "program was built with, sees %d: start it with the mpiexec of that "
+                     "library",
+                     launch->size, launch->launcher, launch->size, job->library, size);
+}
+
+/* The first words of the library's description: "Open MPI v4.1.4", "MPICH Version: 4". */
+static void name_library(struct comm_job *job)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
+    int n = 0;
+    MPI_Get_library_version(text, &n);
+    text[strcspn(text, ",\n")] = '\0';
+    for (char *tab = strchr(text, '\t'); tab; tab = strchr(tab, '\t'))
+        *tab = ' ';
+    snprintf(job->library, sizeof job->library, "%.*s", (int)sizeof job->library - 1,
+             text);
+}
+
+static void find_neighbours(struct comm_job *job)
+{
+    MPI_Comm local;
+    MPI_Comm_rank(MPI_COMM_WORLD, &job->world_rank);
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
+                            &local) != MPI_SUCCESS)
+        return;
+    MPI_Comm_rank(local, &job->local_rank);
+    MPI_Comm_size(local, &job->local_size);
+    MPI_Comm_free(&local);
+    job->is_oversubscribed = job->local_size > get_nprocs();
+}
+
+static int join_mpi(struct comm **world, struct comm_job *job,
+                    const struct comm_launch *launch, struct error *err)
+{
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Comm mpi;
+    if (check_launch(launch, err))
+        return -1;
+    avoid_forbidden_copies();
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+        return error_set(err, ERROR_RUNTIME, "MPI cannot start (MPI_Init_thread failed)");
+    job->uses_mpi = true;
+    if (provided < MPI_THREAD_FUNNELED)
+        return error_set(err, ERROR_RUNTIME,
+                         "this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
+    name_library(job);
+    if (check_world_size(job, launch, err))
+        return -1;
+    find_neighbours(job);
+    if (comm_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi), "cannot join the job", err))
+        return -1;
+    return comm_group_open(world, job, mpi, err);
+}
+
+static void job_close(struct comm_job *job)
+{
+    if (job->uses_mpi)
+        MPI_Finalize();
+    free(job);
+}
+
+int comm_world_open(struct comm **world, struct error *err)
+{
+    struct comm_launch launch = comm_launch_info();
+    struct comm_job *job = calloc(1, sizeof *job);
+    *world = NULL;
+    if (!job)
+        return error_set(err, ERROR_RUNTIME, "no memory to join a job");
+    job->local_size = 1;
+    if (gethostname(job->host, sizeof job->host - 1))
+        snprintf(job->host, sizeof job->host, "unknown host");
+    snprintf(job->library, sizeof job->library, "none");
+    int rc = launch.size > 1 ? join_mpi(world, job, &launch, err)
+                             : comm_alone_open(world, job, err);
+    if (rc)
+        job_close(job);
+    return rc;
+}
+
+void comm_world_close(struct comm *world)
+{
+    if (!world)
+        return;
+    struct comm_job *job = world->job;
+    CHECK(job->n_in_flight == 0, "%d operations in flight", job->n_in_flight);
+    if (world->mpi_error)
+        comm_abort(world, 3); // the peers cannot be reached, so they cannot be waited for
+    comm_group_close(world);
+    CHECK(!job->groups, "a group of %d ranks is still open", job->groups->size);
+    job_close(job);
+}
+
+void comm_abort(struct comm *c, int exit_code)
+{
+    if (c && c->job->uses_mpi)
+        MPI_Abort(MPI_COMM_WORLD, exit_code);
+    exit(exit_code);
+}

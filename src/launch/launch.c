@@ -1,0 +1,384 @@
+/*
+ * A job from its start to its end. The loop in watch() waits for the ends of mpiexec and
+ * of the ranks, for signals, and ten times a second looks at logs and status files.
+ *
+ * How a job is ended, counted from the moment it must end (a rank failed, or the second
+ * signal came): first mpiexec may do it by itself, then the launcher kills the ranks
+ * where mpiexec was told not to, then asks mpiexec to end, then kills everything.
+ */
+#include "launch/launch.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "launch/launch_command.h"
+#include "launch/launch_ranks.h"
+#include "launch/launch_sweep.h"
+#include "launch/launch_verdict.h"
+#include "launch/log_tail.h"
+#include "launch/mpiexec_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK_MS 100
+#define KILL_RANKS_AFTER 1.0 // seconds, see above; longer with several hosts
+#define END_MPIEXEC_AFTER 2.0
+#define KILL_ALL_AFTER 3.5
+#define PATIENCE_WITH_HOSTS 5.0
+
+/* What epoll tells beside the number of a rank that ended. */
+#define EVENT_MPIEXEC ((uint64_t)LAUNCH_RANKS_MOST + 1)
+#define EVENT_SIGNAL ((uint64_t)LAUNCH_RANKS_MOST + 2)
+#define EVENT_OUTPUT ((uint64_t)LAUNCH_RANKS_MOST + 3)
+
+struct job {
+    const struct launch_options *opt;
+    const struct launch_dialect *dialect;
+    char log_dir[PATH_MAX]; // absolute
+    char id[64];            // TREFOIL_JOB
+    int lock_fd, epoll_fd, signal_fd;
+    sigset_t old_mask;
+    struct mpiexec_process mpiexec;
+    struct launch_ranks ranks;
+    struct log_tail tail;
+    int stop_signal, n_stop_signals;
+    bool is_mpiexec_asked_to_stop;            // because all ranks are on other machines
+    double ending_since;                      // clock_seconds(); 0: nothing to end
+    bool is_mpiexec_ended, is_mpiexec_killed; // it was asked to end, or killed, by us
+};
+
+/* -- checks -------------------------------------------------------------------------- */
+
+static int check_hosts(const struct launch_options *opt, struct error *err)
+{
+    char spelled[65536];
+    int64_t n_places = launch_hosts_spell(spelled, sizeof spelled, opt->hosts, err);
+    if (n_places < 0)
+        return -1;
+    if (n_places < opt->n_ranks)
+        return error_set(err, ERROR_INPUT,
+                         "--hosts '%.200s' has places for %lld ranks, and %lld are "
+                         "wanted; say how many each takes, as in a:4,b:4",
+                         opt->hosts, (long long)n_places, (long long)opt->n_ranks);
+    return 0;
+}
+
+static int check_hostfile(const char *path, struct error *err)
+{
+    char *text;
+    size_t n;
+    if (fs_read_all(path, 64 << 20, &text, &n, err)) {
+        err->kind = ERROR_INPUT;
+        return error_prefix(err, "--hostfile");
+    }
+    bool is_empty = text[strspn(text, " \t\r\n")] == '\0';
+    free(text);
+    if (is_empty)
+        return error_set(err, ERROR_INPUT, "--hostfile '%s' names no host", path);
+    return 0;
+}
+
+/* Open MPI takes the program as a list with ':' between and cuts it at spaces. */
+static int check_rsh(const char *rsh, struct error *err)
+{
+    char path[PATH_MAX];
+    if (rsh[strcspn(rsh, " \t\n:,")] != '\0')
+        return error_set(err, ERROR_INPUT,
+                         "--rsh '%s' must be one program, and its path have no spaces, "
+                         "colons or commas",
+                         rsh);
+    if (!mpiexec_find_program(rsh, path, sizeof path))
+        return error_set(err, ERROR_INPUT, "--rsh '%s' is not a program that can be run",
+                         rsh);
+    return 0;
+}
+
+int launch_check(const struct launch_options *opt, struct error *err)
+{
+    if (opt->n_ranks < 1 || opt->n_ranks > LAUNCH_RANKS_MOST)
+        return error_set(err, ERROR_INPUT,
+                         "the number of ranks must be 1 to %d, and is %lld",
+                         LAUNCH_RANKS_MOST, (long long)opt->n_ranks);
+    if (getenv(launch_dialect()->local_size))
+        return error_set(err, ERROR_INPUT,
+                         "this process is itself a rank of a job (%s is set); start the "
+                         "job outside of it",
+                         launch_dialect()->local_size);
+    if (opt->hosts && opt->hostfile)
+        return error_set(err, ERROR_INPUT, "--hosts and --hostfile exclude each other");
+    if (opt->hosts && check_hosts(opt, err))
+        return -1;
+    if (opt->hostfile && check_hostfile(opt->hostfile, err))
+        return -1;
+    if (opt->rsh && check_rsh(opt->rsh, err))
+        return -1;
+    if (opt->log_dir && !opt->log_dir[0])
+        return error_set(err, ERROR_INPUT, "--log_dir is empty");
+    return 0;
+}
+
+/* -- start --------------------------------------------------------------------------- */
+
+/* One job writes to a log directory at a time. */
+static int open_log_dir(struct job *job, struct error *err)
+{
+    const char *dir = job->opt->log_dir ? job->opt->log_dir : LAUNCH_LOG_DIR;
+    if (fs_make_directories(dir, err))
+        return -1;
+    if (!realpath(dir, job->log_dir) || strlen(job->log_dir) > PATH_MAX - 64)
+        return error_set(err, ERROR_RUNTIME, "cannot use log directory '%s': %s", dir,
+                         strerror(errno ? errno : ENAMETOOLONG));
+    job->lock_fd = open(job->log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (job->lock_fd < 0 || access(job->log_dir, W_OK))
+        return error_set(err, ERROR_RUNTIME, "cannot write to log directory '%s': %s",
+                         dir, strerror(errno));
+    if (flock(job->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        return error_set(err, ERROR_INPUT,
+                         "another job is writing to log directory '%s'; give this one "
+                         "its own with --log_dir",
+                         dir);
+    launch_sweep_logs(job->log_dir, false);
+    return 0;
+}
+
+static int watch_fd(const struct job *job, int fd, uint64_t event, struct error *err)
+{
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = event};
+    if (fd < 0 || epoll_ctl(job->epoll_fd, EPOLL_CTL_ADD, fd, &e))
+        return error_set(err, ERROR_RUNTIME, "cannot watch the job: %s", strerror(errno));
+    return 0;
+}
+
+/* Signals become readable instead of interrupting; a signal that was ignored (nohup)
+ * stays so. */
+static int catch_signals(struct job *job, struct error *err)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        sigaddset(&set, numbers[i]);
+    job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigaddset(&set, SIGPIPE); // writes to a terminal that is gone fail, no more
+    sigprocmask(SIG_BLOCK, &set, &job->old_mask);
+    return watch_fd(job, job->signal_fd, EVENT_SIGNAL, err);
+}
+
+/* Processes first: what they hold could not be removed, and they could still write. */
+static int end_mpiexec(struct job *job)
+{
+    int status = 0;
+    while (waitpid(job->mpiexec.pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    launch_ranks_look_at_all(&job->ranks);
+    launch_sweep_processes(job->id);
+    while (waitpid(-1, NULL, WNOHANG) > 0) // ranks that became ours when mpiexec died
+        continue;
+    mpiexec_listen(&job->mpiexec);
+    launch_ranks_look_at_all(&job->ranks);
+    log_tail_copy(&job->tail);
+    launch_sweep_files(job->ranks.job, job->ranks.session, job->mpiexec.pid);
+    return status;
+}
+
+static int start_mpiexec(struct job *job, char *const *argv, struct error *err)
+{
+    struct launch_command cmd = {0};
+    char mpiexec[PATH_MAX], program[PATH_MAX];
+    char log_dir[PATH_MAX + 32], id[96];
+    // ranks record their crashes themselves; UCX below MPICH would take that from them
+    const char *ucx = getenv("UCX_HANDLE_ERRORS") ? NULL : "UCX_HANDLE_ERRORS=none";
+    const char *const environment[] = {log_dir, id, ucx, NULL};
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n < 0)
+        return error_set(err, ERROR_RUNTIME, "cannot read /proc/self/exe: %s",
+                         strerror(errno));
+    program[n] = '\0';
+    snprintf(log_dir, sizeof log_dir, "%s=%s", LAUNCH_ENV_LOG_DIR, job->log_dir);
+    snprintf(id, sizeof id, "%s=%s", LAUNCH_ENV_JOB, job->id);
+    int rc = mpiexec_find(job->dialect, mpiexec, sizeof mpiexec, err) ||
+                     launch_command_build(&cmd, job->dialect, mpiexec, program, job->opt,
+                                          geteuid() == 0, argv, err) ||
+                     mpiexec_open(&job->mpiexec, job->dialect, &cmd, environment, err) ||
+                     watch_fd(job, job->mpiexec.pidfd, EVENT_MPIEXEC, err) ||
+                     watch_fd(job, job->mpiexec.output, EVENT_OUTPUT, err)
+                 ? -1
+                 : 0;
+    launch_command_release(&cmd);
+    if (rc && job->mpiexec.pid > 0) {
+        kill(job->mpiexec.pid, SIGKILL);
+        end_mpiexec(job);
+    }
+    return rc;
+}
+
+/* -- the loop ------------------------------------------------------------------------ */
+
+static void take_signal(struct job *job)
+{
+    struct signalfd_siginfo info;
+    while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (job->n_stop_signals++ == 0)
+            job->stop_signal = (int)info.ssi_signo;
+        else if (job->ending_since <= 0) // mpiexec has had its time
+            job->ending_since = clock_seconds() - END_MPIEXEC_AFTER;
+    }
+}
+
+/* Ranks that begin after the signal came are asked as they become known. Ranks of other
+ * machines learn it from those of this one, as they agree on every step; only when there
+ * is none here must mpiexec pass it on. */
+static void ask_to_stop(struct job *job)
+{
+    launch_ranks_ask_to_stop(&job->ranks);
+    if (job->ranks.n_local > 0 || job->is_mpiexec_asked_to_stop)
+        return;
+    for (int r = 0; r < job->ranks.n_ranks; r++)
+        if (job->ranks.all[r].is_known) {
+            pidfd_send_signal(job->mpiexec.pidfd, job->dialect->stop_signal, NULL, 0);
+            job->is_mpiexec_asked_to_stop = true;
+            return;
+        }
+}
+
+/* The next step towards the end of a job that must end; see the top of this file. */
+static void press_on(struct job *job)
+{
+    bool has_hosts = job->opt->hosts || job->opt->hostfile;
+    double seconds = clock_seconds() - job->ending_since;
+    double patience = has_hosts && job->n_stop_signals < 2 ? PATIENCE_WITH_HOSTS : 1;
+    if (seconds >= KILL_RANKS_AFTER * patience && !job->dialect->kills_job)
+        launch_ranks_kill(&job->ranks);
+    if (seconds >= END_MPIEXEC_AFTER * patience && !job->is_mpiexec_ended) {
+        job->is_mpiexec_ended = true;
+        pidfd_send_signal(job->mpiexec.pidfd, SIGTERM, NULL, 0);
+    }
+    if (seconds >= KILL_ALL_AFTER * patience && !job->is_mpiexec_killed) {
+        job->is_mpiexec_killed = true;
+        pidfd_send_signal(job->mpiexec.pidfd, SIGKILL, NULL, 0);
+        launch_ranks_kill(&job->ranks);
+    }
+}
+
+static void tick(struct job *job)
+{
+    log_tail_copy(&job->tail);
+    launch_ranks_look(&job->ranks);
+    if (job->n_stop_signals > 0)
+        ask_to_stop(job);
+    if (job->ending_since <= 0 && launch_ranks_first_failure(&job->ranks) >= 0)
+        job->ending_since = clock_seconds();
+    if (job->ending_since > 0)
+        press_on(job);
+}
+
+/* Until mpiexec has ended. */
+static void watch(struct job *job)
+{
+    struct epoll_event events[64];
+    double next_tick = clock_seconds();
+    for (bool is_over = false; !is_over;) {
+        int n = epoll_wait(job->epoll_fd, events, ARRAY_LEN(events), TICK_MS);
+        for (int i = 0; i < n; i++) {
+            uint64_t event = events[i].data.u64;
+            if (event == EVENT_MPIEXEC)
+                is_over = true;
+            else if (event == EVENT_SIGNAL)
+                take_signal(job);
+            else if (event == EVENT_OUTPUT && events[i].events & EPOLLIN)
+                mpiexec_listen(&job->mpiexec);
+            else if (event == EVENT_OUTPUT) // closed: nothing more will come
+                epoll_ctl(job->epoll_fd, EPOLL_CTL_DEL, job->mpiexec.output, NULL);
+            else
+                launch_ranks_note_end(&job->ranks, (int)event);
+        }
+        if (n == 0 || clock_seconds() >= next_tick) {
+            tick(job);
+            next_tick = clock_seconds() + TICK_MS / 1000.0;
+        }
+    }
+}
+
+/* -- the end ------------------------------------------------------------------------- */
+
+static void close_job(struct job *job)
+{
+    log_tail_close(&job->tail);
+    mpiexec_close(&job->mpiexec);
+    launch_ranks_release(&job->ranks);
+    if (job->signal_fd >= 0) {
+        close(job->signal_fd);
+        sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
+    }
+    if (job->epoll_fd >= 0)
+        close(job->epoll_fd);
+    if (job->lock_fd >= 0) {
+        launch_sweep_logs(job->log_dir, true);
+        close(job->lock_fd);
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+static int open_job(struct job *job, const struct launch_options *opt, struct error *err)
+{
+    struct timespec now;
+    *job = (struct job){.opt = opt,
+                        .dialect = launch_dialect(),
+                        .lock_fd = -1,
+                        .epoll_fd = -1,
+                        .signal_fd = -1,
+                        .mpiexec = {.pid = -1, .pidfd = -1, .output = -1},
+                        .tail = {.log_dir = job->log_dir, .fd = -1}};
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(job->id, sizeof job->id, "%d.%lld.%ld", (int)getpid(), (long long)now.tv_sec,
+             now.tv_nsec);
+    if (open_log_dir(job, err))
+        return -1;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    job->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (job->epoll_fd < 0)
+        return error_set(err, ERROR_RUNTIME, "cannot watch a job: %s", strerror(errno));
+    if (launch_ranks_init(&job->ranks, job->log_dir, opt->n_ranks, job->epoll_fd, err))
+        return -1;
+    return catch_signals(job, err);
+}
+
+int launch_run(const struct launch_options *opt, char *const *argv, struct error *err)
+{
+    if (launch_check(opt, err))
+        return error_exit_code(err);
+    int code;
+    struct job *job = malloc(sizeof *job);
+    if (!job) {
+        error_set(err, ERROR_RUNTIME, "out of memory for the launcher");
+        return error_exit_code(err);
+    }
+    if (open_job(job, opt, err) || start_mpiexec(job, argv, err))
+        code = error_exit_code(err);
+    else {
+        watch(job);
+        struct launch_end end = {.wait_status = end_mpiexec(job),
+                                 .mpiexec = job->mpiexec.pid,
+                                 .said = job->mpiexec.said,
+                                 .stop_signal = job->stop_signal,
+                                 .n_stop_signals = job->n_stop_signals,
+                                 .is_mpiexec_killed = job->is_mpiexec_killed};
+        code = launch_verdict(&job->ranks, &end, err);
+    }
+    close_job(job);
+    free(job);
+    return code;
+}

@@ -1,0 +1,51 @@
+/*
+ * launch - start a job of several processes and stay with it to its end.
+ *
+ * launch_run() starts `mpiexec ... trefoil COMMAND ARGS...`, with the mpiexec of the MPI
+ * library this program was built with, and watches the ranks themselves rather than
+ * mpiexec, whose exit code does not tell causes and which gives ranks no time to save:
+ *
+ *   - each rank writes its output to LOG_DIR/workerlog.N and what happens to it to
+ *     LOG_DIR/.status.N (worker.h is the rank's side); rank 0's output is also copied to
+ *     standard error;
+ *   - SIGINT, SIGTERM and SIGHUP are passed to the ranks, which save and end with 75; a
+ *     second signal kills the job;
+ *   - a rank that fails or is killed ends the job within seconds, with one sentence that
+ *     names the rank, its host, the step, the reason and its log;
+ *   - at the end nothing is left: no process of the job on this machine, no shared memory
+ *     and no session directory of it.
+ *
+ * Layer: base <- launch <- cli. Threads: called from the main thread of a process that
+ * has no other children.
+ */
+#ifndef LAUNCH_LAUNCH_H
+#define LAUNCH_LAUNCH_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+#define LAUNCH_RANKS_MOST 100000
+#define LAUNCH_LOG_DIR "log" // where workerlog.N go unless the user says otherwise
+
+struct launch_options {   // all strings borrowed; NULL: not given
+    int64_t n_ranks;      // 1 to LAUNCH_RANKS_MOST
+    const char *hosts;    // "a,b:2": names with the ranks each may hold, 1 if not said
+    const char *hostfile; // a file of hosts in the format of the MPI library
+    const char *rsh;      // program that starts a command on a host, in place of ssh
+    const char *log_dir;  // NULL: LAUNCH_LOG_DIR; shared by all hosts
+};
+
+/* What a job needs beside a good command: the checks of launch_run() alone, before
+ * anything is started or written. */
+MUST_CHECK int launch_check(const struct launch_options *opt, struct error *err);
+
+/* Run this very program with the words of `argv` (NULL-terminated; "pretrain", "-c", ...)
+ * on all ranks, and wait. Returns the exit code for this process: 0 when every rank
+ * finished; otherwise 2, 3 or 75 with *err of that kind, for the caller to show once. */
+MUST_CHECK int launch_run(const struct launch_options *opt, char *const *argv,
+                          struct error *err);
+
+/* The number of ranks in a list of local ranks such as "0,1,2,3", or -1 with *err. */
+MUST_CHECK int64_t launch_count_devices(const char *devices, struct error *err);
+
+#endif

@@ -1,0 +1,256 @@
+#include "launch/launch_command.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef TREFOIL_MPI_FLAVOUR
+#define TREFOIL_MPI_FLAVOUR "openmpi"
+#endif
+
+static const char *const no_words[] = {NULL};
+
+/*
+ * Open MPI binds ranks to single cores by itself, which would put all threads of a rank
+ * on one: ranks pin themselves (pin.h). Ranks beyond the number of processors are
+ * refused unless oversubscription is allowed; on given hosts the given numbers hold.
+ * SIGTERM makes mpirun kill its ranks after a second, but also remove its files: right
+ * when the launcher is gone, wrong for a stop.
+ */
+static const char *const openmpi_names[] = {"mpiexec.openmpi", "mpirun.openmpi", NULL};
+static const char *const openmpi_always[] = {"--bind-to", "none", NULL};
+static const char *const openmpi_one_host[] = {"--oversubscribe", NULL};
+static const char *const openmpi_rsh[] = {"--mca", "plm_rsh_agent", NULL};
+
+const struct launch_dialect launch_dialect_openmpi = {
+    .name = "Open MPI",
+    .package = "openmpi-bin",
+    .names = openmpi_names,
+    .n_ranks = "-n",
+    .hosts = "--host",
+    .hostfile = "--hostfile",
+    .rsh = openmpi_rsh,
+    .always = openmpi_always,
+    .one_host = openmpi_one_host,
+    .as_root = "--allow-run-as-root",
+    .rank = "OMPI_COMM_WORLD_RANK",
+    .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+    .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+    .export_option = "-x",
+    .death_signal = SIGTERM,
+    .stop_signal = SIGUSR2,
+    .kills_job = true,
+};
+
+/*
+ * MPICH's Hydra kills all ranks the moment one dies, and then nobody can tell which was
+ * first: on one machine, where the launcher sees that by itself, it is told not to. Its
+ * daemons end their ranks when mpiexec is gone, so it may be killed outright.
+ */
+static const char *const mpich_names[] = {"mpiexec.mpich", "mpiexec.hydra", NULL};
+static const char *const mpich_one_host[] = {"-disable-auto-cleanup", NULL};
+static const char *const mpich_rsh[] = {"-launcher", "ssh", "-launcher-exec", NULL};
+
+const struct launch_dialect launch_dialect_mpich = {
+    .name = "MPICH",
+    .package = "mpich",
+    .names = mpich_names,
+    .n_ranks = "-n",
+    .hosts = "-hosts",
+    .hostfile = "-f",
+    .rsh = mpich_rsh,
+    .always = no_words,
+    .one_host = mpich_one_host,
+    .as_root = NULL,
+    .rank = "PMI_RANK",
+    .local_rank = "MPI_LOCALRANKID",
+    .local_size = "MPI_LOCALNRANKS",
+    .export_option = NULL,
+    .death_signal = SIGKILL,
+    .stop_signal = SIGTERM,
+    .kills_job = false,
+};
+
+const struct launch_dialect *launch_dialect(void)
+{
+    bool is_mpich = strcmp(TREFOIL_MPI_FLAVOUR, "mpich") == 0;
+    return is_mpich ? &launch_dialect_mpich : &launch_dialect_openmpi;
+}
+
+/* -- words --------------------------------------------------------------------------- */
+
+static int add_word(struct launch_command *cmd, const char *word, struct error *err)
+{
+    if (cmd->n_words + 2 > cmd->n_allocated) {
+        int n = cmd->n_allocated * 2 + 16;
+        char **larger = realloc(cmd->words, (size_t)n * sizeof *larger);
+        if (!larger)
+            return error_set(err, ERROR_RUNTIME, "out of memory for a command line");
+        cmd->words = larger;
+        cmd->n_allocated = n;
+    }
+    char *copy = strdup(word);
+    if (!copy)
+        return error_set(err, ERROR_RUNTIME, "out of memory for a command line");
+    cmd->words[cmd->n_words++] = copy;
+    cmd->words[cmd->n_words] = NULL;
+    return 0;
+}
+
+static int add_words(struct launch_command *cmd, const char *const *words,
+                     struct error *err)
+{
+    for (; *words; words++)
+        if (add_word(cmd, *words, err))
+            return -1;
+    return 0;
+}
+
+/* "name value", or nothing when the value is NULL. */
+static int add_option(struct launch_command *cmd, const char *name, const char *value,
+                      struct error *err)
+{
+    if (!value)
+        return 0;
+    return add_word(cmd, name, err) || add_word(cmd, value, err) ? -1 : 0;
+}
+
+static int add_hosts(struct launch_command *cmd, const struct launch_dialect *dialect,
+                     const struct launch_options *opt, struct error *err)
+{
+    if (!opt->hosts && !opt->hostfile)
+        return add_words(cmd, dialect->one_host, err);
+    if (opt->hosts) {
+        size_t size = 8 * strlen(opt->hosts) + 8; // ":1" more for each name
+        char *spelled = malloc(size);
+        if (!spelled)
+            return error_set(err, ERROR_RUNTIME, "out of memory for a list of hosts");
+        int rc = launch_hosts_spell(spelled, size, opt->hosts, err) < 0 ||
+                         add_option(cmd, dialect->hosts, spelled, err)
+                     ? -1
+                     : 0;
+        free(spelled);
+        if (rc)
+            return -1;
+    }
+    return add_option(cmd, dialect->hostfile, opt->hostfile, err);
+}
+
+int launch_command_build(struct launch_command *cmd, const struct launch_dialect *dialect,
+                         const char *mpiexec, const char *program,
+                         const struct launch_options *opt, bool is_root,
+                         char *const *argv, struct error *err)
+{
+    char n_ranks[24];
+    snprintf(n_ranks, sizeof n_ranks, "%lld", (long long)opt->n_ranks);
+    *cmd = (struct launch_command){0};
+    bool failed = add_word(cmd, mpiexec, err) || add_words(cmd, dialect->always, err) ||
+                  add_hosts(cmd, dialect, opt, err);
+    if (!failed && is_root && dialect->as_root)
+        failed = add_word(cmd, dialect->as_root, err);
+    if (!failed && opt->rsh)
+        failed = add_words(cmd, dialect->rsh, err) || add_word(cmd, opt->rsh, err);
+    if (!failed && dialect->export_option)
+        failed = add_option(cmd, dialect->export_option, LAUNCH_ENV_LOG_DIR, err) ||
+                 add_option(cmd, dialect->export_option, LAUNCH_ENV_JOB, err);
+    if (!failed)
+        failed = add_option(cmd, dialect->n_ranks, n_ranks, err) ||
+                 add_word(cmd, program, err);
+    for (; !failed && *argv; argv++)
+        failed = add_word(cmd, *argv, err);
+    if (failed)
+        launch_command_release(cmd);
+    return failed ? -1 : 0;
+}
+
+void launch_command_release(struct launch_command *cmd)
+{
+    for (int i = 0; i < cmd->n_words; i++)
+        free(cmd->words[i]);
+    free(cmd->words);
+    *cmd = (struct launch_command){0};
+}
+
+/* -- lists --------------------------------------------------------------------------- */
+
+/* A whole number without sign and of digits only, at most `most`; -1: it is not. */
+static int64_t parse_count(const char *text, size_t n, int64_t most)
+{
+    int64_t value = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return -1;
+        value = value * 10 + (text[i] - '0');
+        if (value > most)
+            return -1;
+    }
+    return n > 0 ? value : -1;
+}
+
+/* Names are letters, digits, '.', '-' and '_', and begin with a letter or digit: so that
+ * none can be taken for an option. */
+static bool is_host_name(const char *name, size_t n)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    static const char marks[] = ".-_";
+    for (size_t i = 0; i < n; i++)
+        if (!name[i] || (!strchr(plain, name[i]) && (i == 0 || !strchr(marks, name[i]))))
+            return false;
+    return n > 0;
+}
+
+int64_t launch_hosts_spell(char *buf, size_t size, const char *hosts, struct error *err)
+{
+    int64_t total = 0;
+    size_t used = 0;
+    for (const char *at = hosts;; at++) {
+        size_t n_all = strcspn(at, ",");
+        size_t n_name = strcspn(at, ",:");
+        int64_t n_ranks =
+            n_name == n_all
+                ? 1
+                : parse_count(at + n_name + 1, n_all - n_name - 1, LAUNCH_RANKS_MOST);
+        if (!is_host_name(at, n_name) || n_ranks < 1)
+            return error_set(err, ERROR_INPUT,
+                             "--hosts: '%.*s' in '%.200s' is not NAME or NAME:RANKS",
+                             (int)(n_all > 200 ? 200 : n_all), at, hosts);
+        total += n_ranks;
+        int n = snprintf(buf + used, size - used, "%s%.*s:%lld", used ? "," : "",
+                         (int)n_name, at, (long long)n_ranks);
+        if (n < 0 || (size_t)n >= size - used)
+            return error_set(err, ERROR_INPUT,
+                             "--hosts is too long; write the hosts to a file and pass it "
+                             "with --hostfile");
+        used += (size_t)n;
+        at += n_all;
+        if (!*at)
+            return total;
+    }
+}
+
+int64_t launch_count_devices(const char *devices, struct error *err)
+{
+    int64_t n = 0;
+    for (const char *at = devices;; at++) {
+        at += strspn(at, " ");
+        size_t n_digits = strspn(at, "0123456789");
+        if (parse_count(at, n_digits, LAUNCH_RANKS_MOST - 1) != n)
+            return error_set(err, ERROR_INPUT,
+                             "--devices '%.200s' must list the local ranks, 0,1,2,... "
+                             "without gaps; number %lld is not %lld",
+                             devices, (long long)n + 1, (long long)n);
+        n++;
+        at += n_digits;
+        at += strspn(at, " ");
+        if (!*at)
+            return n;
+        if (*at != ',')
+            return error_set(err, ERROR_INPUT,
+                             "--devices '%.200s' must list the local ranks, separated by "
+                             "commas",
+                             devices);
+    }
+}

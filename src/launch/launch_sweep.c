@@ -1,0 +1,127 @@
+#include "launch/launch_sweep.h"
+
+#include "base/fs.h"
+#include "launch/launch_command.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ENVIRONMENT_BYTES_MOST (1 << 20)
+
+/* -- processes ----------------------------------------------------------------------- */
+
+/* Whether `entry` ("NAME=value") is in the environment the process began with. A process
+ * that has ended and was not waited for has none. */
+static bool has_environment(int pid, const char *entry, char *buf)
+{
+    char path[64];
+    size_t used = 0;
+    ssize_t n;
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    while (used < ENVIRONMENT_BYTES_MOST - 1 &&
+           (n = read(fd, buf + used, ENVIRONMENT_BYTES_MOST - 1 - used)) > 0)
+        used += (size_t)n;
+    close(fd);
+    buf[used] = '\0';
+    for (const char *at = buf; at < buf + used; at += strlen(at) + 1)
+        if (strcmp(at, entry) == 0)
+            return true;
+    return false;
+}
+
+/* Looked at twice: before the pidfd exists the number may pass to another process. */
+static bool kill_if_ours(int pid, const char *entry, char *buf)
+{
+    if (!has_environment(pid, entry, buf))
+        return false;
+    int pidfd = pidfd_open(pid, 0);
+    if (pidfd < 0)
+        return false;
+    bool is_ours = has_environment(pid, entry, buf);
+    if (is_ours)
+        pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+    close(pidfd);
+    return is_ours;
+}
+
+static int kill_all_of(const char *entry, char *buf)
+{
+    struct fs_names list;
+    struct error ignored;
+    int n_killed = 0;
+    if (fs_list("/proc", &list, &ignored))
+        return 0;
+    for (int64_t i = 0; i < list.n_names; i++) {
+        int pid = atoi(list.names[i]);
+        if (pid > 1 && pid != getpid())
+            n_killed += kill_if_ours(pid, entry, buf);
+    }
+    fs_names_release(&list);
+    return n_killed;
+}
+
+void launch_sweep_processes(const char *job_id)
+{
+    char entry[128];
+    char *buf = malloc(ENVIRONMENT_BYTES_MOST);
+    const struct timespec pause = {.tv_nsec = 20000000};
+    snprintf(entry, sizeof entry, "%s=%s", LAUNCH_ENV_JOB, job_id);
+    for (int i = 0; buf && i < 50 && kill_all_of(entry, buf) > 0; i++)
+        nanosleep(&pause, NULL);
+    free(buf);
+}
+
+/* -- files --------------------------------------------------------------------------- */
+
+static void remove_beginning_with(const char *dir, const char *prefix)
+{
+    struct fs_names list;
+    struct error ignored;
+    if (fs_list(dir, &list, &ignored))
+        return;
+    for (int64_t i = 0; i < list.n_names; i++) {
+        const char *name = list.names[i];
+        const char *rest = name + strlen(prefix);
+        char path[4096];
+        if (strncmp(name, prefix, strlen(prefix)) == 0 && *rest &&
+            rest[strspn(rest, "0123456789")] == '\0' &&
+            !fs_join(path, sizeof path, dir, name, &ignored))
+            unlink(path);
+    }
+    fs_names_release(&list);
+}
+
+void launch_sweep_files(uint32_t job, const char *session, pid_t mpiexec)
+{
+    char host[256] = "", name[512];
+    struct error ignored;
+    gethostname(host, sizeof host - 1);
+    if (job) {
+        snprintf(name, sizeof name, "vader_segment.%s.%u.%x.", host, (unsigned)geteuid(),
+                 (unsigned)job);
+        remove_beginning_with("/dev/shm", name);
+    }
+    snprintf(name, sizeof name, "pid.%d", (int)mpiexec);
+    const char *slash = strrchr(session, '/');
+    if (!slash || strcmp(slash + 1, name) != 0 || fs_remove_tree(session, &ignored))
+        return;
+    // the directory above is shared with the user's other jobs, and goes with the last
+    snprintf(name, sizeof name, "%.*s", (int)(slash - session), session);
+    rmdir(name);
+}
+
+void launch_sweep_logs(const char *log_dir, bool status_only)
+{
+    remove_beginning_with(log_dir, ".status.");
+    if (!status_only)
+        remove_beginning_with(log_dir, "workerlog.");
+}

@@ -1,0 +1,24 @@
+/*
+ * launch_sweep - what a job that did not end by itself leaves behind on this machine.
+ *
+ * Everything is recognised by a name that is this job's alone.
+ */
+#ifndef LAUNCH_LAUNCH_SWEEP_H
+#define LAUNCH_LAUNCH_SWEEP_H
+
+#include "base/base.h"
+
+#include <sys/types.h>
+
+/* Kill every process, this one apart, that began with TREFOIL_JOB=job_id in its
+ * environment, and wait until there is none, a second at most. */
+void launch_sweep_processes(const char *job_id);
+
+/* Remove the shared memory of Open MPI's job `job` (0: none) and its session directory,
+ * which must be that of the mpirun with process number `mpiexec`. */
+void launch_sweep_files(uint32_t job, const char *session, pid_t mpiexec);
+
+/* Remove workerlog.N and .status.N of a former job, or only the .status.N. */
+void launch_sweep_logs(const char *log_dir, bool status_only);
+
+#endif

@@ -1,0 +1,204 @@
+#include "launch/launch_verdict.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define EXIT_STOPPED 75
+#define SAME_MOMENT_NS 500000000 // deaths this close are ordered by what mpiexec says
+
+/* -- mpiexec's words ----------------------------------------------------------------- */
+
+/* Open MPI: "... noticed that process rank 1 with PID 0 on node n exited on signal 9
+ * (Killed)."; MPICH: "... TERMINATED WITH THE EXIT STRING: Killed (signal 9)". */
+void launch_verdict_read(const char *said, int *rank, int *signal_number)
+{
+    static const char openmpi[] = "noticed that process rank ";
+    const char *at = strstr(said, openmpi);
+    *rank = -1;
+    *signal_number = -1;
+    if (at) {
+        const char *line_end = strchr(at, '\n');
+        const char *by = strstr(at, "exited on signal ");
+        if (by && (!line_end || by < line_end)) {
+            *rank = atoi(at + strlen(openmpi));
+            *signal_number = atoi(by + strlen("exited on signal "));
+        }
+        return;
+    }
+    at = strstr(said, "EXIT STRING: ");
+    at = at ? strstr(at, "(signal ") : NULL;
+    if (at)
+        *signal_number = atoi(at + strlen("(signal "));
+}
+
+/* "code 1" or "signal 9 (Killed)". */
+static void describe_end(char *buf, size_t size, int wait_status)
+{
+    if (WIFSIGNALED(wait_status))
+        snprintf(buf, size, "signal %d (%s)", WTERMSIG(wait_status),
+                 strsignal(WTERMSIG(wait_status)));
+    else
+        snprintf(buf, size, "code %d", WEXITSTATUS(wait_status));
+}
+
+/* -- causes -------------------------------------------------------------------------- */
+
+/* The rank to blame: the first that failed as far as the launcher saw; but a death that
+ * mpiexec tells of is the cause of what other ranks said in the same moment. */
+static int find_cause(const struct launch_ranks *ranks, int told_rank)
+{
+    int first = launch_ranks_first_failure(ranks);
+    if (told_rank < 0 || told_rank >= ranks->n_ranks)
+        return first;
+    const struct launch_rank *told = &ranks->all[told_rank];
+    if (told->state != RANK_RUNNING)
+        return first >= 0 ? first : told_rank;
+    bool is_late = first >= 0 && told->seen_dead_ns > 0 &&
+                   ranks->all[first].state != RANK_RUNNING &&
+                   told->seen_dead_ns - ranks->all[first].time_ns > SAME_MOMENT_NS;
+    return is_late ? first : told_rank;
+}
+
+static const char *step_text(char *buf, size_t size, int64_t step)
+{
+    buf[0] = '\0';
+    if (step >= 0)
+        snprintf(buf, size, " at step %lld", (long long)step);
+    return buf;
+}
+
+/* A failure that the ranks agreed on is headed "rank R on HOST: " by the one that passes
+ * it on: *rank and the host become those of its origin. Returns the reason. */
+static const char *find_origin(const char *text, int n_ranks, int *rank, char host[256])
+{
+    int origin, at = 0;
+    char origin_host[256];
+    if (sscanf(text, "rank %d on %255[^:, ]%n", &origin, origin_host, &at) != 2 ||
+        origin < 0 || origin >= n_ranks)
+        return text;
+    const char *reason = strstr(text + at, ": ");
+    if (!reason)
+        return text;
+    *rank = origin;
+    memcpy(host, origin_host, sizeof origin_host);
+    return reason + 2;
+}
+
+static int explain_failure(const struct launch_ranks *ranks, int rank,
+                           struct rank_status *status, struct error *err)
+{
+    char step[40], log[4096];
+    const char *reason = find_origin(status->text, ranks->n_ranks, &rank, status->host);
+    enum error_kind kind = status->code == 2 ? ERROR_INPUT : ERROR_RUNTIME;
+    rank_log_path(log, sizeof log, ranks->log_dir, rank);
+    return error_set(err, kind, "rank %d on %s failed%s: %s; its log: '%s'", rank,
+                     status->host, step_text(step, sizeof step, status->step), reason,
+                     log);
+}
+
+static int explain_death(const struct launch_ranks *ranks, int rank,
+                         const struct rank_status *status, int signal_number,
+                         struct error *err)
+{
+    char step[40], log[4096], by[128] = "", hint[128] = "";
+    rank_log_path(log, sizeof log, ranks->log_dir, rank);
+    step_text(step, sizeof step, status->step);
+    if (signal_number > 0)
+        snprintf(by, sizeof by, " by signal %d (%s)", signal_number,
+                 strsignal(signal_number));
+    if (status->state == RANK_CRASHED)
+        return error_set(err, ERROR_RUNTIME,
+                         "rank %d on %s (pid %d) was ended%s%s; its stack is at the end "
+                         "of its log: '%s'",
+                         rank, status->host, (int)status->pid, by, step, log);
+    if (signal_number == SIGKILL)
+        snprintf(hint, sizeof hint, " (as the kernel does when memory runs out)");
+    return error_set(err, ERROR_RUNTIME,
+                     "rank %d on %s (pid %d) was killed%s%s%s; its log: '%s'", rank,
+                     status->host, (int)status->pid, by, step, hint, log);
+}
+
+static int explain_rank(const struct launch_ranks *ranks, int rank, int told_signal,
+                        struct error *err)
+{
+    struct rank_status status;
+    if (!rank_status_read(ranks->log_dir, rank, &status))
+        return error_set(err, ERROR_RUNTIME,
+                         "rank %d was killed by signal %d (%s) before it could begin",
+                         rank, told_signal, strsignal(told_signal));
+    if (status.state == RANK_FAILED)
+        return explain_failure(ranks, rank, &status, err);
+    int signal_number = status.state == RANK_CRASHED ? status.code : told_signal;
+    return explain_death(ranks, rank, &status, signal_number, err);
+}
+
+static int explain_mpiexec(const struct launch_end *end, struct error *err)
+{
+    char how[96];
+    const char *said = end->said + strspn(end->said, " \n");
+    describe_end(how, sizeof how, end->wait_status);
+    if (WIFSIGNALED(end->wait_status))
+        return error_set(err, ERROR_RUNTIME,
+                         "mpiexec (pid %d) was killed by %s, and the ranks with it",
+                         (int)end->mpiexec, how);
+    return error_set(err, ERROR_RUNTIME, "mpiexec ended with %s%s%.1600s", how,
+                     *said ? "; it said:\n" : " and did not say why", said);
+}
+
+/* mpiexec is content, but a rank is not accounted for. */
+static int explain_missing(const struct launch_ranks *ranks, int rank, struct error *err)
+{
+    char log[4096];
+    rank_log_path(log, sizeof log, ranks->log_dir, rank);
+    if (!ranks->all[rank].is_known)
+        return error_set(err, ERROR_RUNTIME,
+                         "rank %d left no word in '%s'; the log directory must be on a "
+                         "file system that all hosts share",
+                         rank, ranks->log_dir);
+    return error_set(err, ERROR_RUNTIME,
+                     "rank %d ended before its work was done; its log: '%s'", rank, log);
+}
+
+/* -- the verdict --------------------------------------------------------------------- */
+
+static int stopped(const struct launch_end *end, const char *how, struct error *err)
+{
+    const char *name = end->stop_signal ? sigabbrev_np(end->stop_signal) : NULL;
+    error_set(err, ERROR_STOPPED, "the job was stopped%s%s%s", name ? " by SIG" : "",
+              name ? name : "", how);
+    return EXIT_STOPPED;
+}
+
+int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *end,
+                   struct error *err)
+{
+    int told_rank, told_signal;
+    launch_verdict_read(end->said, &told_rank, &told_signal);
+    int n_stopped = launch_ranks_count_ended(ranks, EXIT_STOPPED);
+    int cause = find_cause(ranks, told_rank);
+    int missing = launch_ranks_first_unfinished(ranks);
+    bool has_last_word = cause >= 0 && ranks->all[cause].state != RANK_RUNNING;
+    bool is_mpiexec_content =
+        WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == 0;
+
+    if (missing < 0 && is_mpiexec_content)
+        return n_stopped ? stopped(end, ", and can be resumed", err) : 0;
+    if (end->n_stop_signals > 1 && !has_last_word)
+        error_set(err, ERROR_RUNTIME,
+                  "the job was killed by the second signal, before it had stopped; its "
+                  "last checkpoint is intact");
+    else if (end->stop_signal && told_signal == SIGTERM && !has_last_word)
+        return stopped(end, " before it began to train", err);
+    else if (WIFSIGNALED(end->wait_status) && !end->is_mpiexec_killed && !has_last_word)
+        explain_mpiexec(end, err);
+    else if (cause >= 0)
+        explain_rank(ranks, cause, told_signal, err);
+    else if (!is_mpiexec_content)
+        explain_mpiexec(end, err);
+    else
+        explain_missing(ranks, missing, err);
+    return error_exit_code(err);
+}

@@ -1,0 +1,22 @@
+/*
+ * log_tail - rank 0's log, copied to standard error as it grows.
+ */
+#ifndef LAUNCH_LOG_TAIL_H
+#define LAUNCH_LOG_TAIL_H
+
+#include "base/base.h"
+
+#include <sys/types.h>
+
+struct log_tail {
+    const char *log_dir; // borrowed
+    int fd;              // -1: the file is not there yet
+    off_t at;            // what comes next
+};
+
+/* Copy what is new. Stops before the reason of a failure, which the launcher tells in its
+ * own words. */
+void log_tail_copy(struct log_tail *tail);
+void log_tail_close(struct log_tail *tail);
+
+#endif

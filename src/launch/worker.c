@@ -1,0 +1,233 @@
+/*
+ * A rank's side of the launcher. All it knows comes from the environment that
+ * launch_run() and mpiexec made, so there is no state to pass around: the status file is
+ * opened by name each time, a few system calls a step.
+ *
+ * Order at the start: the output first, so that every later complaint is in the log; the
+ * death signal next, so that nothing outlives the job; then the status file, which makes
+ * this process known to the launcher.
+ */
+#include "launch/worker.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "launch/launch_command.h"
+#include "launch/pin.h"
+#include "launch/rank_status.h"
+
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENV_THREADS "TREFOIL_THREADS" // of worker_start() for worker_threads()
+
+/* Where a crash is recorded; a signal handler can reach nothing else. */
+static volatile sig_atomic_t crash_fd = -1;
+
+/* NULL: launch_run() did not start this process. */
+static const char *log_dir(void)
+{
+    const char *dir = getenv(LAUNCH_ENV_LOG_DIR);
+    return dir && dir[0] == '/' ? dir : NULL;
+}
+
+/* A count that mpiexec tells its ranks; -1 when it does not. */
+static int number_in(const char *variable)
+{
+    const char *text = getenv(variable);
+    char *end;
+    if (!text || *text < '0' || *text > '9')
+        return -1;
+    long value = strtol(text, &end, 10);
+    return *end == '\0' && value < LAUNCH_RANKS_MOST + 1 ? (int)value : -1;
+}
+
+static int job_rank(void)
+{
+    return number_in(launch_dialect()->rank);
+}
+
+/* -- start --------------------------------------------------------------------------- */
+
+static int redirect_output(const char *dir, int rank, struct error *err)
+{
+    char path[4096];
+    rank_log_path(path, sizeof path, dir, rank);
+    if (fs_make_directories(dir, err))
+        return -1;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", path,
+                         strerror(errno));
+    fflush(stdout);
+    fflush(stderr);
+    int rc = dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0 ? -1 : 0;
+    if (rc)
+        error_set(err, ERROR_RUNTIME, "cannot write output to '%s': %s", path,
+                  strerror(errno));
+    close(fd);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    return rc;
+}
+
+/* Record the crash and its stack, then let the signal do what it does. */
+static void on_crash(int signal_number)
+{
+    static const char heading[] = "\nthis rank crashed; its stack:\n";
+    void *frames[64];
+    rank_status_crash(crash_fd, signal_number);
+    int unused = fs_write_exact(STDERR_FILENO, heading, sizeof heading - 1);
+    (void)unused;
+    backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+    raise(signal_number); // SA_RESETHAND: the default action, once this handler returns
+}
+
+/* A library that calls exit() ends the rank without its last word. Children of the rank
+ * come here too, and are not it. */
+static void on_silent_exit(int code, void *unused)
+{
+    struct rank_status status;
+    char reason[96];
+    (void)unused;
+    if (!log_dir() || !rank_status_read(log_dir(), job_rank(), &status) ||
+        status.state != RANK_RUNNING || status.pid != getpid())
+        return;
+    snprintf(reason, sizeof reason, "it ended with exit code %d and did not say why",
+             code);
+    rank_status_failure(log_dir(), job_rank(), INT64_MAX, code ? code : 3, reason);
+}
+
+/* mpirun passes SIGUSR2 on where it would not give ranks time after SIGTERM. */
+static void on_stop_from_afar(int signal_number)
+{
+    (void)signal_number;
+    raise(SIGTERM);
+}
+
+static void set_handler(int signal_number, void (*handler)(int), int flags)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, old;
+    sigemptyset(&action.sa_mask);
+    // a handler that is there (a sanitizer's) knows better
+    if (sigaction(signal_number, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+        sigaction(signal_number, &action, NULL);
+}
+
+static void watch_crashes(const char *dir, int rank)
+{
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    char path[4096];
+    void *frame;
+    rank_status_path(path, sizeof path, dir, rank);
+    crash_fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (crash_fd < 0)
+        return;
+    // the first call loads a library, which a signal handler must not do
+    int unused = backtrace(&frame, 1);
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LEN(deadly); i++)
+        set_handler(deadly[i], on_crash, (int)(SA_RESETHAND | SA_NODEFER));
+    set_handler(SIGUSR2, on_stop_from_afar, SA_RESTART);
+}
+
+/* Each rank of this machine gets its share of the processors. Where there are more ranks
+ * than processors, waiting must not burn the one that another rank needs: both libraries
+ * read their variable when MPI starts. */
+static void share_processors(void)
+{
+    int local_rank = number_in(launch_dialect()->local_rank);
+    int local_size = number_in(launch_dialect()->local_size);
+    int n = pin_n_processors(), first;
+    int n_mine = pin_share(n, local_rank, local_size, &first);
+    char threads[16];
+    snprintf(threads, sizeof threads, "%d", n_mine > 0 ? n_mine : 1);
+    setenv(ENV_THREADS, threads, 1);
+    if (n_mine > 0) {
+        pin_process(local_rank, local_size);
+        return;
+    }
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "1", 0);
+}
+
+int worker_start(struct error *err)
+{
+    const char *dir = log_dir();
+    int rank = job_rank();
+    if (!dir)
+        return 0;
+    if (rank < 0)
+        return error_set(err, ERROR_RUNTIME,
+                         "%s is set, but not %s: this process was started by the mpiexec "
+                         "of another MPI library than %s, which it was built with",
+                         LAUNCH_ENV_LOG_DIR, launch_dialect()->rank,
+                         launch_dialect()->name);
+    if (redirect_output(dir, rank, err))
+        return -1;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() == 1)
+        return error_set(err, ERROR_RUNTIME, "the daemon that started rank %d is gone",
+                         rank);
+    if (rank_status_create(dir, rank, err))
+        return -1;
+    if (on_exit(on_silent_exit, NULL))
+        return error_set(err, ERROR_RUNTIME, "out of memory for the start of rank %d",
+                         rank);
+    watch_crashes(dir, rank);
+    share_processors();
+    return 0;
+}
+
+int worker_threads(void)
+{
+    int n = log_dir() && !getenv("OMP_NUM_THREADS") ? number_in(ENV_THREADS) : 0;
+    return n > 0 ? n : 0;
+}
+
+/* -- progress and end ---------------------------------------------------------------- */
+
+void worker_set_step(int64_t step)
+{
+    const char *dir = log_dir();
+    if (dir && job_rank() >= 0)
+        rank_status_set_step(dir, job_rank(), step);
+}
+
+/* The status is written before the log line: a launcher that has seen the line can know
+ * where it begins, and shows the failure once, in its own words. */
+void worker_report_failure(const struct error *err)
+{
+    const char *dir = log_dir();
+    struct stat log = {0};
+    if (dir && job_rank() >= 0) {
+        fflush(stdout);
+        fstat(STDERR_FILENO, &log);
+        rank_status_failure(dir, job_rank(), S_ISREG(log.st_mode) ? log.st_size : 0,
+                            error_exit_code(err), err->text);
+    }
+    log_error("%s", err->text);
+}
+
+int worker_finish(int rc, const struct error *err)
+{
+    const char *dir = log_dir();
+    bool is_rank = dir && job_rank() >= 0;
+    struct rank_status status;
+    int code = rc < 0 ? error_exit_code(err) : 0;
+    if (rc < 0 && err->kind == ERROR_STOPPED)
+        log_warning("%s", err->text);
+    else if (rc < 0 && !(is_rank && rank_status_read(dir, job_rank(), &status) &&
+                         status.state == RANK_FAILED))
+        worker_report_failure(err);
+    if (!is_rank)
+        return code;
+    fflush(stdout);
+    rank_status_end(dir, job_rank(), code);
+    return code == 75 ? 0 : code;
+}

@@ -1,0 +1,185 @@
+#include "parallel/pipeline.h"
+
+#include <string.h>
+
+static void layout(struct pipeline *p, struct arena *ar, int64_t pp, int64_t n)
+{
+    p->dx = arena_f32(ar, n);
+    if (pp == 1)
+        return;
+    for (int payload = 0; payload < SCHEDULE_N_PAYLOADS; payload++) {
+        for (int i = 0; i < SCHEDULE_RECV_SLOTS; i++)
+            p->recv[payload][i] = arena_f32(ar, n);
+        for (int i = 0; i < SCHEDULE_SEND_SLOTS; i++)
+            p->send[payload][i] = arena_f32(ar, n);
+    }
+}
+
+size_t pipeline_bytes(int64_t pp, int64_t n)
+{
+    struct pipeline measured = {0};
+    struct arena ar;
+    arena_measure(&ar);
+    layout(&measured, &ar, pp, n);
+    return ar.used_bytes;
+}
+
+int pipeline_open(struct pipeline *p, struct comm *group,
+                  const struct schedule_shape *shape, int64_t n, struct error *err)
+{
+    *p = (struct pipeline){.group = group, .n = n};
+    if (schedule_init(&p->schedule, shape, comm_rank(group), err))
+        return -1;
+    if (arena_open(&p->arena, pipeline_bytes(shape->pp, n), "the pipeline", err)) {
+        schedule_release(&p->schedule);
+        return -1;
+    }
+    layout(p, &p->arena, shape->pp, n);
+    return 0;
+}
+
+void pipeline_close(struct pipeline *p)
+{
+    schedule_release(&p->schedule);
+    arena_close(&p->arena);
+    *p = (struct pipeline){0};
+}
+
+/* -- messages ------------------------------------------------------------------------ */
+
+static void post_recv(struct pipeline *p, const struct schedule_action *a)
+{
+    comm_recv_f32_start(p->group, p->recv[a->payload][a->slot], p->n, a->peer, a->tag,
+                        &p->recv_request[a->payload][a->slot]);
+}
+
+static void start_send(struct pipeline *p, const struct schedule_action *a)
+{
+    comm_send_f32_start(p->group, p->send[a->payload][a->slot], p->n, a->peer, a->tag,
+                        &p->send_request[a->payload][a->slot]);
+    p->is_sending[a->payload][a->slot] = true;
+}
+
+/* A send buffer is free when what it last held has left. */
+static int wait_for_send(struct pipeline *p, int payload, int slot, struct error *err)
+{
+    if (!p->is_sending[payload][slot])
+        return 0;
+    p->is_sending[payload][slot] = false;
+    return comm_wait(&p->send_request[payload][slot], err);
+}
+
+static int wait_for_all_sends(struct pipeline *p, struct error *err)
+{
+    int rc = 0;
+    for (int payload = 0; payload < SCHEDULE_N_PAYLOADS; payload++)
+        for (int slot = 0; slot < SCHEDULE_SEND_SLOTS; slot++)
+            if (wait_for_send(p, payload, slot, err))
+                rc = -1;
+    return rc;
+}
+
+/* -- one step ------------------------------------------------------------------------ */
+
+/* The input of a compute action, or NULL; and its output's buffer, free to be written. */
+static int buffers_of(struct pipeline *p, const struct schedule_action *a, float **in,
+                      float **out, struct error *err)
+{
+    *in = *out = NULL;
+    if (a->slot_in >= 0) {
+        if (comm_wait(&p->recv_request[a->payload][a->slot_in], err))
+            return -1;
+        *in = p->recv[a->payload][a->slot_in];
+    }
+    if (a->slot_out >= 0) {
+        if (wait_for_send(p, (int)a->payload, a->slot_out, err))
+            return -1;
+        *out = p->send[a->payload][a->slot_out];
+    }
+    return 0;
+}
+
+static int compute(struct pipeline *p, const struct schedule_action *a,
+                   const struct pipeline_work *work, struct error *err)
+{
+    float *in, *out;
+    if (buffers_of(p, a, &in, &out, err))
+        return -1;
+    if (a->op == SCHEDULE_FORWARD) {
+        work->forward(work->context, a->chunk, a->micro, a->stash, in, out);
+        return 0;
+    }
+    float *dx = out ? out : p->dx;
+    if (in)
+        memcpy(dx, in, (size_t)p->n * sizeof *dx);
+    work->backward(work->context, a->chunk, a->micro, a->stash, dx);
+    return 0;
+}
+
+int pipeline_run(struct pipeline *p, const struct pipeline_work *work, struct error *err)
+{
+    for (int64_t i = 0; i < p->schedule.n_actions; i++) {
+        const struct schedule_action *a = &p->schedule.actions[i];
+        if (a->op == SCHEDULE_POST_RECV)
+            post_recv(p, a);
+        else if (a->op == SCHEDULE_SEND)
+            start_send(p, a);
+        else if (compute(p, a, work, err))
+            return -1;
+        comm_progress(p->group);
+    }
+    return wait_for_all_sends(p, err);
+}
+
+/* -- forward alone ------------------------------------------------------------------- */
+
+static int receive_now(struct pipeline *p, int from, int tag, struct error *err)
+{
+    struct comm_request request;
+    comm_recv_f32_start(p->group, p->recv[SCHEDULE_ACTIVATION][0], p->n, from, tag,
+                        &request);
+    return comm_wait(&request, err);
+}
+
+static int forward_piece(struct pipeline *p, int chunk, int micro,
+                         const struct pipeline_work *work, int slot, struct error *err)
+{
+    const struct schedule_shape *shape = &p->schedule.shape;
+    int pp = (int)shape->pp, stage = p->schedule.stage;
+    bool is_first = stage == 0 && chunk == 0;
+    bool is_last = stage == pp - 1 && chunk == (int)shape->chunks - 1;
+    int to = (stage + 1) % pp, from = (stage + pp - 1) % pp;
+    int to_chunk = stage == pp - 1 ? chunk + 1 : chunk;
+    if (!is_first &&
+        receive_now(p, from, schedule_tag(shape, SCHEDULE_ACTIVATION, micro, chunk), err))
+        return -1;
+    if (!is_last && wait_for_send(p, SCHEDULE_ACTIVATION, slot, err))
+        return -1;
+    work->forward(work->context, chunk, micro, 0,
+                  is_first ? NULL : p->recv[SCHEDULE_ACTIVATION][0],
+                  is_last ? NULL : p->send[SCHEDULE_ACTIVATION][slot]);
+    if (!is_last)
+        start_send(p,
+                   &(struct schedule_action){
+                       .payload = SCHEDULE_ACTIVATION,
+                       .peer = to,
+                       .tag = schedule_tag(shape, SCHEDULE_ACTIVATION, micro, to_chunk),
+                       .slot = slot});
+    return 0;
+}
+
+/* Every stage goes through (group of pp micro-batches, chunk, micro-batch) in the same
+ * order, so what one waits for is what its neighbour does next. */
+int pipeline_run_forward(struct pipeline *p, int n_micro,
+                         const struct pipeline_work *work, struct error *err)
+{
+    int pp = (int)p->schedule.shape.pp, chunks = (int)p->schedule.shape.chunks, slot = 0;
+    for (int group = 0; group < n_micro; group += pp)
+        for (int chunk = 0; chunk < chunks; chunk++)
+            for (int micro = group; micro < n_micro && micro < group + pp; micro++) {
+                if (forward_piece(p, chunk, micro, work, slot, err))
+                    return -1;
+                slot = (slot + 1) % SCHEDULE_SEND_SLOTS;
+            }
+    return wait_for_all_sends(p, err);
+}

@@ -1,0 +1,67 @@
+#include "parallel/reducer.h"
+
+#include <stdlib.h>
+
+int reducer_init(struct reducer *r, struct comm *group, float *grads,
+                 int64_t min_elements, int max_ranges, struct error *err)
+{
+    *r = (struct reducer){.group = group,
+                          .grads = grads,
+                          .min_elements = min_elements,
+                          .max_requests = max_ranges};
+    r->requests = calloc((size_t)max_ranges, sizeof *r->requests);
+    if (!r->requests)
+        return error_set(err, ERROR_RUNTIME, "out of memory for %d reductions",
+                         max_ranges);
+    return 0;
+}
+
+void reducer_release(struct reducer *r)
+{
+    free(r->requests);
+    *r = (struct reducer){0};
+}
+
+static void flush(struct reducer *r)
+{
+    if (r->end == r->first)
+        return;
+    CHECK(r->n_requests < r->max_requests, "%d ranges", r->n_requests);
+    comm_allreduce_f32_start(r->group, r->grads + r->first, r->end - r->first,
+                             &r->requests[r->n_requests++]);
+    r->first = r->end = 0;
+}
+
+/* Layers end from the last to the first, so a range usually ends where the one before it
+ * begins, but for the gap that aligns parameters: gaps are zero on every rank. */
+static bool touches(const struct reducer *r, int64_t end)
+{
+    enum { MOST_GAP = 64 };
+    return end <= r->first && r->first - end < MOST_GAP;
+}
+
+void reducer_add(struct reducer *r, int64_t first, int64_t end)
+{
+    if (end == first)
+        return;
+    if (r->end > r->first && touches(r, end)) {
+        r->first = first;
+    } else {
+        flush(r);
+        r->first = first;
+        r->end = end;
+    }
+    if (r->end - r->first >= r->min_elements)
+        flush(r);
+}
+
+int reducer_wait(struct reducer *r, struct error *err)
+{
+    int rc = 0;
+    flush(r);
+    for (int i = 0; i < r->n_requests; i++)
+        if (comm_wait(&r->requests[i], err))
+            rc = -1;
+    r->n_requests = 0;
+    return rc;
+}

@@ -1,0 +1,138 @@
+#include "train/layout.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct grid_shape layout_grid(const struct config *cfg)
+{
+    const struct config_distributed *d = &cfg->distributed;
+    return (struct grid_shape){.dp = (int)d->dp_degree,
+                               .pp = (int)d->pp_degree,
+                               .sharding = (int)d->sharding.sharding_degree,
+                               .mp = (int)d->mp_degree};
+}
+
+struct schedule_shape layout_schedule(const struct config *cfg)
+{
+    return (struct schedule_shape){.pp = cfg->distributed.pp_degree,
+                                   .chunks = cfg->distributed.virtual_pp_degree,
+                                   .micro_batches = cfg->batch_size.num_micro_batches,
+                                   .kind = cfg->distributed.pp_schedule};
+}
+
+int layout_check(const struct config *cfg, int64_t n_processes, struct error *err)
+{
+    enum { MOST_PROCESSES = 1 << 20 };
+    struct grid_shape shape = layout_grid(cfg);
+    struct schedule_shape schedule = layout_schedule(cfg);
+    struct partition partition;
+    int64_t wanted = config_n_processes(cfg);
+    if (wanted > MOST_PROCESSES)
+        return error_set(
+            err, ERROR_INPUT,
+            "dp_degree %d x mp_degree %d x pp_degree %d x sharding_degree %d "
+            "is more than %d processes",
+            shape.dp, shape.mp, shape.pp, shape.sharding, MOST_PROCESSES);
+    if (grid_fit(&shape, n_processes > 0 ? n_processes : wanted, err) ||
+        partition_init(&partition, cfg->model.num_layers, cfg->distributed.pp_degree,
+                       cfg->distributed.virtual_pp_degree, err))
+        return -1;
+    return schedule_check(&schedule, err);
+}
+
+int layout_part(struct param_part *part, const struct config *cfg, struct grid_coord at,
+                struct error *err)
+{
+    struct partition partition;
+    int chunks = (int)cfg->distributed.virtual_pp_degree;
+    if (partition_init(&partition, cfg->model.num_layers, cfg->distributed.pp_degree,
+                       chunks, err))
+        return -1;
+    *part =
+        (struct param_part){.mp = (int)cfg->distributed.mp_degree,
+                            .mp_rank = at.mp,
+                            .has_embedding = partition_is_first(&partition, at.pp, 0),
+                            .has_head = partition_is_last(&partition, at.pp, chunks - 1),
+                            .n_chunks = chunks};
+    for (int c = 0; c < chunks; c++)
+        partition_range(&partition, at.pp, c, &part->chunks[c].first,
+                        &part->chunks[c].end);
+    return 0;
+}
+
+/* -- the log ------------------------------------------------------------------------- */
+
+static void log_embedding(const struct config_model *m, int64_t item)
+{
+    log_info(
+        "%lld: EmbeddingPipe(vocab_size=%lld, hidden_size=%lld, "
+        "hidden_dropout_prob=%g, max_position_embeddings=%lld, type_vocab_size=%lld, "
+        "initializer_range=%g)",
+        (long long)item, (long long)m->vocab_size, (long long)m->hidden_size,
+        m->hidden_dropout_prob, (long long)m->max_position_embeddings,
+        (long long)m->type_vocab_size, m->initializer_range);
+}
+
+/* Items of the model's list: embedding, blocks, final norm, head. */
+static void log_item(const struct config *cfg, int64_t item)
+{
+    const struct config_model *m = &cfg->model;
+    if (item == 0 || item == m->num_layers + 2)
+        log_embedding(m, item);
+    else if (item == m->num_layers + 1)
+        log_info("%lld: LayerNorm(normalized_shape=%lld)", (long long)item,
+                 (long long)m->hidden_size);
+    else
+        log_info("%lld: TransformerDecoderLayer(d_model=%lld, nhead=%lld, "
+                 "dim_feedforward=%lld, dropout=%g, activation=gelu, attn_dropout=%g, "
+                 "num_partitions=%lld)",
+                 (long long)item, (long long)m->hidden_size,
+                 (long long)m->num_attention_heads, (long long)m->ffn_hidden_size,
+                 m->hidden_dropout_prob, m->attention_probs_dropout_prob,
+                 (long long)cfg->distributed.mp_degree);
+}
+
+static void log_boundaries(const int64_t *boundaries, int64_t n)
+{
+    char text[1024];
+    size_t used = 0;
+    for (int64_t i = 0; i < n && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld",
+                                 i > 0 ? ", " : "", (long long)boundaries[i]);
+    log_info("segment result:%s", text);
+}
+
+void layout_log(const struct config *cfg)
+{
+    struct partition p;
+    struct error err;
+    int64_t L = cfg->model.num_layers;
+    if (cfg->distributed.pp_degree == 1 ||
+        partition_init(&p, L, cfg->distributed.pp_degree,
+                       cfg->distributed.virtual_pp_degree, &err))
+        return;
+    int64_t n = partition_n_boundaries(&p);
+    int64_t *boundaries = malloc((size_t)n * sizeof *boundaries);
+    if (!boundaries)
+        return;
+    partition_boundaries(&p, boundaries);
+    log_info("start segment network..");
+    log_boundaries(boundaries, n);
+    struct grid_shape shape = layout_grid(cfg);
+    for (int64_t i = 0; i + 1 < n; i++) {
+        int stage = (int)(i % p.pp), chunk = (int)(i / p.pp);
+        int64_t first, end;
+        partition_range(&p, stage, chunk, &first, &end);
+        int rank = grid_rank_of(&shape, (struct grid_coord){.pp = stage});
+        log_info("stage=%d, global_rank=%d ,layer_number=%lld", stage, rank,
+                 (long long)(boundaries[i + 1] - boundaries[i]));
+        log_info("Rank%d build layer %lld-%lld, %lld/%lld layers", rank, (long long)first,
+                 (long long)end, (long long)(end - first), (long long)L);
+        for (int64_t item = boundaries[i]; item < boundaries[i + 1]; item++)
+            log_item(cfg, item);
+    }
+    log_info("loss: GPTPretrainingCriterionPipe");
+    free(boundaries);
+}
