@@ -54,8 +54,9 @@ fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each
 bench: ## speed against the floor and PyTorch; BENCH_ARGS="--help" for its options
 	@tools/setup.sh build bench
 	@$(CONFIGURE) build $(CMAKE_ARGS)
-	@$(BUILD) build -j $(JOBS) --target trefoil_bench
+	@$(BUILD) build -j $(JOBS) --target trefoil_bench trefoil
 	@bench/run.py $(BENCH_ARGS)
+	@bench/parallel.py
 
 docs: all ## regenerate docs/config.md from the table of keys
 	@build/trefoil config --markdown > docs/config.md.tmp

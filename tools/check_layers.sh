@@ -12,11 +12,11 @@ kernels:   base
 comm:      base
 launch:    base
 data:      base config
-model:     base config kernels
+model:     base config kernels comm
 parallel:  base config kernels comm model
 optim:     base config kernels model
 ckpt:      base config kernels comm model optim
-train:     base config kernels comm data model parallel optim ckpt
+train:     base config kernels comm data model parallel optim ckpt launch
 cli:       base config kernels comm data model parallel optim ckpt train launch
 "
 

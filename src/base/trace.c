@@ -1,6 +1,5 @@
 #include "base/trace.h"
 
-#include "base/arena.h"
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -10,33 +9,23 @@
 #define MOST_LANES 64 // operations in flight beyond that share the last lane
 
 struct trace {
-    struct trace_span *spans; // in the arena
     int64_t n_spans, n_most, n_dropped;
-    struct arena arena;
+    struct trace_span spans[];
 };
 
-int trace_open(struct trace **out, int64_t n_most, struct error *err)
+int trace_open(struct trace **trace, int64_t n_most, struct error *err)
 {
-    struct trace *trace = calloc(1, sizeof *trace);
-    *out = NULL;
-    if (!trace)
-        return error_set(err, ERROR_RUNTIME, "out of memory for the trace");
-    trace->n_most = n_most;
-    if (arena_open(&trace->arena, (size_t)n_most * sizeof *trace->spans, "the trace",
-                   err)) {
-        free(trace);
-        return -1;
-    }
-    trace->spans = arena_bytes(&trace->arena, (size_t)n_most * sizeof *trace->spans);
-    *out = trace;
+    size_t bytes = (size_t)n_most * sizeof(struct trace_span);
+    *trace = calloc(1, sizeof **trace + bytes);
+    if (!*trace)
+        return error_set(err, ERROR_RUNTIME, "out of memory for a trace of %zu bytes",
+                         bytes);
+    (*trace)->n_most = n_most;
     return 0;
 }
 
 void trace_close(struct trace *trace)
 {
-    if (!trace)
-        return;
-    arena_close(&trace->arena);
     free(trace);
 }
 

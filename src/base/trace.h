@@ -9,10 +9,9 @@
  * Recording is a store into memory taken by trace_open(); when that is full, later spans
  * are counted and dropped. A trace of NULL records nothing and costs a comparison.
  *
- *     double start = trace_begin(t->trace);
+ *     double start = trace_begin(trace);
  *     ...
- *     trace_end(t->trace, start, &(struct trace_span){.name = "forward", .args =
- * {{"micro", m}}});
+ *     trace_end(trace, start, &(struct trace_span){.name = "layer", .args = {{"n", 3}}});
  *
  * Layer: base. Threads: one at a time.
  */

@@ -7,23 +7,36 @@
 #include "cli/options.h"
 #include "comm/comm.h"
 #include "config/config.h"
+#include "launch/launch.h"
+#include "launch/worker.h"
 #include "train/layout.h"
 #include "train/train.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 struct pretrain {
     const char *path;
     struct option_list overrides;
+    char **argv; // all words of the command
 };
 
-static int report(const struct error *err)
+static int load(const struct pretrain *p, struct config *cfg, int64_t n_processes,
+                struct error *err)
 {
-    if (err->kind == ERROR_STOPPED)
-        log_warning("%s", err->text);
-    else
-        log_error("%s", err->text);
-    return error_exit_code(err);
+    return config_load_for(cfg, p->path, p->overrides.values, p->overrides.n_values,
+                           n_processes, err);
+}
+
+/* The processors of a machine are shared by the processes on it. */
+static void set_threads(const struct config *cfg, const struct comm *world)
+{
+    if (cfg->num_threads > 0)
+        kernels_set_threads((int)cfg->num_threads);
+    else if (worker_threads() > 0)
+        kernels_set_threads(worker_threads());
+    else if (comm_size(world) > 1 && !getenv("OMP_NUM_THREADS"))
+        kernels_set_threads(kernels_processors() / comm_local_size(world));
 }
 
 /* One of the processes of the job, or its only one. */
@@ -34,30 +47,66 @@ static int run_here(const struct pretrain *p, struct error *err)
     struct comm_launch launch = comm_launch_info();
     if (launch.rank > 0)
         log_set_level(LOG_WARNING); // rank 0 speaks for all
-    if (config_load_for(&cfg, p->path, p->overrides.values, p->overrides.n_values,
-                        launch.size, err) ||
-        layout_check(&cfg, launch.size, err) || comm_world_open(&world, err))
+    if (load(p, &cfg, launch.size, err) || layout_check(&cfg, launch.size, err) ||
+        comm_world_open(&world, err))
         return -1;
+    set_threads(&cfg, world);
     int rc = train_run(&cfg, world, err);
     comm_world_close(world);
     return rc;
 }
 
+/* Start the job that the layout needs: what its ranks do is run_here(). */
+static int run_job(const struct pretrain *p, const struct config *cfg, struct error *err)
+{
+    char log_dir[CONFIG_PATH_BYTES + 8];
+    snprintf(log_dir, sizeof log_dir, "%s/log", cfg->save_load.output_dir);
+    struct launch_options opt = {.n_ranks = config_n_processes(cfg), .log_dir = log_dir};
+    return launch_run(&opt, p->argv, err);
+}
+
+static int fail(const struct error *err)
+{
+    if (err->kind == ERROR_STOPPED)
+        log_warning("%s", err->text);
+    else
+        log_error("%s", err->text);
+    return error_exit_code(err);
+}
+
+static int pretrain(const struct pretrain *p)
+{
+    struct config cfg;
+    struct error err;
+    if (comm_is_launched()) {
+        int rc = worker_start(&err);
+        return worker_finish(rc ? rc : run_here(p, &err), &err);
+    }
+    if (load(p, &cfg, 1, &err) || layout_check(&cfg, 0, &err))
+        return fail(&err);
+    if (config_n_processes(&cfg) > 1) {
+        int code = run_job(p, &cfg, &err);
+        return code ? fail(&err) : 0;
+    }
+    return run_here(p, &err) ? fail(&err) : 0;
+}
+
 int cmd_pretrain(int argc, char **argv)
 {
-    struct pretrain p = {0};
+    struct pretrain p = {.argv = argv};
     const struct option_spec options[] = {
         {"config", 'c', OPTION_TEXT, &p.path, true, "FILE", "The YAML configuration."},
         {"override", 'o', OPTION_LIST, &p.overrides, false, "KEY=VALUE",
          "Set a key after the file, e.g. -o max_steps=100; may be repeated."},
     };
-    const struct command cmd = {"trefoil pretrain",
-                                "Train a GPT model as a YAML configuration says.",
-                                options, ARRAY_LEN(options)};
+    const struct command cmd = {
+        "trefoil pretrain",
+        "Train a GPT model as a YAML configuration says. A layout of several processes "
+        "is started by itself, or joined under mpirun, srun or trefoil launch.",
+        options, ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
-    if (rc == 0)
-        rc = run_here(&p, &err);
+    int code = rc == 0 ? pretrain(&p) : rc < 0 ? fail(&err) : 0;
     options_list_release(&p.overrides);
-    return rc >= 0 ? 0 : report(&err);
+    return code;
 }

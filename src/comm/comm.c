@@ -11,8 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* -- identity
- * ---------------------------------------------------------------------------- */
+/* -- identity ------------------------------------------------------------------------ */
 
 int comm_rank(const struct comm *c)
 {
@@ -59,8 +58,7 @@ struct comm_volume comm_volume(const struct comm *c)
     return c->volume;
 }
 
-/* -- progress and waiting
- * ------------------------------------------------------------------ */
+/* -- progress and waiting ------------------------------------------------------------ */
 
 void comm_request_finish(struct comm_request *req, int mpi_error)
 {
@@ -126,8 +124,7 @@ int comm_wait(struct comm_request *req, struct error *err)
                           err);
 }
 
-/* -- reductions and gathers
- * ---------------------------------------------------------------- */
+/* -- reductions and gathers ---------------------------------------------------------- */
 
 void comm_even_bounds(int64_t n, int size, int64_t *bounds)
 {
@@ -247,8 +244,7 @@ int comm_allgather_f32(struct comm *c, float *x, const int64_t *bounds, struct e
     return comm_allgather(c, x, sizeof *x, bounds, err);
 }
 
-/* -- agreement
- * ----------------------------------------------------------------------------- */
+/* -- agreement ----------------------------------------------------------------------- */
 
 /* What a failing rank tells the others; all of them run the same program, so it travels
  * as it lies in memory. */

@@ -131,8 +131,7 @@ void comm_send_bytes_start(struct comm *c, const void *x, int64_t n_bytes, int t
 void comm_recv_bytes_start(struct comm *c, void *x, int64_t n_bytes, int from, int tag,
                            struct comm_request *req);
 
-/* -- reductions and gathers, in place
- * ---------------------------------------------------- */
+/* -- reductions and gathers, in place ------------------------------------------------ */
 
 /* x[i] := sum over ranks of x[i], the same bits on every rank. [collective] */
 MUST_CHECK int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct error *err);
@@ -182,8 +181,7 @@ MUST_CHECK int comm_barrier(struct comm *c, struct error *err);
  * what an all-reduce uses itself. Fills size + 1 values. (local) */
 void comm_even_bounds(int64_t n, int size, int64_t *bounds);
 
-/* -- agreement
- * --------------------------------------------------------------------------- */
+/* -- agreement ----------------------------------------------------------------------- */
 
 /* Turn any rank's failure into everyone's. `rc` is this rank's own status: 0, or -1 with
  * *err filled. Returns 0 only if every rank passed 0; otherwise every rank returns -1 and
@@ -192,8 +190,7 @@ void comm_even_bounds(int64_t n, int size, int64_t *bounds);
  * [collective] */
 MUST_CHECK int comm_agree(struct comm *c, int rc, struct error *err);
 
-/* -- reports
- * ----------------------------------------------------------------------------- */
+/* -- reports ------------------------------------------------------------------------- */
 
 struct comm_volume { // of this rank in one group, since it was opened
     int64_t sent_bytes[COMM_N_KINDS];

@@ -116,8 +116,7 @@ static bool combine_blocks(const struct comm *c, struct comm_slot *s)
     return moved;
 }
 
-/* -- streams
- * ----------------------------------------------------------------------------- */
+/* -- streams ------------------------------------------------------------------------- */
 
 /* The number of blocks of a stream that may be posted by now. */
 static int64_t n_postable(const struct comm *c, const struct comm_slot *s, int peer,
@@ -210,8 +209,7 @@ static bool slot_is_done(const struct comm *c, const struct comm_slot *s)
     return s->req->kind == COMM_ALLGATHER || s->n_combined == n_blocks_of(s, c->rank);
 }
 
-/* -- slots
- * ------------------------------------------------------------------------------- */
+/* -- slots --------------------------------------------------------------------------- */
 
 /* The ranges of a request in bytes. */
 static void slot_set_bounds(const struct comm *c, struct comm_slot *s,
@@ -335,8 +333,7 @@ bool comm_collective_progress(struct comm *c)
     return moved;
 }
 
-/* -- starting
- * ---------------------------------------------------------------------------- */
+/* -- starting ------------------------------------------------------------------------ */
 
 static int64_t bytes_to_send(const struct comm *c, const struct comm_request *req)
 {

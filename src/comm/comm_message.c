@@ -15,16 +15,9 @@
  * bits. */
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "MPI_Request fits its place");
 
-static MPI_Request mpi_request_load(const struct comm_request *req)
+static MPI_Request *mpi_request_of(struct comm_request *req)
 {
-    MPI_Request mpi;
-    memcpy(&mpi, &req->mpi, sizeof mpi);
-    return mpi;
-}
-
-static void mpi_request_store(struct comm_request *req, MPI_Request mpi)
-{
-    memcpy(&req->mpi, &mpi, sizeof mpi);
+    return (MPI_Request *)(void *)&req->mpi; // only MPI itself reads or writes through it
 }
 
 /* Post the next piece of a message. */
@@ -33,23 +26,22 @@ static int post_piece(struct comm_request *req)
     const struct comm *c = req->comm;
     char *x = req->x ? req->x + req->n_moved : NULL;
     int n = (int)i64_min(MESSAGE_BYTES, req->n - req->n_moved);
-    MPI_Request mpi = MPI_REQUEST_NULL;
+    MPI_Request *mpi = mpi_request_of(req);
     int code = MPI_SUCCESS;
     switch (req->call) {
     case COMM_SEND:
-        code = MPI_Isend(x, n, MPI_BYTE, req->peer, req->tag, c->mpi, &mpi);
+        code = MPI_Isend(x, n, MPI_BYTE, req->peer, req->tag, c->mpi, mpi);
         break;
     case COMM_RECV:
-        code = MPI_Irecv(x, n, MPI_BYTE, req->peer, req->tag, c->mpi, &mpi);
+        code = MPI_Irecv(x, n, MPI_BYTE, req->peer, req->tag, c->mpi, mpi);
         break;
     case COMM_BCAST:
-        code = MPI_Ibcast(x, n, MPI_BYTE, req->peer, c->mpi, &mpi);
+        code = MPI_Ibcast(x, n, MPI_BYTE, req->peer, c->mpi, mpi);
         break;
     case COMM_BARRIER:
-        code = MPI_Ibarrier(c->mpi, &mpi);
+        code = MPI_Ibarrier(c->mpi, mpi);
         break;
     }
-    mpi_request_store(req, mpi);
     req->n_moved += n;
     return code;
 }
@@ -58,10 +50,8 @@ static int post_piece(struct comm_request *req)
 static bool message_advance(struct comm_request *req, bool *moved)
 {
     for (;;) {
-        MPI_Request mpi = mpi_request_load(req);
         int is_over = 0;
-        int code = MPI_Test(&mpi, &is_over, MPI_STATUS_IGNORE);
-        mpi_request_store(req, mpi);
+        int code = MPI_Test(mpi_request_of(req), &is_over, MPI_STATUS_IGNORE);
         if (code == MPI_SUCCESS && !is_over)
             return false;
         *moved = true;
@@ -122,8 +112,7 @@ int comm_message_run(struct comm_request *req, struct error *err)
     return comm_wait(req, err);
 }
 
-/* -- messages of comm.h
- * ------------------------------------------------------------------ */
+/* -- messages of comm.h -------------------------------------------------------------- */
 
 static void message_start(struct comm *c, void *x, int64_t n_bytes, enum comm_call call,
                           int peer, int tag, struct comm_request *req)

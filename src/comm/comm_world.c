@@ -37,8 +37,7 @@ int comm_mpi_check(int code, const char *what, struct error *err)
     return error_set(err, ERROR_RUNTIME, "%s: %s", what, reason);
 }
 
-/* -- groups
- * -------------------------------------------------------------------------------- */
+/* -- groups -------------------------------------------------------------------------- */
 
 static int64_t block_bytes_for(int size)
 {
@@ -87,17 +86,25 @@ static int group_allocate(struct comm *c, struct error *err)
     return 0;
 }
 
-int comm_alone_open(struct comm **group, struct comm_job *job, struct error *err)
+/* A group of this process alone; NULL when there is no memory. */
+static struct comm *group_new(struct comm_job *job, struct error *err)
 {
     struct comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return error_set(err, ERROR_RUNTIME, "no memory for a group of ranks");
+    if (!c) {
+        error_set(err, ERROR_RUNTIME, "no memory for a group of ranks");
+        return NULL;
+    }
     c->job = job;
     c->mpi = MPI_COMM_NULL;
     c->size = 1;
     c->queue_end = &c->queue;
-    *group = c;
-    return 0;
+    return c;
+}
+
+int comm_alone_open(struct comm **group, struct comm_job *job, struct error *err)
+{
+    *group = group_new(job, err);
+    return *group ? 0 : -1;
 }
 
 int comm_group_open(struct comm **group, struct comm_job *job, MPI_Comm mpi,
@@ -110,7 +117,8 @@ int comm_group_open(struct comm **group, struct comm_job *job, MPI_Comm mpi,
                        "cannot make a group of ranks", err))
         goto done;
     MPI_Comm_size(mpi, &size);
-    if (comm_alone_open(&c, job, err))
+    c = group_new(job, err);
+    if (!c)
         goto done;
     if (size > 1) {
         c->size = size;
@@ -147,8 +155,7 @@ void comm_group_close(struct comm *c)
     free(c);
 }
 
-/* -- the job
- * --------------------------------------------------------------------------------- */
+/* -- the job ------------------------------------------------------------------------- */
 
 /*
  * Between processes of one machine, Open MPI copies long messages by process_vm_readv().
@@ -217,6 +224,19 @@ static void find_neighbours(struct comm_job *job)
     job->is_oversubscribed = job->local_size > get_nprocs();
 }
 
+/* comm_agree() needs a world that works everywhere: this is for the time before. */
+static int agree_to_join(struct comm **world, int rc, struct error *err)
+{
+    int status = rc;
+    MPI_Allreduce(MPI_IN_PLACE, &status, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (rc || status == 0)
+        return rc;
+    comm_group_close(*world);
+    *world = NULL;
+    return error_set(err, ERROR_RUNTIME,
+                     "another rank could not join the job; its own message says why");
+}
+
 static int join_mpi(struct comm **world, struct comm_job *job,
                     const struct comm_launch *launch, struct error *err)
 {
@@ -237,7 +257,7 @@ static int join_mpi(struct comm **world, struct comm_job *job,
     find_neighbours(job);
     if (comm_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi), "cannot join the job", err))
         return -1;
-    return comm_group_open(world, job, mpi, err);
+    return agree_to_join(world, comm_group_open(world, job, mpi, err), err);
 }
 
 static void job_close(struct comm_job *job)

@@ -42,8 +42,7 @@ int grid_rank_of(const struct grid_shape *shape, struct grid_coord at)
            at.mp;
 }
 
-/* -- groups
- * ------------------------------------------------------------------------------- */
+/* -- groups -------------------------------------------------------------------------- */
 
 /* Which axes vary within a group. */
 static const struct {
@@ -67,32 +66,43 @@ static struct comm **group_of(struct grid *grid, size_t i)
     return (struct comm **)(void *)((char *)grid + groups[i].member);
 }
 
-static int open_axes(struct grid *grid, MPI_Comm cart, struct error *err)
+/* All MPI calls below are made whatever failed before, so that no rank misses one that
+ * the others wait in; the first failure is the one told. */
+static int open_group(struct comm **group, struct comm_job *job, int code, MPI_Comm mpi,
+                      int rc, struct error *err)
 {
-    for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
-        MPI_Comm sub;
-        if (comm_mpi_check(MPI_Cart_sub(cart, groups[i].varies, &sub),
-                           "cannot make a group of the process grid", err))
-            return -1;
-        if (comm_group_open(group_of(grid, i), grid->world->job, sub, err))
-            return -1;
-    }
-    return 0;
+    struct error later;
+    if (comm_mpi_check(code, "cannot make a group of the process grid",
+                       rc ? &later : err))
+        return -1;
+    if (mpi == MPI_COMM_NULL)
+        return comm_alone_open(group, job, rc ? &later : err) ? -1 : rc;
+    return comm_group_open(group, job, mpi, rc ? &later : err) ? -1 : rc;
 }
 
-/* The two ends of each pipe. Stages between them, and pipes of one stage, are alone. */
-static int open_tied(struct grid *grid, struct error *err)
+static int open_axes(struct grid *grid, MPI_Comm cart, struct error *err)
 {
-    bool is_end = grid->is_first_stage || grid->is_last_stage;
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+        MPI_Comm sub = MPI_COMM_NULL;
+        int code = MPI_Cart_sub(cart, groups[i].varies, &sub);
+        rc = open_group(group_of(grid, i), grid->world->job, code, sub, rc, err);
+    }
+    return rc;
+}
+
+/* The two ends of each pipe, told from others by the rank of the first. Stages between
+ * them, and pipes of one stage, are alone. */
+static int open_tied(struct grid *grid, MPI_Comm cart, int rc, struct error *err)
+{
+    struct grid_coord first = grid->coord;
     MPI_Comm tied = MPI_COMM_NULL;
-    if (grid->shape.pp > 1 &&
-        comm_mpi_check(MPI_Comm_split(grid->pipe->mpi, is_end ? 0 : MPI_UNDEFINED,
-                                      grid->coord.pp, &tied),
-                       "cannot make the group of first and last stage", err))
-        return -1;
-    if (tied == MPI_COMM_NULL)
-        return comm_alone_open(&grid->tied, grid->world->job, err);
-    return comm_group_open(&grid->tied, grid->world->job, tied, err);
+    bool is_end = grid->is_first_stage || grid->is_last_stage;
+    first.pp = 0;
+    int code =
+        MPI_Comm_split(cart, is_end ? grid_rank_of(&grid->shape, first) : MPI_UNDEFINED,
+                       grid->coord.pp, &tied);
+    return open_group(&grid->tied, grid->world->job, code, tied, rc, err);
 }
 
 static int open_with_mpi(struct grid *grid, struct error *err)
@@ -106,8 +116,9 @@ static int open_with_mpi(struct grid *grid, struct error *err)
             "cannot make the process grid", err))
         return -1;
     int rc = open_axes(grid, cart, err);
+    rc = open_tied(grid, cart, rc, err);
     MPI_Comm_free(&cart);
-    return rc ? rc : open_tied(grid, err);
+    return comm_agree(grid->world, rc, err);
 }
 
 static int open_alone(struct grid *grid, struct error *err)

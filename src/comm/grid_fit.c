@@ -30,8 +30,7 @@ static int degree_of(const struct grid_shape *shape, size_t axis)
     return *(const int *)(const void *)((const char *)shape + axes[axis].member);
 }
 
-/* -- texts
- * --------------------------------------------------------------------------------- */
+/* -- texts --------------------------------------------------------------------------- */
 
 /* Append to a text of text_bytes, cutting what does not fit. */
 static void append(char *text, size_t text_bytes, size_t *used, const char *separator,
@@ -55,8 +54,7 @@ void grid_describe(const struct grid_shape *shape, char *text, size_t text_bytes
     }
 }
 
-/* -- the nearest layouts
- * --------------------------------------------------------------------- */
+/* -- the nearest layouts ------------------------------------------------------------- */
 
 struct candidate {
     double distance;
@@ -144,8 +142,7 @@ void grid_suggest(const struct grid_shape *shape, int64_t n_processes, int n_mos
     }
 }
 
-/* -- the check
- * -------------------------------------------------------------------------------- */
+/* -- the check ----------------------------------------------------------------------- */
 
 static int check_degrees(const struct grid_shape *shape, struct error *err)
 {

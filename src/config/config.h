@@ -105,7 +105,7 @@ struct config_dataset {
 };
 
 struct config_save_load {
-    int64_t save_steps; // 0: only at the end
+    int64_t save_steps; // 0: only at the end; -1: never
     char output_dir[CONFIG_PATH_BYTES];
     char ckpt_dir[CONFIG_PATH_BYTES]; // "": start from scratch
     int64_t keep_last;                // checkpoints kept in output_dir; 0: all

@@ -242,8 +242,9 @@ const struct config_key config_keys[] = {
         .meaning = "Where sample indexes are kept; empty means beside the data."},
 
     {KEY("save_load.save_steps", CONFIG_INT, save_load.save_steps),
-        .default_text = "1000", .range = BETWEEN(0, MAX_COUNT),
-        .meaning = "Save a checkpoint every so many updates; 0 means only at the end."},
+        .default_text = "1000", .range = BETWEEN(-1, MAX_COUNT),
+        .meaning = "Save a checkpoint every so many updates, and at the end; 0 means only at "
+                   "the end, -1 never."},
     {KEY("save_load.output_dir", CONFIG_TEXT, save_load.output_dir),
         .default_text = "./output",
         .meaning = "Where checkpoints and metrics are written."},

@@ -35,5 +35,10 @@ int64_t kernel_partials(int64_t N, int64_t C)
 
 void kernels_set_threads(int n_threads)
 {
-    omp_set_num_threads(n_threads);
+    omp_set_num_threads(n_threads > 0 ? n_threads : 1);
+}
+
+int kernels_processors(void)
+{
+    return omp_get_num_procs();
 }

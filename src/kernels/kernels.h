@@ -193,7 +193,9 @@ int64_t kernel_partials(int64_t N, int64_t C);
 const struct kernels *kernels_best(void);
 int kernels_list(const struct kernels **tables, int max_tables);
 
-/* Threads that every kernel uses from now on; > 0. */
+/* Threads that every kernel uses from now on; less than one means one. */
 void kernels_set_threads(int n_threads);
+/* Processors that this process may use. */
+int kernels_processors(void);
 
 #endif

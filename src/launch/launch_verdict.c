@@ -11,27 +11,37 @@
 
 /* -- mpiexec's words ----------------------------------------------------------------- */
 
-/* Open MPI: "... noticed that process rank 1 with PID 0 on node n exited on signal 9
- * (Killed)."; MPICH: "... TERMINATED WITH THE EXIT STRING: Killed (signal 9)". */
-void launch_verdict_read(const char *said, int *rank, int *signal_number)
+/* The words that follow `mark` in `said`; NULL: it is not there. */
+static const char *after(const char *said, const char *mark)
 {
-    static const char openmpi[] = "noticed that process rank ";
-    const char *at = strstr(said, openmpi);
-    *rank = -1;
-    *signal_number = -1;
-    if (at) {
-        const char *line_end = strchr(at, '\n');
-        const char *by = strstr(at, "exited on signal ");
-        if (by && (!line_end || by < line_end)) {
-            *rank = atoi(at + strlen(openmpi));
-            *signal_number = atoi(by + strlen("exited on signal "));
-        }
+    const char *at = said ? strstr(said, mark) : NULL;
+    return at ? at + strlen(mark) : NULL;
+}
+
+/*
+ * Open MPI: "... noticed that process rank 1 with PID 0 on node n exited on signal 9
+ * (Killed)." MPICH: "=   PID 4711 RUNNING AT n", "=   EXIT CODE: 9", which is a wait
+ * status, and "... TERMINATED WITH THE EXIT STRING: Killed (signal 9)".
+ */
+void launch_verdict_read(const char *said, struct launch_death *death)
+{
+    *death = (struct launch_death){.rank = -1, .pid = -1, .signal_number = -1};
+    const char *at = after(said, "noticed that process rank ");
+    const char *by = after(at, "exited on signal ");
+    if (by) {
+        death->rank = atoi(at);
+        death->signal_number = atoi(by);
         return;
     }
-    at = strstr(said, "EXIT STRING: ");
-    at = at ? strstr(at, "(signal ") : NULL;
+    at = after(said, "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES");
+    if (at && sscanf(at, " = PID %d RUNNING AT %255s = EXIT CODE: %d", &death->pid,
+                     death->host, &death->signal_number) != 3)
+        death->pid = -1;
+    if (death->signal_number > 31) // its exit code, which it has told by itself
+        death->signal_number = -1;
+    at = after(after(said, "EXIT STRING: "), "(signal ");
     if (at)
-        *signal_number = atoi(at + strlen("(signal "));
+        death->signal_number = atoi(at);
 }
 
 /* "code 1" or "signal 9 (Killed)". */
@@ -46,12 +56,30 @@ static void describe_end(char *buf, size_t size, int wait_status)
 
 /* -- causes -------------------------------------------------------------------------- */
 
+/* MPICH tells the process, and of several on one host not always the right one: asked
+ * only about other hosts, where the launcher does not see for itself. */
+static int find_told_rank(const struct launch_ranks *ranks,
+                          const struct launch_death *death)
+{
+    if (death->rank >= 0 && death->rank < ranks->n_ranks)
+        return death->rank;
+    for (int r = 0; death->pid > 0 && r < ranks->n_ranks; r++) {
+        struct rank_status status;
+        if (ranks->all[r].is_known && !ranks->all[r].is_local &&
+            rank_status_read(ranks->log_dir, r, &status) && status.pid == death->pid &&
+            strcmp(status.host, death->host) == 0)
+            return r;
+    }
+    return -1;
+}
+
 /* The rank to blame: the first that failed as far as the launcher saw; but a death that
  * mpiexec tells of is the cause of what other ranks said in the same moment. */
-static int find_cause(const struct launch_ranks *ranks, int told_rank)
+static int find_cause(const struct launch_ranks *ranks, const struct launch_death *death)
 {
     int first = launch_ranks_first_failure(ranks);
-    if (told_rank < 0 || told_rank >= ranks->n_ranks)
+    int told_rank = find_told_rank(ranks, death);
+    if (told_rank < 0)
         return first;
     const struct launch_rank *told = &ranks->all[told_rank];
     if (told->state != RANK_RUNNING)
@@ -127,8 +155,8 @@ static int explain_rank(const struct launch_ranks *ranks, int rank, int told_sig
     struct rank_status status;
     if (!rank_status_read(ranks->log_dir, rank, &status))
         return error_set(err, ERROR_RUNTIME,
-                         "rank %d was killed by signal %d (%s) before it could begin",
-                         rank, told_signal, strsignal(told_signal));
+                         "rank %d was killed by signal %d before it could begin", rank,
+                         told_signal);
     if (status.state == RANK_FAILED)
         return explain_failure(ranks, rank, &status, err);
     int signal_number = status.state == RANK_CRASHED ? status.code : told_signal;
@@ -175,10 +203,10 @@ static int stopped(const struct launch_end *end, const char *how, struct error *
 int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *end,
                    struct error *err)
 {
-    int told_rank, told_signal;
-    launch_verdict_read(end->said, &told_rank, &told_signal);
+    struct launch_death death;
+    launch_verdict_read(end->said, &death);
     int n_stopped = launch_ranks_count_ended(ranks, EXIT_STOPPED);
-    int cause = find_cause(ranks, told_rank);
+    int cause = find_cause(ranks, &death);
     int missing = launch_ranks_first_unfinished(ranks);
     bool has_last_word = cause >= 0 && ranks->all[cause].state != RANK_RUNNING;
     bool is_mpiexec_content =
@@ -190,12 +218,12 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
         error_set(err, ERROR_RUNTIME,
                   "the job was killed by the second signal, before it had stopped; its "
                   "last checkpoint is intact");
-    else if (end->stop_signal && told_signal == SIGTERM && !has_last_word)
+    else if (end->stop_signal && death.signal_number == SIGTERM && !has_last_word)
         return stopped(end, " before it began to train", err);
     else if (WIFSIGNALED(end->wait_status) && !end->is_mpiexec_killed && !has_last_word)
         explain_mpiexec(end, err);
     else if (cause >= 0)
-        explain_rank(ranks, cause, told_signal, err);
+        explain_rank(ranks, cause, death.signal_number, err);
     else if (!is_mpiexec_content)
         explain_mpiexec(end, err);
     else

@@ -24,8 +24,12 @@ struct launch_end {
 int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *end,
                    struct error *err);
 
-/* What mpiexec says of a rank that died by a signal: *rank and *signal_number are -1
- * where it does not say. */
-void launch_verdict_read(const char *said, int *rank, int *signal_number);
+struct launch_death {  // of a rank, by a signal, as mpiexec tells it
+    int rank;          // -1: not told (MPICH tells the next two instead)
+    int pid;           // -1: not told
+    char host[256];    // "": not told
+    int signal_number; // -1: not told
+};
+void launch_verdict_read(const char *said, struct launch_death *death);
 
 #endif

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define GB 1e9
+#define MB 1e6
 
 /* -- memory -------------------------------------------------------------------------- */
 
@@ -73,11 +74,13 @@ static int check_memory(const struct train *t, struct error *err)
     size_t optimizer = optimizer_bytes(&table);
     double total = (double)mem.params + (double)mem.grads + (double)optimizer +
                    (double)mem.activations + (double)mem.scratch;
-    log_info("model: %.2f B parameters; memory: %.2f GB parameters, %.2f GB gradients, "
-             "%.2f GB optimizer, %.2f GB activations, %.2f GB scratch, %.2f GB in all",
-             (double)table.n_elements / 1e9, (double)mem.params / GB,
-             (double)mem.grads / GB, (double)optimizer / GB, (double)mem.activations / GB,
-             (double)mem.scratch / GB, total / GB);
+    log_info(
+        "%.2f M parameters in this process; memory: %.1f MB parameters, %.1f MB "
+        "gradients, %.1f MB optimizer, %.1f MB activations, %.1f MB scratch, %.1f MB "
+        "in all",
+        (double)table.n_elements / MB, (double)mem.params / MB, (double)mem.grads / MB,
+        (double)optimizer / MB, (double)mem.activations / MB, (double)mem.scratch / MB,
+        total / MB);
     param_table_release(&table);
     // processes of one machine share its memory, and ask for it at the same time
     double available = (double)available_bytes() / (double)comm_local_size(t->grid.world);
@@ -100,7 +103,9 @@ static int check_memory(const struct train *t, struct error *err)
 static int64_t planned_saves(const struct config *cfg)
 {
     int64_t every = cfg->save_load.save_steps;
-    return every > 0 ? (cfg->max_steps + every - 1) / every : 1;
+    if (every > 0)
+        return (cfg->max_steps + every - 1) / every;
+    return every == 0 ? 1 : 0;
 }
 
 static int check_disk(const struct train *t, struct error *err)
@@ -114,7 +119,7 @@ static int check_disk(const struct train *t, struct error *err)
     uint64_t each = ckpt_bytes(&table);
     param_table_release(&table);
     // a new checkpoint is complete before an old one goes
-    uint64_t least = each * (planned_saves(&t->cfg) > 1 ? 2 : 1);
+    uint64_t least = each * (uint64_t)i64_min(2, planned_saves(&t->cfg));
     if (free_bytes < least)
         return error_set(err, ERROR_RUNTIME,
                          "not enough room in save_load.output_dir '%s': a checkpoint "

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "launch/worker.h"
 #include "optim/lr.h"
 #include "train/layout.h"
 #include "train/stop.h"
@@ -190,8 +191,6 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
 {
     struct grid_shape shape = layout_grid(cfg);
     *t = (struct train){.cfg = *cfg};
-    if (cfg->num_threads > 0)
-        kernels_set_threads((int)cfg->num_threads);
     if (grid_open(&t->grid, world, &shape, err) ||
         job_trace_open(&t->job_trace, t->cfg.trace, &t->grid, err) ||
         open_data_in_turns(t, err) || comm_agree(world, train_preflight(t, err), err) ||
@@ -283,6 +282,7 @@ static void update(struct train *t, double norm)
 static int train_step(struct train *t, struct error *err)
 {
     double start = clock_seconds(), sum, norm;
+    worker_set_step(t->step + 1);
     if (train_next_batch(t, t->loader, err))
         return error_prefix(err, "step %lld", (long long)t->step + 1);
     double reader_seconds = clock_seconds() - start;
@@ -319,7 +319,9 @@ static int train_loop(struct train *t, struct error *err)
         if (t->has_valid && is_due(t->step, cfg->eval_freq) && !is_stopped &&
             train_evaluate(t, err))
             return -1;
-        if ((is_end || is_due(t->step, cfg->save_load.save_steps)) && train_save(t, err))
+        bool saves = cfg->save_load.save_steps >= 0;
+        if (saves && (is_end || is_due(t->step, cfg->save_load.save_steps)) &&
+            train_save(t, err))
             return -1;
         if (is_stopped)
             return error_set(err, ERROR_STOPPED,

@@ -3,8 +3,7 @@
 
 #include "base/base.h"
 
-/* -- sums
- * -------------------------------------------------------------------------------- */
+/* -- sums ---------------------------------------------------------------------------- */
 
 static const int64_t sizes[] = {0, 1, 2, 7, 64, 65537, 1000003};
 
@@ -79,8 +78,7 @@ static void test_allreduce__is_found_done_by_testing_alone(void **state)
     free(x);
 }
 
-/* -- ranges
- * ------------------------------------------------------------------------------- */
+/* -- ranges -------------------------------------------------------------------------- */
 
 /* Ways to cut n elements, some with empty ranges and some that leave elements out. */
 enum { N_CUTS = 5 };
@@ -190,8 +188,7 @@ static void test_reduce_scatter__and_allgather_make_an_allreduce_bit_for_bit(voi
     free(bounds);
 }
 
-/* -- other types
- * -------------------------------------------------------------------------- */
+/* -- other types --------------------------------------------------------------------- */
 
 static void test_sum_f64__adds_in_rank_order(void **state)
 {
@@ -245,8 +242,7 @@ static void test_i64__sums_and_maxima_are_exact(void **state)
     assert_true(most[0] == -5 && most[1] == (INT64_C(1) << 60) + size - 1);
 }
 
-/* -- messages
- * ------------------------------------------------------------------------------- */
+/* -- messages ------------------------------------------------------------------------ */
 
 static void test_message__passes_round_the_ring_in_both_directions(void **state)
 {
@@ -358,8 +354,7 @@ static void test_gather__takes_a_different_length_from_each_rank(void **state)
     free(bounds);
 }
 
-/* -- agreement
- * -------------------------------------------------------------------------------- */
+/* -- agreement ----------------------------------------------------------------------- */
 
 /* Agree, with the ranks for which is_failing is true failing. */
 static int agree_with(struct comm *c, bool is_failing, struct error *err)

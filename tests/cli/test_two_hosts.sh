@@ -1,0 +1,76 @@
+#!/bin/bash
+# One job on two hosts that share nothing but files: two network namespaces, each with a
+# host name of its own, joined by a virtual cable. A small program stands in for ssh.
+# Needs root, ip and unshare; skipped elsewhere.
+. "$(dirname "$0")/lib.sh"
+probe=$(dirname "$trefoil")/tests/rank_probe
+[ -x "$probe" ] || fail "no $probe"
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+[ "$(id -u)" = 0 ] || skip "not root"
+command -v ip >/dev/null && command -v unshare >/dev/null || skip "no ip or no unshare"
+a=trefoil-a-$$
+b=trefoil-b-$$
+trap 'ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null; rm -rf "$work"' EXIT
+ip netns add $a 2>/dev/null && ip netns add $b 2>/dev/null || skip "no network namespaces"
+ip link add cable netns $a type veth peer name cable netns $b 2>/dev/null || skip "no veth"
+
+connect() {
+    ip -n "$1" link set lo up && ip -n "$1" link set cable up &&
+        ip -n "$1" addr add "$2" dev cable || fail "cannot set up $1"
+}
+connect $a 10.231.77.1/24
+connect $b 10.231.77.2/24
+printf '127.0.0.1 localhost\n10.231.77.1 hosta\n10.231.77.2 hostb\n' >hosts
+
+# enter NAMESPACE HOST COMMAND...: run a command there.
+cat >enter <<EOF
+#!/bin/bash
+exec ip netns exec "\$1" unshare --uts --mount bash -c '
+    hostname "\$1" && mount --bind $work/hosts /etc/hosts && shift && exec "\$@"' - "\${@:2}"
+EOF
+# Called as ssh is: [-x] HOST WORDS..., the words for a shell there.
+cat >agent <<EOF
+#!/bin/bash
+while [ "\${1#-}" != "\$1" ]; do shift; done
+host=\$1
+shift
+case \$host in hosta) space=$a ;; hostb) space=$b ;; *) exit 1 ;; esac
+exec $work/enter \$space \$host bash -c "\$*"
+EOF
+chmod +x enter agent
+timeout 30 ./enter $a hosta true 2>/dev/null || skip "no namespaces of host names"
+# UCX, below MPICH, would notice that both hosts are one machine.
+export UCX_TLS=tcp,self
+launch() {
+    timeout 60 ./enter $a hosta "$probe" launch -n 2 --hosts hosta,hostb \
+        --rsh "$work/agent" --log_dir log pretrain "$@" 2>err
+}
+
+launch hello || fail "hello ended with $?: $(cat err)"
+grep -q 'hello from rank 0 of 2 on hosta, sum 1' log/workerlog.0 || fail "rank 0: $(cat err)"
+grep -q 'hello from rank 1 of 2 on hostb, sum 1' log/workerlog.1 || fail "rank 1: $(cat err)"
+
+launch kill 1 && fail "a rank was killed on hostb and the job succeeded"
+grep -q 'rank 1 on hostb .*killed.*workerlog.1' err || fail "no cause named: $(cat err)"
+[ "$(grep -c ERROR err)" = 1 ] || fail "not one message: $(cat err)"
+
+launch abort 1 && fail "a rank failed on hostb and the job succeeded"
+grep -q "rank 1 on hostb failed at step 3: cannot read 'tokens'" err || fail "$(cat err)"
+
+# The file is in the format of the MPI library.
+if ldd "$probe" | grep -q libmpich; then
+    printf 'hosta:1\nhostb:1\n' >hostfile
+else
+    printf 'hosta slots=1\nhostb slots=1\n' >hostfile
+fi
+timeout 60 ./enter $a hosta "$probe" launch -n 2 --hostfile hostfile --rsh "$work/agent" \
+    --log_dir log pretrain hello 2>err || fail "with a hostfile: $(cat err)"
+grep -q 'on hostb' log/workerlog.1 || fail "rank 1 is not on hostb"
+
+ls /dev/shm | grep -qE '^vader_segment\.host[ab]\.' && fail "shared memory is left"
+exit 0

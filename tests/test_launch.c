@@ -1,0 +1,384 @@
+#include "test.h"
+
+#include "base/fs.h"
+#include "launch/launch.h"
+#include "launch/launch_command.h"
+#include "launch/launch_verdict.h"
+#include "launch/pin.h"
+#include "launch/rank_status.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* -- the command line ---------------------------------------------------------------- */
+
+/* The words of the command, joined by '|'. */
+static void build(char *joined, size_t size, const struct launch_dialect *dialect,
+                  const struct launch_options *opt, bool is_root)
+{
+    static char *const argv[] = {(char[]){"pretrain"}, (char[]){"-c"}, (char[]){"a b;$c"},
+                                 NULL};
+    struct launch_command cmd;
+    struct error err;
+    assert_ok(launch_command_build(&cmd, dialect, "/m", "/p", opt, is_root, argv, &err),
+              err);
+    joined[0] = '\0';
+    for (int i = 0; i < cmd.n_words; i++) {
+        size_t n = strlen(joined);
+        snprintf(joined + n, size - n, "%s%s", i ? "|" : "", cmd.words[i]);
+    }
+    assert_null(cmd.words[cmd.n_words]);
+    launch_command_release(&cmd);
+}
+
+static void test_launch_command__speaks_both_dialects(void **state)
+{
+    (void)state;
+#define X "-x|TREFOIL_LOG_DIR|-x|TREFOIL_JOB|"
+#define END "|/p|pretrain|-c|a b;$c"
+    static const struct {
+        const struct launch_dialect *dialect;
+        struct launch_options opt;
+        bool is_root;
+        const char *expected;
+    } cases[] = {
+        {&launch_dialect_openmpi,
+         {.n_ranks = 2},
+         false,
+         "/m|--bind-to|none|--oversubscribe|" X "-n|2" END},
+        {&launch_dialect_openmpi,
+         {.n_ranks = 3, .hosts = "a,b:2", .rsh = "/r"},
+         true,
+         "/m|--bind-to|none|--host|a:1,b:2|--allow-run-as-root|--mca|plm_rsh_agent|/r|" X
+         "-n|3" END},
+        {&launch_dialect_openmpi,
+         {.n_ranks = 3, .hostfile = "f f"},
+         false,
+         "/m|--bind-to|none|--hostfile|f f|" X "-n|3" END},
+        {&launch_dialect_mpich,
+         {.n_ranks = 100000},
+         true,
+         "/m|-disable-auto-cleanup|-n|100000" END},
+        {&launch_dialect_mpich,
+         {.n_ranks = 3, .hosts = "a,b:2", .rsh = "/r"},
+         true,
+         "/m|-hosts|a:1,b:2|-launcher|ssh|-launcher-exec|/r|-n|3" END},
+        {&launch_dialect_mpich,
+         {.n_ranks = 3, .hostfile = "f"},
+         false,
+         "/m|-f|f|-n|3" END},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char joined[1024];
+        build(joined, sizeof joined, cases[i].dialect, &cases[i].opt, cases[i].is_root);
+        assert_string_equal(joined, cases[i].expected);
+    }
+}
+
+static void test_launch_hosts__are_names_with_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *hosts;
+        int64_t n;
+        const char *spelled;
+    } cases[] = {
+        {"a", 1, "a:1"},
+        {"a:3,b", 4, "a:3,b:1"},
+        {"10.0.0.1:2,node-7.site_x", 3, "10.0.0.1:2,node-7.site_x:1"},
+        {"", -1, ""},
+        {"a,", -1, ""},
+        {",a", -1, ""},
+        {"a,,b", -1, ""},
+        {"a:", -1, ""},
+        {"a:0", -1, ""},
+        {"a:-1", -1, ""},
+        {"a:1x", -1, ""},
+        {"-x", -1, ""},
+        {"a b", -1, ""},
+        {"a;b", -1, ""},
+        {"a:100001", -1, ""},
+        {"a:1:2", -1, ""},
+        {":2", -1, ""},
+        {"$(x)", -1, ""},
+        {"a:99999999999999999999", -1, ""},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char spelled[256] = "";
+        struct error err;
+        int64_t n = launch_hosts_spell(spelled, sizeof spelled, cases[i].hosts, &err);
+        assert_int_equal(n, cases[i].n);
+        if (n > 0)
+            assert_string_equal(spelled, cases[i].spelled);
+        else
+            assert_non_null(strstr(err.text, "--hosts"));
+    }
+}
+
+static void test_launch_devices__count_from_zero(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *devices;
+        int64_t n;
+    } cases[] = {
+        {"0", 1},    {"0,1,2,3", 4}, {"0, 1", 2},  {"", -1},
+        {"1", -1},   {"0,2", -1},    {"0,0", -1},  {"0,", -1},
+        {"0 1", -1}, {"0,x", -1},    {"0,-1", -1}, {"0,99999999999999999999", -1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct error err;
+        assert_int_equal(launch_count_devices(cases[i].devices, &err), cases[i].n);
+    }
+}
+
+static void test_launch_check__refuses_what_cannot_run(void **state)
+{
+    (void)state;
+    static const struct {
+        struct launch_options opt;
+        const char *reason;
+    } cases[] = {
+        {{.n_ranks = 0}, "1 to 100000"},
+        {{.n_ranks = -1}, "1 to 100000"},
+        {{.n_ranks = 100001}, "1 to 100000"},
+        {{.n_ranks = INT64_MAX}, "1 to 100000"},
+        {{.n_ranks = 4, .hosts = "a:2,b"}, "places for 3 ranks, and 4"},
+        {{.n_ranks = 1, .hosts = "a", .hostfile = "/dev/null"}, "exclude each other"},
+        {{.n_ranks = 1, .hostfile = "/nonexistent/hosts"}, "/nonexistent/hosts"},
+        {{.n_ranks = 1, .rsh = "/nonexistent/rsh"}, "/nonexistent/rsh"},
+        {{.n_ranks = 1, .rsh = "sh -c"}, "one program"},
+        {{.n_ranks = 1, .log_dir = ""}, "--log_dir"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct error err;
+        assert_int_equal(launch_check(&cases[i].opt, &err), -1);
+        assert_int_equal(err.kind, ERROR_INPUT);
+        if (!strstr(err.text, cases[i].reason))
+            fail_msg("'%s' is not in '%s'", cases[i].reason, err.text);
+    }
+}
+
+/* -- processors ---------------------------------------------------------------------- */
+
+static void test_pin_share__is_equal_and_disjoint(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 16; n++)
+        for (int size = 1; size <= 20; size++) {
+            int next = 0;
+            for (int rank = 0; rank < size; rank++) {
+                int first = -1;
+                assert_int_equal(pin_share(n, rank, size, &first), n / size);
+                assert_int_equal(first, next);
+                next += n / size;
+            }
+            assert_true(next <= n);
+        }
+}
+
+/* -- status files -------------------------------------------------------------------- */
+
+static void test_rank_status__tells_what_the_rank_wrote(void **state)
+{
+    (void)state;
+    char *dir = test_make_directory();
+    struct rank_status s;
+    struct error err;
+    assert_false(rank_status_read(dir, 3, &s));
+    assert_ok(rank_status_create(dir, 3, &err), err);
+    assert_true(rank_status_read(dir, 3, &s));
+    assert_int_equal(s.state, RANK_RUNNING);
+    assert_int_equal(s.step, -1);
+    assert_int_equal(s.pid, getpid());
+    assert_true(s.start_ticks > 0 && s.start_ticks == rank_start_ticks(getpid()));
+
+    rank_status_set_step(dir, 3, 123456789012);
+    rank_status_failure(dir, 3, 77, 2, "cannot read 'x'\nno such file");
+    rank_status_end(dir, 3, 2);
+    rank_status_set_step(dir, 3, 7);
+    assert_true(rank_status_read(dir, 3, &s));
+    assert_int_equal(s.step, 7);
+    assert_int_equal(s.state, RANK_FAILED);
+    assert_int_equal(s.code, 2);
+    assert_int_equal(s.log_bytes, 77);
+    assert_string_equal(s.text, "cannot read 'x' no such file");
+    assert_ok(fs_remove_tree(dir, &err), err);
+    free(dir);
+}
+
+static void test_rank_status__needs_whole_lines(void **state)
+{
+    (void)state;
+    static const char whole[] = "step                    5\nhost h\npid 12 34\njob 9\n"
+                                "session /s/pid.1\nend 17 75\n";
+    for (size_t n = 0; n < sizeof whole; n++) {
+        char text[sizeof whole] = "";
+        struct rank_status s;
+        memcpy(text, whole, n);
+        bool is_known = rank_status_parse(text, &s);
+        assert_int_equal(is_known, n >= strlen("step                    5\nhost h\n"
+                                               "pid 12 34\n"));
+        assert_int_equal(s.state == RANK_ENDED, n == sizeof whole - 1);
+    }
+}
+
+/* -- the verdict --------------------------------------------------------------------- */
+
+static void test_launch_verdict__reads_mpiexec(void **state)
+{
+    (void)state;
+    struct launch_death d;
+    launch_verdict_read("x\nmpirun noticed that process rank 12 with PID 0 on node vm "
+                        "exited on signal 11 (Segmentation fault).\n",
+                        &d);
+    assert_int_equal(d.rank, 12);
+    assert_int_equal(d.signal_number, 11);
+
+    launch_verdict_read(
+        "===\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+        "=   PID 4711 RUNNING AT node7\n=   EXIT CODE: 9\n=   CLEANING UP\n",
+        &d);
+    assert_int_equal(d.rank, -1);
+    assert_int_equal(d.pid, 4711);
+    assert_string_equal(d.host, "node7");
+    assert_int_equal(d.signal_number, 9);
+
+    launch_verdict_read("TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n", &d);
+    assert_int_equal(d.signal_number, 9);
+    launch_verdict_read("EXIT STRING: Killed", &d);
+    assert_int_equal(d.signal_number, -1);
+    launch_verdict_read("", &d);
+    assert_true(d.rank == -1 && d.pid == -1 && d.signal_number == -1);
+}
+
+/* Ranks of another machine, as their files tell; each line is one status file. */
+static void write_status(const char *dir, int rank, const char *last_word)
+{
+    char path[4096], text[512];
+    struct error err;
+    rank_status_path(path, sizeof path, dir, rank);
+    int n =
+        snprintf(text, sizeof text, "step %20d\nhost far\npid %d 1\njob -\nsession -\n%s",
+                 40 + rank, 1000 + rank, last_word);
+    assert_ok(fs_write_atomic(path, text, (size_t)n, &err), err);
+}
+
+static void test_launch_verdict__names_the_first_cause(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[2]; // the last words of ranks 0 and 1
+        int exit_code;        // of mpiexec
+        const char *said;
+        int code; // of the verdict
+        const char *sentence;
+    } cases[] = {
+        {{"end 5 0\n", "end 6 0\n"}, 0, "", 0, ""},
+        {{"end 5 75\n", "end 6 75\n"}, 0, "", 75, "can be resumed"},
+        {{"end 5 0\n", ""}, 0, "", 3, "rank 1 ended before its work was done"},
+        {{"end 5 0\n", "end 6 0\n"},
+         1,
+         "boom",
+         3,
+         "mpiexec ended with code 1; it said:\nboom"},
+        {{"failure 9 0 3 late\n", "failure 5 0 2 early\n"},
+         3,
+         "",
+         2,
+         "rank 1 on far failed at step 41: early; its log: "},
+        {{"failure 5 0 3 rank 1 on near: agreed\n",
+          "failure 6 0 3 rank 1 on near: agreed\n"},
+         3,
+         "",
+         3,
+         "rank 1 on near failed at step 40: agreed; its log: "},
+        {{"failure 5 0 3 rank 1 on near, the first of 2 that failed: agreed\n", ""},
+         3,
+         "",
+         3,
+         "rank 1 on near failed at step 40: agreed; its log: "},
+        {{"", "signal 5 11\n"},
+         139,
+         "",
+         3,
+         "rank 1 on far (pid 1001) was ended by signal 11"},
+        {{"failure 5 0 3 peer is gone\n", ""},
+         137,
+         "mpirun noticed that process rank 1 with PID 0 on node far exited on signal 9 "
+         "(Killed).",
+         3,
+         "rank 1 on far (pid 1001) was killed by signal 9 (Killed) at step 41"},
+        {{"", ""},
+         255,
+         "APPLICATION PROCESSES: BAD",
+         3,
+         "mpiexec ended with code 255; it said:"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *dir = test_make_directory();
+        struct launch_ranks ranks;
+        struct error err = {.text = ""};
+        struct launch_end end = {.wait_status = cases[i].exit_code << 8,
+                                 .said = cases[i].said};
+        for (int r = 0; r < 2; r++)
+            write_status(dir, r, cases[i].words[r]);
+        assert_ok(launch_ranks_init(&ranks, dir, 2, -1, &err), err);
+        launch_ranks_look_at_all(&ranks);
+        assert_int_equal(launch_verdict(&ranks, &end, &err), cases[i].code);
+        if (!strstr(err.text, cases[i].sentence))
+            fail_msg("case %zu: '%s' is not in '%s'", i, cases[i].sentence, err.text);
+        launch_ranks_release(&ranks);
+        assert_ok(fs_remove_tree(dir, &err), err);
+        free(dir);
+    }
+}
+
+static void test_launch_verdict__knows_its_own_signals(void **state)
+{
+    (void)state;
+    char *dir = test_make_directory();
+    struct launch_ranks ranks;
+    struct error err;
+    write_status(dir, 0, "");
+    assert_ok(launch_ranks_init(&ranks, dir, 1, -1, &err), err);
+    launch_ranks_look_at_all(&ranks);
+
+    struct launch_end end = {.wait_status = SIGKILL, .mpiexec = 55, .said = ""};
+    assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
+    assert_non_null(strstr(err.text, "mpiexec (pid 55) was killed by signal 9 (Killed)"));
+
+    end =
+        (struct launch_end){.wait_status = 1 << 8,
+                            .said = "noticed that process rank 0 with PID 0 on node far "
+                                    "exited on signal 15 (Terminated).",
+                            .stop_signal = SIGINT,
+                            .n_stop_signals = 1};
+    assert_int_equal(launch_verdict(&ranks, &end, &err), 75);
+    assert_non_null(strstr(err.text, "stopped by SIGINT before it began"));
+
+    end.n_stop_signals = 2;
+    assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
+    assert_non_null(strstr(err.text, "second signal"));
+    launch_ranks_release(&ranks);
+    assert_ok(fs_remove_tree(dir, &err), err);
+    free(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_launch_command__speaks_both_dialects),
+        cmocka_unit_test(test_launch_hosts__are_names_with_numbers),
+        cmocka_unit_test(test_launch_devices__count_from_zero),
+        cmocka_unit_test(test_launch_check__refuses_what_cannot_run),
+        cmocka_unit_test(test_pin_share__is_equal_and_disjoint),
+        cmocka_unit_test(test_rank_status__tells_what_the_rank_wrote),
+        cmocka_unit_test(test_rank_status__needs_whole_lines),
+        cmocka_unit_test(test_launch_verdict__reads_mpiexec),
+        cmocka_unit_test(test_launch_verdict__names_the_first_cause),
+        cmocka_unit_test(test_launch_verdict__knows_its_own_signals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
