@@ -17,8 +17,7 @@
 static void build(char *joined, size_t size, const struct launch_dialect *dialect,
                   const struct launch_options *opt, bool is_root)
 {
-    static char *const argv[] = {(char[]){"pretrain"}, (char[]){"-c"}, (char[]){"a b;$c"},
-                                 NULL};
+    char *const argv[] = {(char[]){"pretrain"}, (char[]){"-c"}, (char[]){"a b;$c"}, NULL};
     struct launch_command cmd;
     struct error err;
     assert_ok(launch_command_build(&cmd, dialect, "/m", "/p", opt, is_root, argv, &err),

@@ -14,5 +14,6 @@ int cmd_config(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);
+int cmd_selftest(int argc, char **argv);
 
 #endif

@@ -19,6 +19,7 @@ static const struct {
     {"prepare", cmd_prepare, "Turn text or JSON lines into token files."},
     {"generate", cmd_generate, "Continue a text with a trained model."},
     {"schedule", cmd_schedule, "Draw a pipeline schedule, its bubble and its memory."},
+    {"selftest", cmd_selftest, "Compare layouts of processes on this machine."},
     {"config", cmd_config, "Show every configuration key, its value and its meaning."},
 };
 

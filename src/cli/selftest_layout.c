@@ -121,7 +121,7 @@ static double difference(double a, double b)
     double apart = fabs(a - b) / fabs(b);
     if (a == b)
         return 0;
-    return isfinite(apart) ? apart : INFINITY;
+    return isfinite(apart) ? apart : HUGE_VAL;
 }
 
 struct selftest_verdict selftest_judge(struct selftest_promise promise,

@@ -57,8 +57,9 @@ bool comm_is_launched(void);
  * A launcher that started several processes which cannot meet in this MPI library (the
  * mpiexec of another one, srun without its plug-in) is an error. [collective] */
 MUST_CHECK int comm_world_open(struct comm **world, struct error *err);
-/* Leave the job. All other groups must be closed and nothing be in flight. NULL is
- * fine. [collective] */
+/* Leave the job. All other groups must be closed and nothing be in flight. NULL is fine.
+ * After a failure of MPI itself, where the others cannot be waited for, this ends the job
+ * with exit code 3. [collective] */
 void comm_world_close(struct comm *world);
 
 /* End all ranks of the job at once with this exit code: for a rank that cannot reach the

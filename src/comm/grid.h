@@ -65,8 +65,8 @@ struct grid {
     bool is_first_stage, is_last_stage;
 };
 
-/* Lay the ranks of `world` out as `shape`, which must fit (grid_fit). On failure nothing
- * is left open. [collective] */
+/* Lay the ranks of `world` out as `shape`, which must fit (grid_fit). The ranks
+ * agree on the outcome; on failure nothing is left open. [collective] */
 MUST_CHECK int grid_open(struct grid *grid, struct comm *world,
                          const struct grid_shape *shape, struct error *err);
 /* Closes the groups, not the world. A grid of zeros is fine. [collective] */

@@ -18,6 +18,18 @@ expect 2 'not yet in this version' run -o mix_precision.use_pure_fp16=True
 expect 2 'vocab_size|token id' run -o Model.vocab_size=100
 expect 2 'valid' run -o dataset.split=100,0,0
 expect 2 'eos_token_id' run -o dataset.eos_token_id=3
+# layouts that cannot run, refused before anything is started
+expect 2 'cannot be split over 7 stages' run -o Distributed.pp_degree=7
+expect 2 'mp_degree: 3 does not divide num_attention_heads 4.*use 1, 2 or 4' \
+    run -o Distributed.mp_degree=3
+expect 2 'dp_degree: 0 is out of range' run -o Distributed.dp_degree=0
+expect 2 'out of range' run -o Distributed.pp_degree=1000000000
+expect 2 'not a multiple of the 5 data ranks|x 5 data ranks' run -o Distributed.dp_degree=5
+expect 2 'virtual_pp_degree' run -o Distributed.virtual_pp_degree=2
+expect 2 'micro-batches' run -o Distributed.pp_degree=2 -o Distributed.virtual_pp_degree=1 \
+    -o Distributed.virtual_pp_degree=2 -o Model.num_layers=4 -o batch_size.micro_batch_size=2
+expect 2 'does not divide max_seq_len' run -o Distributed.mp_degree=4 \
+    -o Distributed.sequence_parallel=True -o dataset.max_seq_len=22
 [ -e out ] && fail "a refused run made its output directory"
 
 sed 's/hidden_size/hiden_size/' run.yaml >typo.yaml

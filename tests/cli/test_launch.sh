@@ -1,0 +1,152 @@
+#!/bin/bash
+# A job of several processes: its logs, its stop on request, and every way it can die.
+# rank_probe stands in for trefoil: it has the real launch command, and ranks that do as
+# they are told.
+. "$(dirname "$0")/lib.sh"
+probe=$(dirname "$trefoil")/tests/rank_probe
+[ -x "$probe" ] || fail "no $probe"
+ulimit -c 0
+
+launch() { # launch N ACTION [RANK]
+    timeout 60 "$probe" launch -n "$1" --log_dir log pretrain "${@:2}" 2>err
+}
+
+# The processes, shared memory and session directories of jobs with this log directory.
+leftovers() {
+    grep -lzx "TREFOIL_LOG_DIR=$work/log" /proc/[0-9]*/environ 2>/dev/null
+    [ ! -e job_files ] || while read -r name; do compgen -G "$name"; done <job_files
+}
+
+# Note which files of the running job must not survive it.
+note_files() {
+    local job
+    job=$(sed -n 's/^job \([0-9]*\)$/\1/p' log/.status.0)
+    [ -z "$job" ] || {
+        printf '/dev/shm/vader_segment.*.%x.*\n' "$job"
+        sed -n 's/^session \(.*\)$/\1/p' log/.status.0
+    } >job_files
+}
+
+expect() { # expect CODE PATTERN: of the job that just ended with $?
+    local code=$?
+    [ $code = "$1" ] || fail "$3: ended with $code, not $1: $(cat err)"
+    grep -qE "$2" err || fail "$3: no '$2' in: $(cat err)"
+    [ "$(grep -cE 'ERROR|WARNING\] - the job' err)" -le 1 ] || fail "$3: $(cat err)"
+    [ -z "$(leftovers)" ] || fail "$3: $(leftovers)"
+    [ -z "$(ls -A log | grep -v '^workerlog\.')" ] || fail "$3: log/ has $(ls -A log)"
+}
+
+# -- logs
+for rank in 0 7; do mkdir -p log && echo stale >log/workerlog.$rank; done
+launch 3 hello || fail "hello: $(cat err)"
+for rank in 0 1 2; do
+    grep -q "hello from rank $rank of 3 on .*, sum 3" log/workerlog.$rank ||
+        fail "workerlog.$rank: $(cat log/workerlog.$rank)"
+done
+[ ! -e log/workerlog.7 ] || fail "a log of a former job is left"
+grep -q 'hello from rank 0' err || fail "rank 0 is not on the terminal"
+grep -q 'hello from rank 1' err && fail "rank 1 is on the terminal"
+OMP_NUM_THREADS=3 launch 1 hello && grep -q 'threads 0,' log/workerlog.0 ||
+    fail "OMP_NUM_THREADS of the user does not count: $(cat log/workerlog.0)"
+
+# -- one failing rank: one message, its own exit code, within 5 s
+dies() { # dies CODE PATTERN ACTION RANK
+    local begin=$SECONDS
+    launch 3 "$3" "$4"
+    expect "$1" "$2" "$3 $4"
+    [ $((SECONDS - begin)) -le 7 ] || fail "$3 $4 took $((SECONDS - begin)) s"
+}
+dies 2 "rank 1 on .* failed at step 3: cannot read 'tokens' the disk.*log/workerlog.1'" abort 1
+dies 2 "rank 0 on .* failed at step 3: cannot read" abort 0
+dies 3 "rank 2 on .* failed at step 3: the loss is not finite.*workerlog.2'" agree 2
+dies 3 "rank 1 on .* was ended by signal 11 .* at step 3.*workerlog.1'" crash 1
+grep -q 'its stack' log/workerlog.1 || fail "no stack in the log"
+dies 3 "rank 2 on .* was killed by signal 9 .* at step 3.*workerlog.2'" kill 2
+dies 3 "rank 0 on .* was killed by signal 9 .* at step 3.*workerlog.0'" kill 0
+dies 3 "rank 1 on .* failed at step 3: it ended with exit code 7" exit 1
+dies 3 "rank 1 on .* failed at step 3: stuck" linger 1
+
+# -- signals and violence
+start() { # start ACTION: returns when the ranks are at work
+    rm -f saved.* job_files
+    : >err
+    "$probe" launch -n 2 --log_dir log pretrain "$1" 2>err &
+    launcher=$!
+    for _ in $(seq 200); do
+        grep -qE 'training|waiting' err && [ -e log/.status.1 ] && break
+        sleep 0.1
+    done
+    mpiexec=$(pgrep -P $launcher)
+    note_files
+    [ -n "$(leftovers)" ] || fail "no process of a running job was found"
+}
+pid_of() { sed -n 's/^pid \([0-9]*\) .*/\1/p' "log/.status.$1"; }
+ends() { # ends CODE PATTERN WHAT
+    wait $launcher
+    expect "$@"
+}
+
+for signal in INT HUP; do
+    start train
+    kill -$signal $launcher
+    ends 75 "the job was stopped by SIG$signal, and can be resumed" "SIG$signal"
+    [ -e saved.0 ] && [ -e saved.1 ] || fail "SIG$signal: ranks had no time to save"
+done
+start train
+kill "$(pid_of 1)"
+ends 75 "the job was stopped, and can be resumed" "SIGTERM to one rank"
+start train
+kill -INT $launcher
+sleep 0.5
+kill -INT $launcher
+ends 3 "killed by the second signal" "two signals"
+start wait
+kill -TERM $launcher
+ends 75 "stopped by SIGTERM before it began" "signal to ranks that do not save"
+for rank in 0 1; do
+    start train
+    kill -9 "$(pid_of $rank)"
+    ends 3 "rank $rank on .* was killed by signal 9 .* at step [0-9]+" "kill -9 of rank $rank"
+done
+start wait
+kill -9 "$mpiexec"
+ends 3 "mpiexec \(pid $mpiexec\) was killed by signal 9" "kill -9 of mpiexec"
+
+start wait
+"$probe" launch -n 2 --log_dir log pretrain hello 2>err2 && fail "two jobs in one log_dir"
+grep -q 'another job is writing to log directory' err2 || fail "two jobs: $(cat err2)"
+kill -9 $launcher
+wait $launcher 2>/dev/null
+for _ in $(seq 100); do
+    [ -n "$(leftovers)" ] || break
+    sleep 0.1
+done
+[ -z "$(leftovers)" ] || fail "kill -9 of the launcher: $(leftovers)"
+
+# -- refused before anything is started
+refused() { # refused PATTERN ARGUMENTS...
+    "$trefoil" launch "${@:2}" >out 2>err </dev/null
+    local code=$?
+    [ $code = 2 ] || fail "launch ${*:2} ended with $code: $(cat err)"
+    grep -qE "$1" err || fail "launch ${*:2}: no '$1' in: $(cat err)"
+    [ ! -e refused-log ] || fail "launch ${*:2} made its log directory"
+}
+d="--log_dir refused-log"
+refused 'say how many' $d pretrain -c x
+refused '1 to 100000' $d -n 0 pretrain
+refused '1 to 100000' $d -n -3 pretrain
+refused '1 to 100000' $d -n 1000000000 pretrain
+refused 'whole number' $d -n two pretrain
+refused 'command is missing' $d -n 2
+refused "'dance' is not a command" $d -n 2 dance
+refused "'launch' is not a command" $d -n 2 launch -n 2 pretrain
+refused 'did you mean --hosts' $d --host a -n 2 pretrain
+refused 'no-such-file' $d -n 2 --hostfile no-such-file pretrain
+refused "is not NAME or NAME:RANKS" $d -n 2 --hosts 'a;b' pretrain
+refused 'places for 2 ranks, and 3' $d -n 3 --hosts a,b pretrain
+refused 'exclude each other' $d -n 2 --hosts a:2 --hostfile "$0" pretrain
+refused 'without gaps' $d --devices 0,2 pretrain
+refused 'disagree' $d -n 3 --devices 0,1 pretrain
+refused 'not a program' $d -n 2 --rsh ./none pretrain
+"$trefoil" launch --help | grep -q 'workerlog' || fail "no help"
+exit 0
