@@ -45,7 +45,7 @@ LAYOUTS = {  # name -> (samples a step, settings)
 def run(trefoil, work, name, samples, settings, steps):
     """Seconds of the best step but the first, which touches all memory; and the trace."""
     output = work / name.replace(" ", "_").replace(",", "")
-    trace = output / "trace.json"
+    trace = work / (output.name + ".trace.json")
     every = [
         f"batch_size.global_batch_size={samples}",
         f"max_steps={steps}",

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Trains a small GPT on the King James Bible and lets it write: two to three minutes.
+# Trains a small GPT on the King James Bible on two processes, lets it write, and shows
+# that other layouts train the same model: about three minutes.
 # `make demo` builds the program and installs the text (Debian's bible-kjv) before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,9 +41,11 @@ mv "$text.tmp" "$text"
 echo "demo: text -> tokens"
 "$trefoil" prepare --input "$text" --output "$tokens"
 
-echo "demo: training ($config)"
+echo "demo: training on two processes ($config)"
 "$trefoil" pretrain -c "$config" -o save_load.output_dir="$output"
 
 echo "demo: what it has learnt to write:"
 "$trefoil" generate --ckpt "$output" --prompt 'In the beginning' --temperature 0.8 --seed 1
 echo "demo: the checkpoint is in $output"
+echo "demo: the layout is not part of the result:"
+"$trefoil" selftest

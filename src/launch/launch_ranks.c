@@ -56,6 +56,8 @@ static void hold(struct launch_ranks *ranks, int r, const struct rank_status *st
 {
     struct launch_rank *rank = &ranks->all[r];
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)r};
+    rank->pid = status->pid;
+    rank->start_ticks = status->start_ticks;
     rank->pidfd = pidfd_open(status->pid, 0);
     if (rank->pidfd >= 0 && rank_start_ticks(status->pid) == status->start_ticks &&
         epoll_ctl(ranks->epoll_fd, EPOLL_CTL_ADD, rank->pidfd, &event) == 0)
@@ -108,6 +110,7 @@ void launch_ranks_note_end(struct launch_ranks *ranks, int r)
     struct launch_rank *rank = &ranks->all[r];
     if (rank->pidfd < 0)
         return;
+    rank->exit_signal = rank_exit_signal(rank->pid, rank->start_ticks);
     rank->seen_dead_ns = now_ns();
     close(rank->pidfd); // leaves the epoll set by that
     rank->pidfd = -1;

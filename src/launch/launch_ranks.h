@@ -19,6 +19,9 @@ struct launch_rank {
     enum rank_state state; // the last word read from its file
     int code;
     int64_t time_ns;      // of the last word
+    pid_t pid;            // of a local rank, with
+    uint64_t start_ticks; // the time it began
+    int exit_signal;      // that was seen to end it; 0: not known
     int64_t seen_dead_ns; // a local rank was seen dead, with or without a last word; or 0
 };
 

@@ -90,6 +90,15 @@ static int find_cause(const struct launch_ranks *ranks, const struct launch_deat
     return is_late ? first : told_rank;
 }
 
+/* The signal that ended a rank: as it recorded itself, as the launcher saw, as mpiexec
+ * told; -1: nobody knows. */
+static int find_signal(const struct launch_rank *rank, const struct launch_death *death)
+{
+    if (rank->state == RANK_CRASHED)
+        return rank->code;
+    return rank->exit_signal > 0 ? rank->exit_signal : death->signal_number;
+}
+
 static const char *step_text(char *buf, size_t size, int64_t step)
 {
     buf[0] = '\0';
@@ -142,6 +151,11 @@ static int explain_death(const struct launch_ranks *ranks, int rank,
                          "rank %d on %s (pid %d) was ended%s%s; its stack is at the end "
                          "of its log: '%s'",
                          rank, status->host, (int)status->pid, by, step, log);
+    if (signal_number <= 0)
+        return error_set(err, ERROR_RUNTIME,
+                         "rank %d on %s (pid %d) died%s and could not say why; its log: "
+                         "'%s'",
+                         rank, status->host, (int)status->pid, step, log);
     if (signal_number == SIGKILL)
         snprintf(hint, sizeof hint, " (as the kernel does when memory runs out)");
     return error_set(err, ERROR_RUNTIME,
@@ -149,17 +163,16 @@ static int explain_death(const struct launch_ranks *ranks, int rank,
                      status->host, (int)status->pid, by, step, hint, log);
 }
 
-static int explain_rank(const struct launch_ranks *ranks, int rank, int told_signal,
+static int explain_rank(const struct launch_ranks *ranks, int rank, int signal_number,
                         struct error *err)
 {
     struct rank_status status;
     if (!rank_status_read(ranks->log_dir, rank, &status))
         return error_set(err, ERROR_RUNTIME,
                          "rank %d was killed by signal %d before it could begin", rank,
-                         told_signal);
+                         signal_number);
     if (status.state == RANK_FAILED)
         return explain_failure(ranks, rank, &status, err);
-    int signal_number = status.state == RANK_CRASHED ? status.code : told_signal;
     return explain_death(ranks, rank, &status, signal_number, err);
 }
 
@@ -200,30 +213,46 @@ static int stopped(const struct launch_end *end, const char *how, struct error *
     return EXIT_STOPPED;
 }
 
+/* Ranks asked to stop so early that they did not listen yet died of it. */
+static bool is_stopped_early(const struct launch_end *end, int signal_number)
+{
+    return end->stop_signal && (signal_number == SIGTERM || signal_number <= 0);
+}
+
+/* Somebody killed mpiexec. Hydra's also dies of the pipe to its own daemon when a rank
+ * was killed. */
+static bool is_mpiexec_shot(const struct launch_end *end)
+{
+    return WIFSIGNALED(end->wait_status) && !end->is_mpiexec_killed &&
+           WTERMSIG(end->wait_status) != SIGPIPE;
+}
+
 int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *end,
                    struct error *err)
 {
     struct launch_death death;
     launch_verdict_read(end->said, &death);
-    int n_stopped = launch_ranks_count_ended(ranks, EXIT_STOPPED);
     int cause = find_cause(ranks, &death);
+    int signal_number = cause >= 0 ? find_signal(&ranks->all[cause], &death) : -1;
     int missing = launch_ranks_first_unfinished(ranks);
     bool has_last_word = cause >= 0 && ranks->all[cause].state != RANK_RUNNING;
     bool is_mpiexec_content =
         WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == 0;
 
     if (missing < 0 && is_mpiexec_content)
-        return n_stopped ? stopped(end, ", and can be resumed", err) : 0;
+        return launch_ranks_count_ended(ranks, EXIT_STOPPED)
+                   ? stopped(end, ", and can be resumed", err)
+                   : 0;
     if (end->n_stop_signals > 1 && !has_last_word)
         error_set(err, ERROR_RUNTIME,
                   "the job was killed by the second signal, before it had stopped; its "
                   "last checkpoint is intact");
-    else if (end->stop_signal && death.signal_number == SIGTERM && !has_last_word)
+    else if (cause >= 0 && !has_last_word && is_stopped_early(end, signal_number))
         return stopped(end, " before it began to train", err);
-    else if (WIFSIGNALED(end->wait_status) && !end->is_mpiexec_killed && !has_last_word)
+    else if (is_mpiexec_shot(end) && !has_last_word)
         explain_mpiexec(end, err);
     else if (cause >= 0)
-        explain_rank(ranks, cause, death.signal_number, err);
+        explain_rank(ranks, cause, signal_number, err);
     else if (!is_mpiexec_content)
         explain_mpiexec(end, err);
     else

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,7 +32,8 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-uint64_t rank_start_ticks(pid_t pid)
+/* A field of /proc/PID/stat, counted from 1 as its manual does; 0 where there is none. */
+static uint64_t stat_field(pid_t pid, int wanted)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -45,11 +47,23 @@ uint64_t rank_start_ticks(pid_t pid)
     text[n] = '\0';
     // the second field is the program's name in brackets, with any characters in it
     const char *at = strrchr(text, ')');
-    for (int field = 2; at && field < 22; field++) {
+    for (int field = 2; at && field < wanted; field++) {
         at = strchr(at, ' ');
         at = at ? at + 1 : NULL;
     }
     return at ? strtoull(at, NULL, 10) : 0;
+}
+
+uint64_t rank_start_ticks(pid_t pid)
+{
+    return stat_field(pid, 22);
+}
+
+int rank_exit_signal(pid_t pid, uint64_t start_ticks)
+{
+    int wait_status = (int)stat_field(pid, 52);
+    bool is_it = rank_start_ticks(pid) == start_ticks;
+    return is_it && WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
 }
 
 /* -- the rank's side ----------------------------------------------------------------- */

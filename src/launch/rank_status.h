@@ -71,5 +71,7 @@ bool rank_status_parse(char *text, struct rank_status *status);
 
 /* When process `pid` of this machine began, in clock ticks; 0: there is none. */
 uint64_t rank_start_ticks(pid_t pid);
+/* The signal that ended that process, while its parent has not asked; 0: not known. */
+int rank_exit_signal(pid_t pid, uint64_t start_ticks);
 
 #endif

@@ -6,6 +6,8 @@
 probe=$(dirname "$trefoil")/tests/rank_probe
 [ -x "$probe" ] || fail "no $probe"
 ulimit -c 0
+# Crashes are ours to record; what MPI libraries keep to the end is not ours to free.
+export ASAN_OPTIONS=handle_segv=0:handle_abort=0 LSAN_OPTIONS=detect_leaks=0
 
 launch() { # launch N ACTION [RANK]
     timeout 60 "$probe" launch -n "$1" --log_dir log pretrain "${@:2}" 2>err
@@ -61,8 +63,8 @@ dies 2 "rank 0 on .* failed at step 3: cannot read" abort 0
 dies 3 "rank 2 on .* failed at step 3: the loss is not finite.*workerlog.2'" agree 2
 dies 3 "rank 1 on .* was ended by signal 11 .* at step 3.*workerlog.1'" crash 1
 grep -q 'its stack' log/workerlog.1 || fail "no stack in the log"
-dies 3 "rank 2 on .* was killed by signal 9 .* at step 3.*workerlog.2'" kill 2
-dies 3 "rank 0 on .* was killed by signal 9 .* at step 3.*workerlog.0'" kill 0
+dies 3 "rank 2 on .* (was killed by signal 9|died).* at step 3.*workerlog.2'" kill 2
+dies 3 "rank 0 on .* (was killed by signal 9|died).* at step 3.*workerlog.0'" kill 0
 dies 3 "rank 1 on .* failed at step 3: it ended with exit code 7" exit 1
 dies 3 "rank 1 on .* failed at step 3: stuck" linger 1
 
@@ -106,7 +108,7 @@ ends 75 "stopped by SIGTERM before it began" "signal to ranks that do not save"
 for rank in 0 1; do
     start train
     kill -9 "$(pid_of $rank)"
-    ends 3 "rank $rank on .* was killed by signal 9 .* at step [0-9]+" "kill -9 of rank $rank"
+    ends 3 "rank $rank on .* (was killed by signal 9|died).* at step [0-9]+" "kill -9 of rank $rank"
 done
 start wait
 kill -9 "$mpiexec"
@@ -148,5 +150,5 @@ refused 'exclude each other' $d -n 2 --hosts a:2 --hostfile "$0" pretrain
 refused 'without gaps' $d --devices 0,2 pretrain
 refused 'disagree' $d -n 3 --devices 0,1 pretrain
 refused 'not a program' $d -n 2 --rsh ./none pretrain
-"$trefoil" launch --help | grep -q 'workerlog' || fail "no help"
+"$trefoil" launch --help >out && grep -q 'workerlog' out || fail "no help"
 exit 0

@@ -46,6 +46,7 @@ chmod +x enter agent
 timeout 30 ./enter $a hosta true 2>/dev/null || skip "no namespaces of host names"
 # UCX, below MPICH, would notice that both hosts are one machine.
 export UCX_TLS=tcp,self
+export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
 launch() {
     timeout 60 ./enter $a hosta "$probe" launch -n 2 --hosts hosta,hostb \
         --rsh "$work/agent" --log_dir log pretrain "$@" 2>err
@@ -56,14 +57,15 @@ grep -q 'hello from rank 0 of 2 on hosta, sum 1' log/workerlog.0 || fail "rank 0
 grep -q 'hello from rank 1 of 2 on hostb, sum 1' log/workerlog.1 || fail "rank 1: $(cat err)"
 
 launch kill 1 && fail "a rank was killed on hostb and the job succeeded"
-grep -q 'rank 1 on hostb .*killed.*workerlog.1' err || fail "no cause named: $(cat err)"
+grep -qE 'rank 1 on hostb .*(killed|died).*workerlog.1' err || fail "no cause named: $(cat err)"
 [ "$(grep -c ERROR err)" = 1 ] || fail "not one message: $(cat err)"
 
 launch abort 1 && fail "a rank failed on hostb and the job succeeded"
 grep -q "rank 1 on hostb failed at step 3: cannot read 'tokens'" err || fail "$(cat err)"
 
 # The file is in the format of the MPI library.
-if ldd "$probe" | grep -q libmpich; then
+ldd "$probe" >libraries
+if grep -q libmpich libraries; then
     printf 'hosta:1\nhostb:1\n' >hostfile
 else
     printf 'hosta slots=1\nhostb slots=1\n' >hostfile
@@ -72,5 +74,7 @@ timeout 60 ./enter $a hosta "$probe" launch -n 2 --hostfile hostfile --rsh "$wor
     --log_dir log pretrain hello 2>err || fail "with a hostfile: $(cat err)"
 grep -q 'on hostb' log/workerlog.1 || fail "rank 1 is not on hostb"
 
-ls /dev/shm | grep -qE '^vader_segment\.host[ab]\.' && fail "shared memory is left"
+for name in /dev/shm/vader_segment.host[ab].*; do
+    [ ! -e "$name" ] || fail "$name is left"
+done
 exit 0
