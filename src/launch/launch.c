@@ -162,15 +162,19 @@ static int watch_fd(const struct job *job, int fd, uint64_t event, struct error 
     return 0;
 }
 
-/* Signals become readable instead of interrupting; a signal that was ignored (nohup)
- * stays so. */
+/* Signals become readable instead of interrupting. SIGHUP stays ignored where it is: that
+ * is what nohup means. (UCX, below MPICH, takes SIGHUP for itself before main() begins;
+ * nohup is not seen through it, and a hang-up then stops the job.) */
 static int catch_signals(struct job *job, struct error *err)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction hangup;
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         sigaddset(&set, numbers[i]);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
+        sigdelset(&set, SIGHUP);
     job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     sigaddset(&set, SIGPIPE); // writes to a terminal that is gone fail, no more
     sigprocmask(SIG_BLOCK, &set, &job->old_mask);

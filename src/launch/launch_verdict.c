@@ -249,12 +249,11 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
                   "last checkpoint is intact");
     else if (cause >= 0 && !has_last_word && is_stopped_early(end, signal_number))
         return stopped(end, " before it began to train", err);
-    else if (is_mpiexec_shot(end) && !has_last_word)
+    else if ((is_mpiexec_shot(end) && !has_last_word) ||
+             (cause < 0 && !is_mpiexec_content))
         explain_mpiexec(end, err);
     else if (cause >= 0)
         explain_rank(ranks, cause, signal_number, err);
-    else if (!is_mpiexec_content)
-        explain_mpiexec(end, err);
     else
         explain_missing(ranks, missing, err);
     return error_exit_code(err);

@@ -104,7 +104,9 @@ int job_trace_open(struct job_trace *jt, const char *path, const struct grid *gr
     *jt = (struct job_trace){.path = path, .grid = grid};
     if (path[0] == 0)
         return 0;
-    int rc = trace_open(&jt->trace, n_most, err);
+    jt->bounds = malloc((size_t)(comm_size(world) + 1) * sizeof *jt->bounds);
+    int rc = jt->bounds ? trace_open(&jt->trace, n_most, err)
+                        : error_set(err, ERROR_RUNTIME, "out of memory");
     if (rc == 0 && comm_rank(world) == 0)
         rc = fs_write_atomic(path, empty, trace_frame(empty, 0), err);
     if (rc)
@@ -121,10 +123,10 @@ int job_trace_open(struct job_trace *jt, const char *path, const struct grid *gr
 
 void job_trace_close(struct job_trace *jt)
 {
-    if (!jt->trace)
-        return;
-    comm_set_trace(jt->grid->world, NULL);
+    if (jt->trace)
+        comm_set_trace(jt->grid->world, NULL);
     trace_close(jt->trace);
+    free(jt->bounds);
     *jt = (struct job_trace){0};
 }
 
@@ -168,9 +170,10 @@ static int open_file(struct comm *world, size_t n, char **file, struct error *er
 }
 
 static int gather_and_write(const struct job_trace *jt, const char *text, size_t n,
-                            int64_t *bounds, struct error *err)
+                            struct error *err)
 {
     struct comm *world = jt->grid->world;
+    int64_t *bounds = jt->bounds;
     char *file = NULL;
     if (place_texts(world, n, bounds, err))
         return -1;
@@ -213,15 +216,11 @@ int job_trace_write(struct job_trace *jt, struct error *err)
     comm_set_trace(world, NULL);
     if (compare_clocks_now(jt, 1, err))
         return -1;
-    int64_t *bounds = malloc((size_t)(comm_size(world) + 1) * sizeof *bounds);
-    int rc = bounds ? render(jt, &text, &n, err)
-                    : error_set(err, ERROR_RUNTIME, "out of memory for the trace");
-    rc = comm_agree(world, rc, err);
+    int rc = comm_agree(world, render(jt, &text, &n, err), err);
     if (rc == 0)
-        rc = gather_and_write(jt, text, n, bounds, err);
+        rc = gather_and_write(jt, text, n, err);
     if (rc == 0)
         rc = log_counts(jt, err);
-    free(bounds);
     free(text);
     return rc;
 }

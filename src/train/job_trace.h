@@ -18,6 +18,7 @@ struct job_trace {
     const char *path;    // borrowed
     const struct grid *grid;
     struct trace_clock clock;
+    int64_t *bounds; // (ranks + 1) of the texts in the file
 };
 
 /* Start recording, communication included; `path` "" means no trace. A trace without
