@@ -348,7 +348,7 @@ static void test_json__that_was_changed_is_checked(void **state)
 {
     (void)state;
     assert_json_refused("\"seed\"", "\"sed\"", "'sed' is not a known key");
-    assert_json_refused("\"seed\": 1024,", "", "'seed' is missing");
+    assert_json_refused("\"num_layers\": 24,", "", "'Model.num_layers' is missing");
     assert_json_refused("\"seed\": 1024,", "\"seed\": 1, \"seed\": 1,", "duplicate");
     assert_json_refused("\"seed\": 1024", "\"seed\": \"1024\"", "seed: the quoted text");
     assert_json_refused("\"seed\": 1024", "\"seed\": -1", "seed: -1 is out of range");

@@ -166,8 +166,8 @@ void config_print(const struct config *cfg, FILE *out);
 void config_print_markdown(FILE *out);
 
 /* The configuration as a JSON object text (malloc'ed, caller frees), for trainer.json;
- * and back: unknown or missing keys, values out of range or at odds with each other are
- * errors. */
+ * and back: unknown keys, values out of range or at odds with each other are errors; a
+ * missing key has its default, but for the model's, which must be there. */
 char *config_to_json(const struct config *cfg);
 MUST_CHECK int config_from_json(struct config *cfg, const char *json, struct error *err);
 

@@ -174,15 +174,16 @@ int config_from_json(struct config *cfg, const char *json, struct error *err)
     if (!root)
         return error_set(err, ERROR_INPUT, "configuration JSON: line %d, column %d: %s",
                          where.line, where.column, where.text);
-    memset(cfg, 0, sizeof *cfg);
+    config_set_defaults(cfg);
     if (!json_is_object(root)) {
         error_set(err, ERROR_INPUT, "configuration JSON: not an object");
         goto done;
     }
     if (read_object(cfg, root, "", has_key, err))
         goto done;
+    // a key that is younger than the text has its default; the model must be all there
     for (int i = 0; i < config_n_keys; i++)
-        if (!has_key[i]) {
+        if (!has_key[i] && strncmp(config_keys[i].path, "Model.", 6) == 0) {
             error_set(err, ERROR_INPUT, "configuration JSON: '%s' is missing",
                       config_keys[i].path);
             goto done;

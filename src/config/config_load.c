@@ -37,7 +37,7 @@ static void set_default(const struct config_key *key, struct config *cfg,
         CHECK(false, "default of '%s': %s", key->path, err.text);
 }
 
-static void set_defaults(struct config *cfg)
+void config_set_defaults(struct config *cfg)
 {
     memset(cfg, 0, sizeof *cfg);
     for (int i = 0; i < config_n_keys; i++)
@@ -217,7 +217,7 @@ static int load_text(struct config *cfg, const char *name, const char *text, siz
 {
     char shown[MAX_FILE_SHOWN];
     struct loader l = {.cfg = cfg, .origins.file = shown_file(name, shown)};
-    set_defaults(cfg);
+    config_set_defaults(cfg);
     if (n > CONFIG_MAX_BYTES)
         return error_set(err, ERROR_INPUT,
                          "%s: %zu bytes are too many for a configuration, which has at "

@@ -34,6 +34,9 @@ void config_value_text(const struct config_key *key, const struct config *cfg, c
 /* True when this version can honour the member's value. */
 bool config_value_works_now(const struct config_key *key, const struct config *cfg);
 
+/* Every member := what its key has when nobody sets it; derived ones are 0. */
+void config_set_defaults(struct config *cfg);
+
 /* "an integer from 1 to 8", "one of cpu, gpu", ... */
 void config_describe_type(const struct config_key *key, char *buf, size_t size);
 
