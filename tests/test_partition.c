@@ -106,6 +106,28 @@ static void check_whole(const struct partition *p)
     assert_true(partition_is_last(p, p->pp - 1, p->chunks - 1));
 }
 
+static void test_partition__a_head_worth_blocks_relieves_the_last_stage(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t L, pp, head_blocks, last_first; // where the last stage begins
+    } cases[] = {
+        {12, 2, 0, 6},  {12, 2, 5, 8},  {12, 2, 1, 6}, {12, 2, 100, 11},
+        {12, 5, 5, 11}, {24, 4, 4, 21}, {4, 4, 9, 3},  {1, 1, 7, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct partition p;
+        struct error err;
+        int64_t first, end;
+        assert_ok(partition_init(&p, cases[i].L, cases[i].pp, 1, &err), err);
+        partition_balance(&p, cases[i].head_blocks);
+        check_whole(&p);
+        partition_range(&p, p.pp - 1, 0, &first, &end);
+        assert_int_equal(first, cases[i].last_first);
+        assert_int_equal(end, cases[i].L);
+    }
+}
+
 static void test_partition__every_block_is_held_once(void **state)
 {
     (void)state;
@@ -165,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_partition__boundaries_are_those_of_the_published_logs),
         cmocka_unit_test(test_partition__remainder_goes_to_the_last_stages),
         cmocka_unit_test(test_partition__chunks_are_placed_in_rounds),
+        cmocka_unit_test(test_partition__a_head_worth_blocks_relieves_the_last_stage),
         cmocka_unit_test(test_partition__every_block_is_held_once),
         cmocka_unit_test(test_partition__a_refusal_says_what_would_do),
     };

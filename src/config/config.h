@@ -77,6 +77,7 @@ struct config_distributed {
     int64_t virtual_pp_degree;
     bool sequence_parallel;
     enum config_schedule pp_schedule;
+    bool pp_balance; // count the head as layers when layers are dealt to stages
     enum config_tensor_mode tensor_mode;
     int64_t tensor_shape[CONFIG_SHAPE_DIMS]; // micro_batch_size, max_seq_len, hidden_size
     struct config_sharding sharding;

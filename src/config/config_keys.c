@@ -181,6 +181,10 @@ const struct config_key config_keys[] = {
     {KEY("Distributed.pp_schedule", CONFIG_ENUM, distributed.pp_schedule),
         .default_text = "1F1B", .words = schedule_words,
         .meaning = "Order of forward and backward passes in a pipeline."},
+    {KEY("Distributed.pp_balance", CONFIG_BOOL, distributed.pp_balance),
+        .default_text = "False",
+        .meaning = "Give the last pipeline stage fewer layers, because its head costs as much as "
+                   "some; False deals layers evenly. Never changes a result."},
     {KEY("Distributed.tensor_mode", CONFIG_ENUM, distributed.tensor_mode),
         .default_text = "1d", .words = tensor_mode_words,
         .meaning = "How tensor parallelism splits a layer."},

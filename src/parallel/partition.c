@@ -1,6 +1,7 @@
 /*
  * One formula: n blocks over pp stages, stage s has n / pp of them, and one more if it is
- * among the last n % pp. Chunk c applies it to its own L / chunks blocks.
+ * among the last n % pp. Chunk c applies it to its own L / chunks blocks. A balanced
+ * partition applies it to the blocks and what the head is worth.
  */
 #include "parallel/partition.h"
 
@@ -87,12 +88,27 @@ int partition_init(struct partition *p, int64_t L, int64_t pp, int64_t chunks,
 
 /* -- answers ------------------------------------------------------------------------- */
 
+void partition_balance(struct partition *p, int64_t head_blocks)
+{
+    CHECK(p->chunks == 1 && head_blocks >= 0, "%d chunks, %lld blocks", p->chunks,
+          (long long)head_blocks);
+    p->head_blocks = i64_min(head_blocks, MAX_BLOCKS);
+}
+
+/* Where stage s begins when n things are dealt to pp stages. */
+static int64_t dealt_before(int64_t n, int pp, int stage)
+{
+    int64_t n_even = pp - n % pp; // the stages without one more
+    return stage * (n / pp) + i64_max(0, stage - n_even);
+}
+
 /* The first block of a piece; that of stage pp is the end of stage pp - 1. */
 static int64_t first_block_of(const struct partition *p, int stage, int chunk)
 {
     int64_t per_chunk = p->L / p->chunks;
-    int64_t n_even = p->pp - per_chunk % p->pp; // the stages without one more
-    return chunk * per_chunk + stage * (per_chunk / p->pp) + i64_max(0, stage - n_even);
+    int64_t first = dealt_before(per_chunk + p->head_blocks, p->pp, stage);
+    // every stage from here on keeps a block
+    return chunk * per_chunk + i64_min(first, per_chunk - (p->pp - stage));
 }
 
 static void check_piece(const struct partition *p, int stage, int chunk)

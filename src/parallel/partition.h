@@ -11,6 +11,9 @@
  * first ones hold the most micro-batches in flight. The embedding is with the first
  * piece, the final norm and the head with the last.
  *
+ * The head costs as much as several blocks when the vocabulary is large, which makes the
+ * last stage the slowest. partition_balance() counts it as so many blocks when it deals.
+ *
  * Pure arithmetic; no memory to release. Layer: base <- parallel.
  */
 #ifndef PARALLEL_PARTITION_H
@@ -20,15 +23,20 @@
 #include "base/error.h"
 
 struct partition {
-    int64_t L;  // blocks
-    int pp;     // stages, >= 1
-    int chunks; // pieces a stage, >= 1
+    int64_t L;           // blocks
+    int pp;              // stages, >= 1
+    int chunks;          // pieces a stage, >= 1
+    int64_t head_blocks; // that the head is counted as; 0 unless balanced
 };
 
 /* Refuses what leaves a stage without a block, and L that chunks > 1 does not divide; the
  * sentence says which values would do. */
 MUST_CHECK int partition_init(struct partition *p, int64_t L, int64_t pp, int64_t chunks,
                               struct error *err);
+
+/* Deal as if the head were head_blocks more blocks of the last stage, which keeps one of
+ * its own at least. Only for chunks == 1. */
+void partition_balance(struct partition *p, int64_t head_blocks);
 
 /* The blocks of a piece: first <= block < end, at least one. */
 void partition_range(const struct partition *p, int stage, int chunk,

@@ -22,6 +22,29 @@ struct schedule_shape layout_schedule(const struct config *cfg)
                                    .kind = cfg->distributed.pp_schedule};
 }
 
+/* What the head costs, in blocks: its product against the 12 H^2 weights of a block and
+ * the products of attention. */
+static int64_t head_blocks(const struct config *cfg)
+{
+    int64_t block = 12 * cfg->model.hidden_size + cfg->dataset.max_seq_len;
+    return (cfg->model.vocab_size + block / 2) / block;
+}
+
+static int make_partition(struct partition *p, const struct config *cfg,
+                          struct error *err)
+{
+    const struct config_distributed *d = &cfg->distributed;
+    if (partition_init(p, cfg->model.num_layers, d->pp_degree, d->virtual_pp_degree, err))
+        return -1;
+    if (d->pp_balance && d->virtual_pp_degree > 1)
+        return error_set(err, ERROR_INPUT,
+                         "Distributed.pp_balance cannot be combined with chunks: use "
+                         "virtual_pp_degree 1, or pp_balance False");
+    if (d->pp_balance)
+        partition_balance(p, head_blocks(cfg));
+    return 0;
+}
+
 int layout_check(const struct config *cfg, int64_t n_processes, struct error *err)
 {
     enum { MOST_PROCESSES = 1 << 20 };
@@ -36,8 +59,7 @@ int layout_check(const struct config *cfg, int64_t n_processes, struct error *er
             "is more than %d processes",
             shape.dp, shape.mp, shape.pp, shape.sharding, MOST_PROCESSES);
     if (grid_fit(&shape, n_processes > 0 ? n_processes : wanted, err) ||
-        partition_init(&partition, cfg->model.num_layers, cfg->distributed.pp_degree,
-                       cfg->distributed.virtual_pp_degree, err))
+        make_partition(&partition, cfg, err))
         return -1;
     return schedule_check(&schedule, err);
 }
@@ -47,8 +69,7 @@ int layout_part(struct param_part *part, const struct config *cfg, struct grid_c
 {
     struct partition partition;
     int chunks = (int)cfg->distributed.virtual_pp_degree;
-    if (partition_init(&partition, cfg->model.num_layers, cfg->distributed.pp_degree,
-                       chunks, err))
+    if (make_partition(&partition, cfg, err))
         return -1;
     *part =
         (struct param_part){.mp = (int)cfg->distributed.mp_degree,
@@ -109,9 +130,7 @@ void layout_log(const struct config *cfg)
     struct partition p;
     struct error err;
     int64_t L = cfg->model.num_layers;
-    if (cfg->distributed.pp_degree == 1 ||
-        partition_init(&p, L, cfg->distributed.pp_degree,
-                       cfg->distributed.virtual_pp_degree, &err))
+    if (cfg->distributed.pp_degree == 1 || make_partition(&p, cfg, &err))
         return;
     int64_t n = partition_n_boundaries(&p);
     int64_t *boundaries = malloc((size_t)n * sizeof *boundaries);

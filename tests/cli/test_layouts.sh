@@ -43,6 +43,7 @@ run one 1
 run pp2 2 $d.pp_degree=2 && same pp2 one
 run pp3 3 $d.pp_degree=3 num_threads=2 && same pp3 one
 run pp4 4 $d.pp_degree=4 && same pp4 one
+run balanced 2 $d.pp_degree=2 $d.pp_balance=True && same balanced one
 run pp2_v2 2 $d.pp_degree=2 $d.virtual_pp_degree=3 && same pp2_v2 one
 run pp3_v2 3 $d.pp_degree=3 $d.virtual_pp_degree=2 && same pp3_v2 one
 run f_then_b 2 $d.pp_degree=2 $d.pp_schedule=F-then-B && same f_then_b one
