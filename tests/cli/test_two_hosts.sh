@@ -74,6 +74,18 @@ timeout 60 ./enter $a hosta "$probe" launch -n 2 --hostfile hostfile --rsh "$wor
     --log_dir log pretrain hello 2>err || fail "with a hostfile: $(cat err)"
 grep -q 'on hostb' log/workerlog.1 || fail "rank 1 is not on hostb"
 
+# Training: data parallel over the cable, with the first loss of one process.
+make_corpus
+make_config
+must_train max_steps=3 eval_freq=0 save_load.output_dir=alone
+timeout 120 ./enter $a hosta "$trefoil" launch -n 2 --hosts hosta,hostb \
+    --rsh "$work/agent" --log_dir log pretrain -c run.yaml -o Distributed.dp_degree=2 \
+    -o batch_size.local_batch_size=3 -o max_steps=3 -o eval_freq=0 \
+    -o save_load.output_dir=apart 2>err || fail "training: $(tail -3 err)"
+first() { grep -m1 -o '"loss": [^,]*' "$1/metrics.jsonl"; }
+[ "$(first alone)" = "$(first apart)" ] || fail "the first loss is $(first apart)"
+[ "$(grep -c '"loss"' apart/metrics.jsonl)" = 3 ] || fail "3 steps were wanted"
+
 for name in /dev/shm/vader_segment.host[ab].*; do
     [ ! -e "$name" ] || fail "$name is left"
 done
