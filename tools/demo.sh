@@ -45,7 +45,7 @@ echo "demo: training on two processes ($config)"
 "$trefoil" pretrain -c "$config" -o save_load.output_dir="$output"
 
 echo "demo: what it has learnt to write:"
-"$trefoil" generate --ckpt "$output" --prompt 'In the beginning' --temperature 0.8 --seed 1
+"$trefoil" generate --ckpt "$output" --prompt 'In the beginning' --temperature 0.7 --seed 1
 echo "demo: the checkpoint is in $output"
 echo "demo: the layout is not part of the result:"
 "$trefoil" selftest
