@@ -39,24 +39,32 @@ static void set_threads(const struct config *cfg, const struct comm *world)
         kernels_set_threads(kernels_processors() / comm_local_size(world));
 }
 
-/* One of the processes of the job, or its only one. */
-static int run_here(const struct pretrain *p, struct error *err)
+static int train_here(const struct config *cfg, struct error *err)
 {
-    struct config cfg;
     struct comm *world;
-    struct comm_launch launch = comm_launch_info();
-    if (launch.rank > 0)
-        log_set_level(LOG_WARNING); // rank 0 speaks for all
-    if (load(p, &cfg, launch.size, err) || layout_check(&cfg, launch.size, err) ||
-        comm_world_open(&world, err))
+    if (comm_world_open(&world, err))
         return -1;
-    set_threads(&cfg, world);
-    int rc = train_run(&cfg, world, err);
+    set_threads(cfg, world);
+    int rc = train_run(cfg, world, err);
     comm_world_close(world);
     return rc;
 }
 
-/* Start the job that the layout needs: what its ranks do is run_here(). */
+/* One of the processes of a job. */
+static int run_rank(const struct pretrain *p, struct error *err)
+{
+    struct config cfg;
+    struct comm_launch launch = comm_launch_info();
+    if (worker_start(err))
+        return -1;
+    if (launch.rank > 0)
+        log_set_level(LOG_WARNING); // rank 0 speaks for all
+    if (load(p, &cfg, launch.size, err) || layout_check(&cfg, launch.size, err))
+        return -1;
+    return train_here(&cfg, err);
+}
+
+/* Start the job that the layout needs: what its ranks do is run_rank(). */
 static int run_job(const struct pretrain *p, const struct config *cfg, struct error *err)
 {
     char log_dir[CONFIG_PATH_BYTES + 8];
@@ -79,16 +87,13 @@ static int pretrain(const struct pretrain *p)
     struct config cfg;
     struct error err;
     if (comm_is_launched()) {
-        int rc = worker_start(&err);
-        return worker_finish(rc ? rc : run_here(p, &err), &err);
+        int rc = run_rank(p, &err);
+        return worker_finish(rc, &err);
     }
     if (load(p, &cfg, 1, &err) || layout_check(&cfg, 0, &err))
         return fail(&err);
-    if (config_n_processes(&cfg) > 1) {
-        int code = run_job(p, &cfg, &err);
-        return code ? fail(&err) : 0;
-    }
-    return run_here(p, &err) ? fail(&err) : 0;
+    bool is_job = config_n_processes(&cfg) > 1;
+    return (is_job ? run_job(p, &cfg, &err) : train_here(&cfg, &err)) ? fail(&err) : 0;
 }
 
 int cmd_pretrain(int argc, char **argv)
