@@ -43,7 +43,7 @@ mpich: ## the tests of several ranks, with MPICH in place of Open MPI
 	@$(BUILD) build-mpich -j $(JOBS)
 	@tools/run_tests.sh build-mpich -L parallel
 
-interop: all ## compare with PyTorch and numpy (installs them)
+interop: all ## compare with PyTorch, numpy and other tokenizers (installs them)
 	@tools/setup.sh interop
 	@tests/interop/run.sh
 

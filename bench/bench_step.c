@@ -4,6 +4,7 @@
  *
  *   bench_step --layers L --hidden H --heads A --vocab V --batch B --seq S
  *              [--steps n] [--threads t] [--dropout p]
+ *              [--dtype float32|float16|bfloat16] [--recompute none|core|attention|block]
  *
  * Prints one JSON object: seconds of the best and the median step, peak memory.
  */
@@ -15,19 +16,38 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 struct bench {
     int64_t layers, hidden, heads, vocab, batch, seq, steps, threads;
     double dropout;
+    int64_t dtype, recompute;
 };
 
-static const struct option options[] = {
-    {"layers", required_argument, NULL, 'l'},  {"hidden", required_argument, NULL, 'h'},
-    {"heads", required_argument, NULL, 'a'},   {"vocab", required_argument, NULL, 'v'},
-    {"batch", required_argument, NULL, 'b'},   {"seq", required_argument, NULL, 's'},
-    {"steps", required_argument, NULL, 'n'},   {"threads", required_argument, NULL, 't'},
-    {"dropout", required_argument, NULL, 'd'}, {NULL, 0, NULL, 0}};
+static const struct option options[] = {{"layers", required_argument, NULL, 'l'},
+                                        {"hidden", required_argument, NULL, 'h'},
+                                        {"heads", required_argument, NULL, 'a'},
+                                        {"vocab", required_argument, NULL, 'v'},
+                                        {"batch", required_argument, NULL, 'b'},
+                                        {"seq", required_argument, NULL, 's'},
+                                        {"steps", required_argument, NULL, 'n'},
+                                        {"threads", required_argument, NULL, 't'},
+                                        {"dropout", required_argument, NULL, 'd'},
+                                        {"dtype", required_argument, NULL, 'y'},
+                                        {"recompute", required_argument, NULL, 'r'},
+                                        {NULL, 0, NULL, 0}};
+
+static const char *const dtype_words[] = {"float32", "float16", "bfloat16", NULL};
+static const char *const recompute_words[] = {"none", "core", "attention", "block", NULL};
+
+static int64_t word_index(const char *const *words, const char *word)
+{
+    for (int64_t i = 0; words[i]; i++)
+        if (strcmp(words[i], word) == 0)
+            return i;
+    return -1;
+}
 
 static int parse(struct bench *b, int argc, char **argv)
 {
@@ -61,10 +81,17 @@ static int parse(struct bench *b, int argc, char **argv)
         case 'd':
             b->dropout = atof(optarg);
             break;
+        case 'y':
+            b->dtype = word_index(dtype_words, optarg);
+            break;
+        case 'r':
+            b->recompute = word_index(recompute_words, optarg);
+            break;
         default:
             return -1;
         }
-    return b->steps > 0 && b->heads > 0 ? 0 : -1;
+    bool is_known = b->dtype >= 0 && b->recompute >= 0;
+    return is_known && b->steps > 0 && b->heads > 0 ? 0 : -1;
 }
 
 static struct config config_of(const struct bench *b)
@@ -113,10 +140,28 @@ static void fill_tokens(struct step_data *data, const struct bench *b)
     }
 }
 
-static double grad_norm(struct optimizer *opt, const float *grads)
+static double grad_norm(struct optimizer *opt, const struct shard_store *grads)
 {
-    optimizer_row_squares(opt, grads);
+    optimizer_squares(opt, grads);
+    optimizer_row_squares(opt);
     return optimizer_norm(opt);
+}
+
+static void update(struct gpt *g, struct optimizer *opt, int64_t number)
+{
+    struct error err;
+    struct shard_store params = {.store = STORE_PARAMS, .whole = g->params};
+    struct shard_store grads = {.store = STORE_GRADS, .whole = g->grads};
+    struct optimizer_update u = {.params = &params,
+                                 .grads = &grads,
+                                 .lr = 1e-5,
+                                 .grad_norm = grad_norm(opt, &grads),
+                                 .grad_scale = 1,
+                                 .number = number};
+    if (optimizer_step(opt, &u, &err)) {
+        fprintf(stderr, "bench_step: %s\n", err.text);
+        exit(3);
+    }
 }
 
 static double one_step(struct gpt *g, struct optimizer *opt, const struct bench *b,
@@ -133,8 +178,7 @@ static double one_step(struct gpt *g, struct optimizer *opt, const struct bench 
     gpt_forward(g, &batch, data->loss_sums);
     gpt_backward(g, &batch);
     gpt_finish_grads(g);
-    double norm = grad_norm(opt, g->grads);
-    optimizer_step(opt, g->params, g->grads, norm, 1e-5, step + 1);
+    update(g, opt, step + 1);
     return clock_seconds() - start;
 }
 
@@ -161,8 +205,23 @@ int main(int argc, char **argv)
     struct gpt g;
     struct optimizer opt;
     struct comm *alone;
-    if (comm_world_open(&alone, &err) || gpt_open(&g, &cfg, b.batch, true, alone, &err) ||
-        optimizer_open(&opt, &g.table, g.k, &cfg.optimizer, &err)) {
+    struct shard_map map;
+    struct gpt_options model = {.B = b.batch,
+                                .n_stashes = 1,
+                                .has_grads = true,
+                                .part = param_part_whole(b.layers),
+                                .dtype = (enum dtype)b.dtype,
+                                .grad_dtype = (enum dtype)b.dtype,
+                                .recompute = (enum gpt_recompute)b.recompute};
+    struct optimizer_options state = {.map = &map,
+                                      .k = kernels_best(),
+                                      .cfg = cfg.optimizer,
+                                      .has_master = b.dtype > 0};
+    int rc = comm_world_open(&alone, &err);
+    model.model_group = alone;
+    if (rc || gpt_open_part(&g, &cfg, &model, &err) ||
+        shard_map_init(&map, &g.table, 1, 0, &err) ||
+        optimizer_open(&opt, &state, &err)) {
         fprintf(stderr, "bench_step: %s\n", err.text);
         return 3;
     }

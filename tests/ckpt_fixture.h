@@ -39,7 +39,8 @@ static inline struct ckpt_state make_state(const struct param_table *table)
 {
     size_t n = (size_t)table->n_flat;
     struct ckpt_state s = {.table = table,
-                           .config_json = "{\"seed\": 7, \"lr\": 1e-05, \"a\": {}}",
+                           .progress.config_json =
+                               "{\"seed\": 7, \"lr\": 1e-05, \"a\": {}}",
                            .params = calloc(n, sizeof(float)),
                            .exp_avg = calloc(n, sizeof(float)),
                            .exp_avg_sq = calloc(n, sizeof(float))};
@@ -66,22 +67,32 @@ static inline void fill_state(struct ckpt_state *s, int64_t step)
                 philox_4x32(key, counter, bits);
                 memcpy(buffers[b] + s->table->params[i].offset + j, bits, sizeof(float));
             }
-    s->step = step;
-    s->epoch = 0;
-    s->consumed_samples = step * 8;
+    struct ckpt_progress *p = &s->progress;
+    p->step = step;
+    p->epoch = 0;
+    p->consumed_samples = step * 8;
+    p->scaler = (struct ckpt_scaler){65536.0 / 3, step % 5, step % 2, 7};
+    snprintf(p->data_fingerprint, sizeof p->data_fingerprint, "data%d", (int)step % 100);
 }
 
 static inline void assert_state_equal(const struct ckpt_state *a,
                                       const struct ckpt_state *b)
 {
     size_t n = (size_t)a->table->n_flat * sizeof(float);
-    assert_int_equal(a->step, b->step);
-    assert_int_equal(a->epoch, b->epoch);
-    assert_int_equal(a->consumed_samples, b->consumed_samples);
+    const struct ckpt_progress *p = &a->progress, *q = &b->progress;
+    assert_int_equal(p->step, q->step);
+    assert_int_equal(p->epoch, q->epoch);
+    assert_int_equal(p->consumed_samples, q->consumed_samples);
+    assert_true(p->scaler.scale == q->scaler.scale);
+    assert_int_equal(p->scaler.good_steps, q->scaler.good_steps);
+    assert_int_equal(p->scaler.bad_steps, q->scaler.bad_steps);
+    assert_string_equal(p->data_fingerprint, q->data_fingerprint);
     assert_memory_equal(a->params, b->params, n);
     assert_memory_equal(a->exp_avg, b->exp_avg, n);
     assert_memory_equal(a->exp_avg_sq, b->exp_avg_sq, n);
 }
+
+static const struct ckpt_keep keep_all = {0};
 
 static inline int set_up(void **state)
 {
@@ -112,7 +123,8 @@ static inline void save(struct fixture *f, int64_t step, int64_t keep_last)
 {
     struct error err;
     fill_state(&f->state, step);
-    assert_ok(ckpt_save(f->dir, &f->state, keep_last, NULL, 0, &err), err);
+    struct ckpt_keep keep = {.last = keep_last};
+    assert_ok(ckpt_save(f->dir, &f->state, &keep, NULL, 0, &err), err);
 }
 
 /* What the directory resolves to must be `step`, with the numbers it was saved with. */

@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "config/config.h"
 #include "data/corpus.h"
 #include "data/dataset_writer.h"
 
@@ -67,6 +68,26 @@ static inline void test_write_dataset(const char *prefix, enum dataset_format fo
     }
     assert_ok(dataset_writer_commit(w, &meta, &err), err);
     dataset_writer_close(w);
+}
+
+/* A configuration of which src/data uses something: all documents are for training, and
+ * there is no input yet. */
+static inline void test_data_config(struct config *cfg, int64_t S)
+{
+    *cfg = (struct config){
+        .seed = 1024,
+        .model.vocab_size = 257,
+        .dataset = {.split = {1, 0, 0}, .max_seq_len = S, .eos_token_id = -1}};
+}
+
+static inline void test_add_input(struct config *cfg, const char *path)
+{
+    struct config_paths *list = &cfg->dataset.input_dir;
+    size_t used = 0;
+    for (int64_t i = 0; i < list->n_paths; i++)
+        used += strlen(list->bytes + used) + 1;
+    snprintf(list->bytes + used, sizeof list->bytes - used, "%s", path);
+    list->n_paths++;
 }
 
 static inline void test_write_file(const char *path, const void *data, size_t n)

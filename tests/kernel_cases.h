@@ -38,7 +38,7 @@ enum extent {
 };
 enum share { WHOLE, PER_SAMPLE };
 enum role { END, IN, OUT, UPDATED, SCRATCH };
-enum fill { BELL, POSITIVE, TOKENS, POSITIONS, TARGETS };
+enum fill { BELL, POSITIVE, TOKENS, POSITIONS, TARGETS, FIRST_KEYS };
 
 struct buffer {
     enum role role;
@@ -262,6 +262,29 @@ static void prepare_attention_bwd(const struct kernels *ref, const struct shape 
     run_attention_fwd(ref, s, (void *[]){b[3], b[4], b[2]});
 }
 
+static void run_documents_fwd(const struct kernels *k, const struct shape *s, void **b)
+{
+    k->attention_fwd(&(struct attention){s->B, s->S, s->A, s->D, .qkv = b[2], .out = b[0],
+                                         .lse = b[1], drop_of(s), .first_key = b[3]});
+}
+
+static void run_documents_bwd(const struct kernels *k, const struct shape *s, void **b)
+{
+    k->attention_bwd(&(struct attention_bwd){
+        .fwd = {s->B, s->S, s->A, s->D, .qkv = b[2], .out = b[3], .lse = b[4], drop_of(s),
+                .first_key = b[6]},
+        .dout = b[5],
+        .dqkv = b[0],
+        .delta = b[1],
+    });
+}
+
+static void prepare_documents_bwd(const struct kernels *ref, const struct shape *s,
+                                  void **b)
+{
+    run_documents_fwd(ref, s, (void *[]){b[3], b[4], b[2], b[6]});
+}
+
 /* Keys and values lie in a cache with rows (3, A, D), as in qkv. */
 static void run_attention_decode(const struct kernels *k, const struct shape *s, void **b)
 {
@@ -310,12 +333,17 @@ static void run_adamw(const struct kernels *k, const struct shape *s, void **b)
                       .bias1 = 0.19,
                       .bias2 = 0.001999,
                       .grad_scale = 0.25};
-    k->adamw(b[0], b[3], b[1], b[2], s->B * s->C, &a);
+    k->adamw(&(struct update){.master = b[0],
+                              .grad = b[3],
+                              .exp_avg = b[1],
+                              .exp_avg_sq = b[2],
+                              .n = s->B * s->C},
+             &a);
 }
 
 static void run_sum_squares(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->sum_squares(b[0], b[1], s->B * s->C);
+    k->sum_squares(b[0], b[1], DTYPE_F32, s->B * s->C);
 }
 
 static void run_copy(const struct kernels *k, const struct shape *s, void **b)
@@ -420,6 +448,19 @@ static const struct kernel_case cases[] = {
       {IN,      PER_SAMPLE, SIZE_SAD,  BELL, 0, 0},               // out
       {IN,      PER_SAMPLE, SIZE_AS,   BELL, 0, 0},               // lse
       {IN,      PER_SAMPLE, SIZE_SAD,  BELL, 0, 0}}, 0, {{0}}},   // dout
+    {"attention_fwd of documents", ATTENTION, run_documents_fwd, NULL,
+     {{OUT,     PER_SAMPLE, SIZE_SAD,  BELL, 5e-6, 0},            // out
+      {OUT,     PER_SAMPLE, SIZE_AS,   BELL, 1e-6, 1e-6},         // lse: one key cancels
+      {IN,      PER_SAMPLE, SIZE_S3AD, BELL, 0, 0},               // qkv
+      {IN,      PER_SAMPLE, SIZE_S,    FIRST_KEYS, 0, 0}}, 0, {{0}}},
+    {"attention_bwd of documents", ATTENTION, run_documents_bwd, prepare_documents_bwd,
+     {{OUT,     PER_SAMPLE, SIZE_S3AD, BELL, 2e-5, 0},            // dqkv
+      {SCRATCH, PER_SAMPLE, SIZE_AS,   BELL, 0, 0},               // delta
+      {IN,      PER_SAMPLE, SIZE_S3AD, BELL, 0, 0},               // qkv
+      {IN,      PER_SAMPLE, SIZE_SAD,  BELL, 0, 0},               // out
+      {IN,      PER_SAMPLE, SIZE_AS,   BELL, 0, 0},               // lse
+      {IN,      PER_SAMPLE, SIZE_SAD,  BELL, 0, 0},               // dout
+      {IN,      PER_SAMPLE, SIZE_S,    FIRST_KEYS, 0, 0}}, 0, {{0}}},
     {"attention_decode", ATTENTION, run_attention_decode, NULL,
      {{OUT,     WHOLE,      SIZE_AD,   BELL, 2e-6, 0},            // out
       {IN,      WHOLE,      SIZE_AD,   BELL, 0, 0},               // q

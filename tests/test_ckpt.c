@@ -14,7 +14,7 @@ static void test_ckpt__round_trip_is_bitwise(void **state)
     char path[4096], *expected = file_path(f, 12, "");
     struct error err;
     fill_state(&f->state, 12);
-    assert_ok(ckpt_save(f->dir, &f->state, 0, path, sizeof path, &err), err);
+    assert_ok(ckpt_save(f->dir, &f->state, &keep_all, path, sizeof path, &err), err);
     expected[strlen(expected) - 1] = 0;
     assert_string_equal(path, expected);
     assert_ok(ckpt_load(path, &f->loaded, &err), err);
@@ -33,15 +33,15 @@ static void test_ckpt__tensors_larger_than_a_hash_block_round_trip(void **state)
     struct param_table table;
     struct error err;
     char path[4096];
-    make_table(&table, 70001, 16, 1); // 4.27 MiB of word embeddings
+    make_table(&table, 70001, 16, 1); // 4.27 MiB of word embeddings: five blocks
     struct ckpt_state big = make_state(&table), back = make_state(&table);
     fill_state(&big, 3);
-    assert_ok(ckpt_save(f->dir, &big, 0, path, sizeof path, &err), err);
+    assert_ok(ckpt_save(f->dir, &big, &keep_all, path, sizeof path, &err), err);
     assert_ok(ckpt_load(path, &back, &err), err);
     assert_state_equal(&big, &back);
 
     char *model = join(path, "model.safetensors");
-    flip_bit(model, 4300000, 3); // in the second block
+    flip_bit(model, 4300000, 3); // in the fifth
     assert_int_equal(ckpt_load(path, &back, &err), -1);
     assert_says(&err, "embedding.word.weight");
     assert_says(&err, "bytes 4194304 to");
@@ -59,9 +59,9 @@ static void test_ckpt__info_tells_counters_and_configuration(void **state)
     save(f, 5, 0);
     char *path = file_path(f, 5, "");
     assert_ok(ckpt_read_info(path, &info, &err), err);
-    assert_int_equal(info.step, 5);
-    assert_int_equal(info.epoch, 0);
-    assert_int_equal(info.consumed_samples, 40);
+    assert_int_equal(info.progress.step, 5);
+    assert_int_equal(info.progress.epoch, 0);
+    assert_int_equal(info.progress.consumed_samples, 40);
     assert_int_equal(info.n_parameters, f->table.n_elements);
     assert_string_equal(info.program_version, TREFOIL_VERSION);
     assert_non_null(strstr(info.config_json, "\"seed\": 7"));

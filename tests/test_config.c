@@ -103,13 +103,14 @@ static void test_seed_004__is_understood_as_printed(void **state)
     assert_true(cfg.optimizer.lr.max_lr == 1e-5 && cfg.optimizer.lr.min_lr == 5e-5);
     assert_true(cfg.mix_precision.scale_loss == 32768);
     assert_int_equal(cfg.recompute_granularity, RECOMPUTE_FULL);
-    assert_string_equal(cfg.dataset.input_dir, "./data");
+    assert_int_equal(cfg.dataset.input_dir.n_paths, 1);
+    assert_string_equal(config_path_at(&cfg.dataset.input_dir, 0), "./data");
     assert_true(cfg.dataset.split[0] == 949 && cfg.dataset.split[1] == 50 &&
                 cfg.dataset.split[2] == 1);
     assert_string_equal(cfg.save_load.ckpt_dir, "");
 }
 
-static void test_seed_004__values_of_later_versions_are_refused_together(void **state)
+static void test_seed_004__asks_for_a_device_of_a_later_version(void **state)
 {
     (void)state;
     struct config cfg;
@@ -118,10 +119,21 @@ static void test_seed_004__values_of_later_versions_are_refused_together(void **
         config_load_text(&cfg, "s.yaml", seed_004, sizeof seed_004 - 1, NULL, 0, &err),
         -1);
     assert_int_equal(err.kind, ERROR_INPUT);
-    assert_string_equal(
-        err.text, "s.yaml:26:11: device: gpu is not yet in this version: use cpu\n"
-                  "s.yaml:37:20: mix_precision.use_pure_fp16: True is not yet in this "
-                  "version: use False");
+    assert_string_equal(err.text,
+                        "s.yaml:26:11: device: gpu is not yet in this version: use cpu");
+}
+
+static void test_dtype__follows_use_pure_fp16(void **state)
+{
+    (void)state;
+    struct config cfg;
+    load_with(&cfg, seed_004, "device=cpu", NULL);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT16);
+    load(&cfg, "fp16: {mode: AMP_TYPE.NAIVE}\n");
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT16);
+    load(&cfg, "mix_precision: {dtype: bfloat16}\n");
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BFLOAT16);
+    assert_false(cfg.mix_precision.use_pure_fp16);
 }
 
 static void test_defaults__are_the_seeds(void **state)
@@ -397,14 +409,7 @@ static void test_configs__in_the_tree_load(void **state)
     for (int64_t i = 0; i < list.n_names; i++) {
         struct config cfg;
         snprintf(path, sizeof path, "%s/../configs/%s", TEST_SOURCE_DIR, list.names[i]);
-        char degree[] = "sharding_degree=1", copies[] = "dp_degree=16";
-        char *const unsharded[] = {degree, copies};
-        bool is_ahead = strcmp(list.names[i], "gpt_6.7B_sharding16.yaml") == 0;
-        if (is_ahead) {
-            assert_int_equal(config_load(&cfg, path, NULL, 0, &err), -1);
-            assert_non_null(strstr(err.text, "sharding_degree: 16 is not yet"));
-        }
-        assert_ok(config_load(&cfg, path, unsharded, is_ahead ? 2 : 0, &err), err);
+        assert_ok(config_load(&cfg, path, NULL, 0, &err), err);
     }
     fs_names_release(&list);
 }
@@ -441,7 +446,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seed_004__is_understood_as_printed),
-        cmocka_unit_test(test_seed_004__values_of_later_versions_are_refused_together),
+        cmocka_unit_test(test_seed_004__asks_for_a_device_of_a_later_version),
+        cmocka_unit_test(test_dtype__follows_use_pure_fp16),
         cmocka_unit_test(test_defaults__are_the_seeds),
         cmocka_unit_test(test_root__is_optional_and_may_be_empty),
         cmocka_unit_test(test_seed_003__settings_are_other_names),

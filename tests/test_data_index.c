@@ -17,6 +17,22 @@ static void make_corpus(const char *dir, struct corpus **c)
     assert_ok(corpus_open(c, dir, &err), err);
 }
 
+/* The whole corpus as the training part. */
+static struct sample_index_options options_of(int64_t S, int64_t n_samples)
+{
+    return (struct sample_index_options){
+        .split = {1, 0, 0}, .seq_len = S, .n_samples = n_samples, .seed = 7};
+}
+
+static struct sample_index_options cached_options(const char *cache_dir)
+{
+    return (struct sample_index_options){.split = {80, 20, 0},
+                                         .seq_len = 5,
+                                         .n_samples = 30,
+                                         .seed = 7,
+                                         .cache_dir = cache_dir};
+}
+
 /* The twin: writes the whole stream of tokens out and cuts it. */
 struct twin {
     int32_t *stream;
@@ -77,6 +93,7 @@ static void compare_with_twin(const struct corpus *c,
     struct sample_index index;
     struct error err;
     int32_t window[64];
+    struct sample sample = {.window = window};
     struct twin t = twin_make(c, opt);
     assert_ok(sample_index_open(&index, c, opt, &err), err);
     assert_int_equal(index.n_samples, t.n_samples);
@@ -85,7 +102,7 @@ static void compare_with_twin(const struct corpus *c,
         const int64_t *start = index.starts + 2 * pos;
         assert_true(start[1] >= 0 &&
                     start[1] < corpus_document_tokens(c, index.documents[start[0]]));
-        assert_ok(sample_index_read(&index, pos, window, &err), err);
+        assert_ok(sample_index_read(&index, pos, &sample, &err), err);
         assert_memory_equal(window, t.stream + t.order[pos] * opt->seq_len,
                             (size_t)(opt->seq_len + 1) * sizeof *window);
     }
@@ -102,9 +119,11 @@ static void test_sample_index__is_its_brute_force_twin(void **state)
     for (size_t s = 0; s < ARRAY_LEN(seq_lens); s++)
         for (size_t n = 0; n < ARRAY_LEN(sample_counts); n++)
             for (int part = 0; part < SPLIT_PARTS; part++) {
-                struct sample_index_options opt = {{60, 30, 10}, (enum split_part)part,
-                                                   seq_lens[s],  sample_counts[n],
-                                                   1024 + part,  NULL};
+                struct sample_index_options opt = {.split = {60, 30, 10},
+                                                   .part = (enum split_part)part,
+                                                   .seq_len = seq_lens[s],
+                                                   .n_samples = sample_counts[n],
+                                                   .seed = 1024 + part};
                 compare_with_twin(c, &opt);
             }
     corpus_close(c);
@@ -117,7 +136,7 @@ static void test_sample_index__epoch_facts_follow_from_the_lengths(void **state)
     struct error err;
     make_corpus(*state, &c);
     int64_t T = corpus_n_tokens(c);
-    struct sample_index_options opt = {{1, 0, 0}, SPLIT_TRAIN, 4, 3 * T / 4, 7, NULL};
+    struct sample_index_options opt = options_of(4, 3 * T / 4);
     assert_ok(sample_index_open(&index, c, &opt, &err), err);
     assert_int_equal(index.tokens_per_epoch, T);
     assert_int_equal(sample_index_epoch_start(&index, 0), 0);
@@ -146,15 +165,16 @@ static void test_sample_index__more_samples_do_not_change_the_first_ones(void **
     struct sample_index few, many;
     struct error err;
     int32_t a[8], b[8];
+    struct sample of_few = {.window = a}, of_many = {.window = b};
     make_corpus(*state, &c);
-    struct sample_index_options opt = {{1, 0, 0}, SPLIT_TRAIN, 7, 5, 7, NULL};
+    struct sample_index_options opt = options_of(7, 5);
     assert_ok(sample_index_open(&few, c, &opt, &err), err);
     opt.n_samples = 300;
     assert_ok(sample_index_open(&many, c, &opt, &err), err);
     assert_true(many.n_epochs > few.n_epochs);
     for (int64_t pos = 0; pos < few.n_samples; pos++) {
-        assert_ok(sample_index_read(&few, pos, a, &err), err);
-        assert_ok(sample_index_read(&many, pos, b, &err), err);
+        assert_ok(sample_index_read(&few, pos, &of_few, &err), err);
+        assert_ok(sample_index_read(&many, pos, &of_many, &err), err);
         assert_memory_equal(a, b, sizeof a);
     }
     sample_index_close(&few);
@@ -168,7 +188,9 @@ static void test_sample_index__an_empty_part_is_refused_with_the_remedy(void **s
     struct sample_index index;
     struct error err;
     make_corpus(*state, &c);
-    struct sample_index_options opt = {{949, 50, 1}, SPLIT_TEST, 4, 10, 7, NULL};
+    struct sample_index_options opt = options_of(4, 10);
+    memcpy(opt.split, (double[]){949, 50, 1}, sizeof opt.split);
+    opt.part = SPLIT_TEST;
     assert_int_equal(sample_index_open(&index, c, &opt, &err), -1);
     assert_says(err, "the test part");
     assert_says(err, "0 of 23 documents");
@@ -183,8 +205,7 @@ static void test_sample_index__absurd_requests_are_errors(void **state)
     struct sample_index index;
     struct error err;
     make_corpus(*state, &c);
-    struct sample_index_options opt = {{1, 0, 0},       SPLIT_TRAIN, 1024,
-                                       INT64_MAX / 512, 7,           NULL};
+    struct sample_index_options opt = options_of(1024, INT64_MAX / 512);
     assert_int_equal(sample_index_open(&index, c, &opt, &err), -1);
     assert_says(err, "max_steps");
     opt.n_samples = 1;
@@ -211,13 +232,26 @@ static bool opens_from_cache(const char *dir, const struct sample_index_options 
     return is_cached;
 }
 
+static bool pads_from_cache(const char *dir, const struct sample_index_options *opt)
+{
+    struct corpus *c;
+    struct sample_index index;
+    struct error err;
+    assert_ok(corpus_open(&c, dir, &err), err);
+    assert_ok(sample_index_open(&index, c, opt, &err), err);
+    bool is_cached = index.came_from_cache;
+    sample_index_close(&index);
+    corpus_close(c);
+    return is_cached;
+}
+
 static void test_index_cache__is_used_only_for_equal_inputs(void **state)
 {
     struct corpus *c;
     const char *dir = *state;
     make_corpus(dir, &c);
     corpus_close(c);
-    struct sample_index_options opt = {{80, 20, 0}, SPLIT_TRAIN, 5, 30, 7, NULL};
+    struct sample_index_options opt = cached_options(NULL);
     assert_false(opens_from_cache(dir, &opt));
     assert_true(opens_from_cache(dir, &opt));
 
@@ -230,6 +264,11 @@ static void test_index_cache__is_used_only_for_equal_inputs(void **state)
     other = opt;
     other.part = SPLIT_VALID;
     assert_false(opens_from_cache(dir, &other));
+    other = opt;
+    other.mode = SAMPLES_PADDED;
+    assert_false(pads_from_cache(dir, &other));
+    other.seq_len = 6; // documents are cut when they are read
+    assert_true(pads_from_cache(dir, &other));
     other = opt;
     other.seq_len = 6;
     assert_false(opens_from_cache(dir, &other));
@@ -265,7 +304,7 @@ static void test_index_cache__a_damaged_file_is_built_again(void **state)
     corpus_close(c);
     char cache_dir[PATH_MAX];
     snprintf(cache_dir, sizeof cache_dir, "%s/cache/deeper", dir);
-    struct sample_index_options opt = {{80, 20, 0}, SPLIT_TRAIN, 5, 30, 7, cache_dir};
+    struct sample_index_options opt = cached_options(cache_dir);
     assert_false(opens_from_cache(dir, &opt));
     const char *path = only_cached_file(cache_dir);
     int64_t size = test_file_bytes(path);
@@ -292,8 +331,7 @@ static void test_index_cache__without_a_place_it_is_built_in_memory(void **state
     corpus_close(c);
     test_write_file(test_path(dir, "taken"), "x",
                     1); // a file where a directory should be
-    struct sample_index_options opt = {{80, 20, 0}, SPLIT_TRAIN, 5, 30, 7, NULL};
-    opt.cache_dir = test_path(dir, "taken");
+    struct sample_index_options opt = cached_options(test_path(dir, "taken"));
     assert_false(opens_from_cache(dir, &opt));
     assert_false(opens_from_cache(dir, &opt));
 }

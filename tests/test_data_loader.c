@@ -7,26 +7,29 @@ enum { N_DOCS = 40, S = 9, GLOBAL = 6, N_STEPS = 11 };
 /* Static in each test: when an assertion fails, the reader thread lives on and uses it.
  */
 struct fixture {
-    struct corpus *corpus;
-    struct sample_index index;
+    struct config cfg;
+    struct input_set inputs;
+    struct sample_stream stream;
 };
 
 static void fixture_open(struct fixture *f, const char *dir, int64_t n_samples)
 {
     int64_t lengths[N_DOCS];
     struct error err;
-    struct sample_index_options opt = {{1, 0, 0}, SPLIT_TRAIN, S, n_samples, 1024, NULL};
     for (int d = 0; d < N_DOCS; d++)
         lengths[d] = (d * 13) % 17 + 1;
     test_write_dataset(test_path(dir, "x"), DATASET_MEGATRON, lengths, N_DOCS, 0);
-    assert_ok(corpus_open(&f->corpus, dir, &err), err);
-    assert_ok(sample_index_open(&f->index, f->corpus, &opt, &err), err);
+    test_data_config(&f->cfg, S);
+    test_add_input(&f->cfg, dir);
+    assert_ok(input_set_open(&f->inputs, &f->cfg, &err), err);
+    assert_ok(sample_stream_open(&f->stream, &f->inputs, SPLIT_TRAIN, n_samples, &err),
+              err);
 }
 
 static void fixture_close(struct fixture *f)
 {
-    sample_index_close(&f->index);
-    corpus_close(f->corpus);
+    sample_stream_close(&f->stream);
+    input_set_close(&f->inputs);
 }
 
 static struct loader_options options(int rank, int n_ranks, int64_t first_step)
@@ -41,9 +44,10 @@ static struct loader_options options(int rank, int n_ranks, int64_t first_step)
 static void check_sample(const struct fixture *f, const struct batch *b, int64_t i)
 {
     int32_t window[S + 1];
+    struct sample sample = {.window = window};
     struct error err;
-    int64_t pos = (b->step * GLOBAL + b->first_sample + i) % f->index.n_samples;
-    assert_ok(sample_index_read(&f->index, pos, window, &err), err);
+    int64_t pos = (b->step * GLOBAL + b->first_sample + i) % f->stream.n_samples;
+    assert_ok(sample_stream_read(&f->stream, pos, &sample, &err), err);
     assert_memory_equal(b->tokens + i * S, window, S * sizeof *window);
     assert_memory_equal(b->targets + i * S, window + 1, S * sizeof *window);
 }
@@ -59,13 +63,14 @@ static void test_loader__any_number_of_ranks_reads_the_same_global_batches(void 
             struct batch b;
             struct error err;
             struct loader_options opt = options(rank, rank_counts[k], 0);
-            assert_ok(loader_open(&l, &f.index, &opt, &err), err);
+            assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
             for (int64_t step = 0; step < N_STEPS; step++) {
                 assert_ok(loader_next(l, &b, &err), err);
                 assert_int_equal(b.step, step);
                 assert_int_equal(b.n_samples, GLOBAL / rank_counts[k]);
                 assert_int_equal(b.first_sample, rank * b.n_samples);
                 assert_int_equal(b.n_counted, b.n_samples * S);
+                assert_null(b.document_start);
                 for (int64_t i = 0; i < b.n_samples; i++)
                     check_sample(&f, &b, i);
             }
@@ -83,7 +88,7 @@ static void test_loader__starts_at_any_step(void **state)
         struct batch b;
         struct error err;
         struct loader_options opt = options(1, 3, first);
-        assert_ok(loader_open(&l, &f.index, &opt, &err), err);
+        assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
         for (int64_t step = first; step < N_STEPS; step++) {
             assert_ok(loader_next(l, &b, &err), err);
             assert_int_equal(b.step, step);
@@ -103,7 +108,7 @@ static void test_loader__wraps_for_evaluation(void **state)
     fixture_open(&f, *state, 8);
     struct loader_options opt = options(1, 2, 0);
     opt.wraps = true;
-    assert_ok(loader_open(&l, &f.index, &opt, &err), err);
+    assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
     for (int64_t step = 0; step < 50; step++) {
         assert_ok(loader_next(l, &b, &err), err);
         for (int64_t i = 0; i < b.n_samples; i++)
@@ -124,7 +129,7 @@ static void test_loader__eod_mask_leaves_out_positions_after_eos(void **state)
     opt.eod_mask_loss = true;
     opt.eos = test_token(3, 1);
     int64_t n_masked = 0;
-    assert_ok(loader_open(&l, &f.index, &opt, &err), err);
+    assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
     for (int64_t step = 0; step < N_STEPS; step++) {
         int64_t n_counted = 0;
         assert_ok(loader_next(l, &b, &err), err);
@@ -150,7 +155,7 @@ static void test_loader__a_read_error_appears_at_its_step(void **state)
     fixture_open(&f, *state, N_STEPS * GLOBAL);
     assert_int_equal(truncate(test_path(*state, "x.bin"), 100), 0);
     struct loader_options opt = options(0, 1, 0);
-    assert_ok(loader_open(&l, &f.index, &opt, &err), err);
+    assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
     int64_t n_good = 0;
     while (n_good < N_STEPS && loader_next(l, &b, &err) == 0)
         n_good++;
@@ -176,7 +181,7 @@ static void test_loader__closes_in_any_state(void **state)
             struct batch b;
             struct error err;
             struct loader_options opt = options(0, 1, 0);
-            assert_ok(loader_open(&l, &f.index, &opt, &err), err);
+            assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
             for (int i = 0; i < n_read; i++)
                 assert_ok(loader_next(l, &b, &err), err);
             loader_close(l);

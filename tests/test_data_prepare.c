@@ -1,5 +1,4 @@
 #include "cli/cmd.h"
-#include "data/byte_tokenizer.h"
 
 #include "data_fixture.h"
 
@@ -7,6 +6,8 @@
 #include <stdarg.h>
 #include <sys/file.h>
 #include <sys/wait.h>
+
+enum { BYTES_EOS = 256 }; // of the tokenizer that is used when none is named
 
 /* cmd_prepare with the given words, up to NULL. */
 static int prepare(const char *word, ...)
@@ -34,8 +35,8 @@ static void check_documents(const char *input, const char *const *texts, int64_t
     int64_t eos;
     assert_ok(corpus_open(&c, input, &err), err);
     assert_ok(corpus_resolve_eos(c, -1, &eos, &err), err);
-    assert_int_equal(eos, BYTE_TOKENIZER_EOS);
-    assert_ok(corpus_check_tokens(c, BYTE_TOKENIZER_VOCAB_SIZE, NULL, &err), err);
+    assert_int_equal(eos, BYTES_EOS);
+    assert_ok(corpus_check_tokens(c, BYTES_EOS + 1, NULL, &err), err);
     assert_int_equal(corpus_n_documents(c), n);
     for (int64_t d = 0; d < n; d++) {
         int32_t tokens[64];
@@ -44,9 +45,9 @@ static void check_documents(const char *input, const char *const *texts, int64_t
         assert_int_equal(n_tokens, strlen(texts[d]) + 1);
         assert_ok(corpus_read(c, d, 0, n_tokens, tokens, &err), err);
         assert_int_equal(tokens[n_tokens - 1], eos);
-        size_t n_bytes = byte_tokenizer_decode(tokens, n_tokens, text);
-        assert_int_equal(n_bytes, strlen(texts[d]));
-        assert_memory_equal(text, texts[d], n_bytes);
+        for (int64_t i = 0; i < n_tokens - 1; i++)
+            text[i] = (char)tokens[i];
+        assert_memory_equal(text, texts[d], strlen(texts[d]));
     }
     corpus_close(c);
 }
@@ -60,22 +61,6 @@ static void check_no_files_left(const char *dir, int64_t n_expected)
         fail_msg("%lld files in '%s', the first is '%s'", (long long)names.n_names, dir,
                  names.names[0]);
     fs_names_release(&names);
-}
-
-static void test_byte_tokenizer__decode_undoes_encode(void **state)
-{
-    (void)state;
-    char text[256], back[256];
-    int32_t tokens[256];
-    for (int i = 0; i < 256; i++)
-        text[i] = (char)i;
-    byte_tokenizer_encode(text, 256, tokens);
-    assert_int_equal(tokens[200], 200);
-    assert_int_equal(byte_tokenizer_decode(tokens, 256, back), 256);
-    assert_memory_equal(text, back, 256);
-    static const int32_t others[] = {'a', 256, -1, 50000, 'b'};
-    assert_int_equal(byte_tokenizer_decode(others, 5, back), 2);
-    assert_memory_equal(back, "ab", 2);
 }
 
 static void test_prepare__blank_lines_separate_documents(void **state)
@@ -197,18 +182,19 @@ static void test_prepare__bad_json_lines_are_skipped_or_fatal(void **state)
 static void test_prepare__wrong_usage_is_refused_and_leaves_nothing(void **state)
 {
     const char *in = test_path(*state, "in.txt"), *out = test_path(*state, "out/x");
-    const char *gz = test_path(*state, "in.gz"), *dir = test_path(*state, "out/");
+    const char *npy = test_path(*state, "in.npy"), *dir = test_path(*state, "out/");
     write_text(in, "\n \n");
-    write_text(gz, "x");
+    write_text(npy, "x");
     assert_int_equal(prepare("--output", out, NULL), 2);
     assert_int_equal(prepare("--input", in, NULL), 2);
-    assert_int_equal(prepare("--input", gz, "--output", out, NULL), 2);
+    assert_int_equal(prepare("--input", npy, "--output", out, NULL), 2);
     assert_int_equal(prepare("--input", "/nonexistent", "--output", out, NULL), 2);
     assert_int_equal(prepare("--input", in, "--output", dir, NULL), 2);
     assert_int_equal(
         prepare("--input", in, "--output", out, "--tokenizer", "words", NULL), 2);
     assert_int_equal(prepare("--input", in, "--output", out, "--format", "x", NULL), 2);
     assert_int_equal(prepare("--input", in, "--output", out, "--sttrict", NULL), 2);
+    assert_int_equal(prepare("--input", in, "--output", out, "--threads", "-1", NULL), 2);
     assert_int_equal(prepare("--input", in, "--output", out, NULL), 2); // no documents
     check_no_files_left(test_path(*state, "out"), 0);
 }
@@ -261,7 +247,6 @@ static void test_prepare__two_at_once_are_refused_and_leftovers_are_reused(void 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        data_test(test_byte_tokenizer__decode_undoes_encode),
         data_test(test_prepare__blank_lines_separate_documents),
         data_test(test_prepare__long_lines_are_kept_whole),
         data_test(test_prepare__both_formats_hold_the_same),

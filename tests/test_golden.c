@@ -13,6 +13,7 @@ struct fixture {
     struct golden g;
     struct comm *alone;
     struct gpt gpt;
+    struct shard_map map;
     struct optimizer opt;
     struct config cfg;
     int32_t *tokens, *targets;
@@ -51,14 +52,16 @@ static void setup(struct fixture *f)
     f->cfg = config_of(g);
     assert_ok(comm_world_open(&f->alone, &err), err);
     assert_ok(gpt_open(&f->gpt, &f->cfg, g->B, true, f->alone, &err), err);
-    assert_ok(optimizer_open(&f->opt, &f->gpt.table, f->gpt.k, &f->cfg.optimizer, &err),
-              err);
+    assert_ok(shard_map_init(&f->map, &f->gpt.table, 1, 0, &err), err);
+    struct optimizer_options opt = {
+        .map = &f->map, .k = f->gpt.k, .cfg = f->cfg.optimizer};
+    assert_ok(optimizer_open(&f->opt, &opt, &err), err);
     assert_int_equal(f->gpt.table.n_params, g->n_params);
     for (int64_t i = 0; i < g->n_params; i++) {
         const struct param *row = &f->gpt.table.params[i];
         int64_t number = golden_find(g, row->name);
         for (int64_t j = 0; j < row->n_elements; j++)
-            f->gpt.params[row->offset + j] = (float)golden_value(g, number, j);
+            ((float *)f->gpt.params)[row->offset + j] = (float)golden_value(g, number, j);
     }
     size_t N = (size_t)(g->B * g->S);
     f->tokens = malloc(N * sizeof *f->tokens);
@@ -74,14 +77,16 @@ static void teardown(struct fixture *f)
     free(f->weights);
     free(f->loss_sums);
     optimizer_close(&f->opt);
+    shard_map_release(&f->map);
     gpt_close(&f->gpt);
     comm_world_close(f->alone);
     golden_release(&f->g);
 }
 
-static double grad_norm(struct optimizer *opt, const float *grads)
+static double grad_norm(struct optimizer *opt, const struct shard_store *grads)
 {
-    optimizer_row_squares(opt, grads);
+    optimizer_squares(opt, grads);
+    optimizer_row_squares(opt);
     return optimizer_norm(opt);
 }
 
@@ -125,7 +130,7 @@ static void check_first_step(int64_t M)
     for (int64_t i = 0; i < f.g.n_params; i++) {
         const struct param *row = &f.gpt.table.params[i];
         golden_check(&f.g, "gradients", golden_find(&f.g, row->name),
-                     f.gpt.grads + row->offset, 1e-5);
+                     (float *)f.gpt.grads + row->offset, 1e-5);
     }
     teardown(&f);
 }
@@ -146,21 +151,30 @@ static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
 {
     (void)state;
     struct fixture f;
+    struct error err;
     setup(&f);
+    struct shard_store params = {.store = STORE_PARAMS, .whole = f.gpt.params};
+    struct shard_store grads = {.store = STORE_GRADS, .whole = f.gpt.grads};
     for (int64_t step = 0; step < f.g.n_steps; step++) {
         struct golden_step want = golden_step(&f.g, step);
         double loss = run_step(&f, step, f.g.B);
-        double norm = grad_norm(&f.opt, f.gpt.grads);
+        double norm = grad_norm(&f.opt, &grads);
         double lr = lr_at(&f.cfg.optimizer.lr, step + 1);
         assert_close(loss, want.loss, 1e-6 * want.loss);
         assert_close(norm, want.grad_norm, 1e-5 * want.grad_norm);
         assert_close(lr, want.lr, 1e-12 * want.lr);
-        optimizer_step(&f.opt, f.gpt.params, f.gpt.grads, norm, lr, step + 1);
+        struct optimizer_update update = {.params = &params,
+                                          .grads = &grads,
+                                          .lr = lr,
+                                          .grad_norm = norm,
+                                          .grad_scale = 1,
+                                          .number = step + 1};
+        assert_ok(optimizer_step(&f.opt, &update, &err), err);
     }
     for (int64_t i = 0; i < f.g.n_params; i++) {
         const struct param *row = &f.gpt.table.params[i];
         golden_check(&f.g, "parameters_after", golden_find(&f.g, row->name),
-                     f.gpt.params + row->offset, 1e-5);
+                     (float *)f.gpt.params + row->offset, 1e-5);
     }
     teardown(&f);
 }

@@ -53,9 +53,10 @@ static void fill_batch(int32_t *tokens, int32_t *targets, float *weights, int64_
     }
 }
 
-static double grad_norm(struct optimizer *opt, const float *grads)
+static double grad_norm(struct optimizer *opt, void *grads)
 {
-    optimizer_row_squares(opt, grads);
+    optimizer_squares(opt, &(struct shard_store){.store = STORE_GRADS, .whole = grads});
+    optimizer_row_squares(opt);
     return optimizer_norm(opt);
 }
 
@@ -74,7 +75,10 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     assert_ok(comm_world_open(&alone, &err), err);
     fill_batch(tokens, targets, weights, cfg->model.vocab_size);
     assert_ok(gpt_open(&g, cfg, M, is_training, alone, &err), err);
-    assert_ok(optimizer_open(&opt, &g.table, g.k, &cfg->optimizer, &err), err);
+    struct shard_map map;
+    assert_ok(shard_map_init(&map, &g.table, 1, 0, &err), err);
+    struct optimizer_options options = {.map = &map, .k = g.k, .cfg = cfg->optimizer};
+    assert_ok(optimizer_open(&opt, &options, &err), err);
     gpt_init_params(&g, 0.02);
     for (int64_t b = 0; b < B; b += M) {
         struct gpt_batch batch = {.B = M,
@@ -93,9 +97,10 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     if (is_training) {
         gpt_finish_grads(&g);
         out.norm = grad_norm(&opt, g.grads);
-        out.grads_hash = hash_bytes(g.grads, (size_t)g.table.n_flat * sizeof *g.grads);
+        out.grads_hash = hash_bytes(g.grads, (size_t)g.table.n_flat * sizeof(float));
     }
     optimizer_close(&opt);
+    shard_map_release(&map);
     gpt_close(&g);
     comm_world_close(alone);
     return out;

@@ -63,6 +63,19 @@ static int32_t whole_number(enum fill fill, int64_t i, const struct shape *s,
     return (int32_t)(rng_below(r, s->C + 4) - 2); // targets, some in no column
 }
 
+/* Documents of single tokens in one sample, about 9 tokens in the next, about 90 in the
+ * third; which of them comes first depends on the length. */
+static void fill_first_keys(int32_t *first, int64_t n, const struct shape *s,
+                            struct rng *r)
+{
+    static const int64_t lengths_about[] = {1, 9, 90};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t q = i % s->S, kind = (i / s->S + s->S + s->S / 128) % 3;
+        bool begins = q == 0 || rng_below(r, lengths_about[kind]) == 0;
+        first[i] = begins ? (int32_t)q : first[i - 1];
+    }
+}
+
 static void fill_buffer(void *at, int64_t n, const struct buffer *b,
                         const struct shape *s, struct rng *r)
 {
@@ -75,6 +88,8 @@ static void fill_buffer(void *at, int64_t n, const struct buffer *b,
     else if (b->fill == POSITIVE)
         for (int64_t i = 0; i < n; i++)
             x[i] = (float)rng_uniform(r, 0.01, 1);
+    else if (b->fill == FIRST_KEYS)
+        fill_first_keys(whole, n, s, r);
     else
         for (int64_t i = 0; i < n; i++)
             whole[i] = whole_number(b->fill, i, s, r);

@@ -56,6 +56,58 @@ static void test_gelu__halves_small_numbers(void **state)
 
 /* -- twins that must agree bit by bit ------------------------------------------------ */
 
+/* y (N, C) = x (N, I) w^T with w (C, I), as a linear layer has it. */
+static struct gemm linear_of(float *c, const float *x, const float *w, int64_t N,
+                             int64_t C, int64_t I)
+{
+    return (struct gemm){.m = N,
+                         .n = C,
+                         .k = I,
+                         .a = x,
+                         .a_row = I,
+                         .a_col = 1,
+                         .b = w,
+                         .b_row = 1,
+                         .b_col = I,
+                         .c = c,
+                         .c_row = C,
+                         .c_col = 1};
+}
+
+static void check_linear(const struct kernels *k, int64_t N, int64_t C, int64_t I)
+{
+    float *x = floats_new_bell(N * I, 1), *w = floats_new_bell(C * I, 2);
+    float *b = floats_new_bell(C, 3), *want = floats_new_set(N * C, NAN);
+    float *c = floats_new_set(N * C, NAN), *y = floats_new_set(N * C, NAN);
+    struct gemm apart = linear_of(want, x, w, N, C, I);
+    struct gemm fused = linear_of(c, x, w, N, C, I);
+    k->gemm(&apart);
+    k->linear_bias_gelu(&fused, b, y);
+    assert_same_floats(c, want, N * C, "linear_bias_gelu's product");
+    k->bias_gelu_fwd(c, want, b, N, C);
+    assert_same_floats(y, c, N * C, "linear_bias_gelu");
+    k->linear_bias(&fused, b);
+    k->bias_add(want, b, N, C);
+    assert_same_floats(c, want, N * C, "linear_bias");
+    float *all[] = {x, w, b, want, c, y};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+}
+
+static void check_linear_twins(const struct kernels *k)
+{
+    static const int64_t shapes[][3] = {
+        {1, 1, 1}, {5, 17, 33}, {64, 40, 300}, {1025, 19, 21}, {2300, 16, 7}};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+        check_linear(k, shapes[i][0], shapes[i][1], shapes[i][2]);
+}
+
+static void test_linear__fused_has_the_bits_of_product_and_pass(void **state)
+{
+    (void)state;
+    for_each_table(check_linear_twins);
+}
+
 static const int64_t twin_columns[] = {1, 3, 7, 16, 17, 127, 129, 768, 1000};
 
 static void check_gelu_twins(const struct kernels *k)
@@ -405,7 +457,9 @@ static void check_first_adamw_step(const struct kernels *k)
                       .bias1 = 0.1,
                       .bias2 = 0.05,
                       .grad_scale = 1};
-    k->adamw(p, g, m, v, 5, &a);
+    k->adamw(
+        &(struct update){.master = p, .grad = g, .exp_avg = m, .exp_avg_sq = v, .n = 5},
+        &a);
     for (int i = 0; i < 5; i++) {
         double sign = g[i] > 0 ? 1 : g[i] < 0 ? -1 : 0;
         assert_close(p[i], 2 * (1 - 0.1 * 0.01) - 0.1 * sign, 2e-6);
@@ -423,9 +477,9 @@ static void check_square_range(const struct kernels *k)
 {
     float x[3] = {1e30F, 3e-30F, -1e30F};
     double partial = -1;
-    k->sum_squares(&partial, x, 3);
+    k->sum_squares(&partial, x, DTYPE_F32, 3);
     assert_close(partial, 2e60, 1e54);
-    k->sum_squares(&partial, x + 1, 1);
+    k->sum_squares(&partial, x + 1, DTYPE_F32, 1);
     assert_close(partial, 9e-60, 1e-66);
 }
 
@@ -440,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gelu__is_identity_or_zero_far_from_zero),
         cmocka_unit_test(test_gelu__halves_small_numbers),
+        cmocka_unit_test(test_linear__fused_has_the_bits_of_product_and_pass),
         cmocka_unit_test(test_gelu__backward_gives_the_bits_of_forward_again),
         cmocka_unit_test(test_layernorm__again_gives_the_bits_of_forward),
         cmocka_unit_test(test_layernorm__constant_row_gives_the_bias),

@@ -11,13 +11,14 @@ config:    base
 kernels:   base
 comm:      base
 launch:    base
-data:      base config
+token:     base
+data:      base config token
 model:     base config kernels comm
 parallel:  base config kernels comm model
 optim:     base config kernels model
-ckpt:      base config kernels comm model optim
-train:     base config kernels comm data model parallel optim ckpt launch
-cli:       base config kernels comm data model parallel optim ckpt train launch
+ckpt:      base config kernels comm model optim token
+train:     base config kernels comm data model parallel optim ckpt launch token
+cli:       base config kernels comm data model parallel optim ckpt train launch token
 "
 
 # A header of a library and the folders that may include it.
@@ -25,7 +26,9 @@ libraries="
 blis.h:      kernels
 mpi.h:       comm
 libfyaml.h:  config
-jansson.h:   config data ckpt train cli
+jansson.h:   config data ckpt train cli token
+pcre2.h:     token
+zstd.h:      data
 "
 
 check_includes() {

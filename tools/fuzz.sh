@@ -2,9 +2,9 @@
 # Runs every tests/fuzz/fuzz_*.c under libFuzzer with ASan and UBSan:
 #   tools/fuzz.sh [SECONDS [JOBS]]
 #
-# Corpora start from small valid files made here and grow in build-fuzz/corpus from run to
-# run. An input that crashes, leaks, hangs for 10 s or takes 2 GB of memory is kept in
-# build-fuzz/findings and fails the run.
+# Corpora start from tests/fuzz/corpus and small valid files made here, and grow in
+# build-fuzz/corpus from run to run. An input that crashes, leaks, hangs for 10 s or takes
+# 2 GB of memory is kept in build-fuzz/findings and fails the run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,6 +17,7 @@ flags="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
 make_seeds() {
     local out=$2
     mkdir -p "$out"
+    if [ -d "tests/fuzz/corpus/$1" ]; then cp -r "tests/fuzz/corpus/$1/." "$out"; fi
     case $1 in
     *safetensors*)
         printf '\x3a\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}    \0\0\x80\x3f' \
@@ -35,6 +36,11 @@ make_seeds() {
         ;;
     *config* | *yaml*)
         find configs -name '*.yaml' -exec cp {} "$out" \;
+        ;;
+    *text_input*)
+        printf '\x1f\x8b\10\0\0\0\0\0\0\3\x2b\x49\xad\x28\x51\x28\1\x12\x5c\0\x6e\xdf\x2c\x9b\n\0\0\0' \
+            >"$out/seed-gzip"
+        printf '\x28\xb5\x2f\xfd\4\x58\x51\0\0text text\n\xaf\xfe\xfe\10' >"$out/seed-zstd"
         ;;
     *json*)
         printf '{"text": "a\\u00e9 \\n"}\n{"text": ""}\n' >"$out/seed-lines"

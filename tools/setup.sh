@@ -11,13 +11,16 @@ set -euo pipefail
 packages_of() {
     case $1 in
     build) echo gcc libc6-dev cmake ninja-build pkg-config libblis-openmp-dev \
-        libfyaml-dev libjansson-dev libxxhash-dev zlib1g-dev libcmocka-dev \
-        libopenmpi-dev openmpi-bin ;;
+        libfyaml-dev libjansson-dev libxxhash-dev libpcre2-dev zlib1g-dev libzstd-dev \
+        libcmocka-dev libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;;
     demo) echo bible-kjv bible-kjv-text ;;
     lint) echo clang clang-format clang-tidy libomp-dev ;;
     fuzz) echo clang libclang-rt-14-dev libomp-dev ;;
-    interop) echo python3 python3-numpy python3-torch ;;
+    interop) # any npm will do, not only Debian's
+        echo python3 python3-numpy python3-torch \
+            "$(command -v npm >/dev/null || echo nodejs npm)"
+        ;;
     bench) echo python3 libopenblas0-openmp python3-numpy python3-torch ;;
     *)
         echo "setup: unknown group '$1'; the groups are" \

@@ -7,12 +7,17 @@
  *         trainer.json            counters, configuration, size and hashes of the above,
  *                                 and a hash of itself
  *     output_dir/latest           the name of the newest, a hint for people: never read
+ *     output_dir/NAME.damaged     a checkpoint that failed to load, set aside
  *
- * A directory of that name is complete: it was written under another name, synced, and
- * renamed. Every byte of its three files is covered by a hash, and nothing is used
- * before its hash is verified.
+ * Large models have several files and an index in place of one (ckpt_layout.h). A
+ * directory of that name is complete: it was written under another name, synced, and
+ * renamed. Every byte of its files is covered by a hash, and nothing is used before its
+ * hash is verified.
  *
- * Layer: base, model (the parameter table) <- ckpt. Libraries: jansson, xxHash.
+ * This header is what a process alone needs, with the whole model in memory. A job of
+ * several uses the steps it is made of: ckpt_commit.h, ckpt_write.h, ckpt_read.h.
+ *
+ * Layer: base, comm, model (the parameter table) <- ckpt. Libraries: jansson, xxHash.
  * Threads: one call at a time on one output_dir.
  */
 #ifndef CKPT_CKPT_H
@@ -22,38 +27,60 @@
 #include "base/error.h"
 #include "model/param_table.h"
 
-/* What a checkpoint holds. All pointers are borrowed. */
-struct ckpt_state {
+#define CKPT_FINGERPRINT_BYTES 64
+#define CKPT_MAX_FILE_BYTES ((int64_t)5000000000) // what the Hugging Face world cuts at
+
+struct ckpt_scaler { // of losses; scale 0: it does not change, if there is one
+    double scale;
+    int64_t good_steps, bad_steps;
+    int64_t n_skipped; // steps left out so far
+};
+
+/* How far a run is: what a checkpoint holds apart from tensors. */
+struct ckpt_progress {
     int64_t step; // optimizer updates done
     int64_t epoch;
     int64_t consumed_samples;
-    const char *config_json; // a JSON object; only ckpt_save() reads it
-    const struct param_table *table;
+    struct ckpt_scaler scaler;
+    char data_fingerprint[CKPT_FINGERPRINT_BYTES]; // of the dataset; "": unknown
+    const char *config_json; // a JSON object, borrowed; only saving reads it
+};
+
+/* A whole model in memory. All pointers are borrowed. */
+struct ckpt_state {
+    struct ckpt_progress progress;
+    const struct param_table *table; // of the whole model, float32
     float *params; // the flat buffers, table->n_flat elements laid out by `table`
     float *exp_avg;
     float *exp_avg_sq;
+};
+
+struct ckpt_keep { // which older checkpoints stay; 0 and 0: all
+    int64_t last;  // the newest so many; 0: all
+    int64_t every; // and those whose step is a multiple; 0: none
 };
 
 /*
  * Write `state` to output_dir/epoch_E_step_N, which is made with its parents; an older
  * checkpoint of that name is replaced. Its path goes to `path` (NULL: not wanted).
  *
- * After success, checkpoints of output_dir up to this step are removed, except the newest
- * `keep_last` intact ones (0: all are kept) and those that look damaged; later steps are
- * left alone, since they are another run's. What cannot be tidied is a warning.
+ * After success, checkpoints of output_dir up to this step are removed but for those that
+ * `keep` names and those that look damaged; later steps are left alone, since they are
+ * another run's. What cannot be tidied is a warning.
  *
  * On failure the older checkpoints are untouched, the temporary files are removed, and
- * the error names the file, and for a full disk the bytes needed and free.
+ * the error names the file, and for a full disk the bytes needed and free. Another
+ * process that writes to output_dir at the same time is an error too (ckpt_lock.h).
  */
 MUST_CHECK int ckpt_save(const char *output_dir, const struct ckpt_state *state,
-                         int64_t keep_last, char *path, size_t path_size,
+                         const struct ckpt_keep *keep, char *path, size_t path_size,
                          struct error *err);
 
 /*
  * Which checkpoint `ckpt_dir` means, into `path`: itself, if it holds a trainer.json
  * (what is in it is then verified by whoever reads it); else the newest one in it that is
  * valid to the last bit. Damaged ones are skipped with a warning that says why. It is an
- * error if there is none, or none valid: a run never starts from scratch by mistake.
+ * error if there is none, or none valid: nobody starts from scratch by mistake.
  */
 MUST_CHECK int ckpt_resolve(const char *ckpt_dir, char *path, size_t path_size,
                             struct error *err);
@@ -62,9 +89,7 @@ MUST_CHECK int ckpt_resolve(const char *ckpt_dir, char *path, size_t path_size,
 int64_t ckpt_newest_step(const char *dir);
 
 struct ckpt_info { // of one checkpoint, from its trainer.json
-    int64_t step;
-    int64_t epoch;
-    int64_t consumed_samples;
+    struct ckpt_progress progress;
     int64_t n_parameters;
     char program_version[32];
     char *config_json; // owned
@@ -75,17 +100,17 @@ void ckpt_info_release(struct ckpt_info *info);
 
 /*
  * Read the checkpoint at `path` into the three buffers of `state` (laid out by
- * state->table, which the caller sets, gaps left alone) and its counters. Names and
+ * state->table, which the caller sets, gaps left alone) and its progress. Names and
  * shapes must be the table's: otherwise the error lists what differs. On failure the
  * buffers hold nothing usable.
  */
 MUST_CHECK int ckpt_load(const char *path, struct ckpt_state *state, struct error *err);
 
-/* The parameters alone; the optimizer's file may even be missing. */
+/* The parameters alone; the optimizer's files may even be missing. */
 MUST_CHECK int ckpt_load_params(const char *path, const struct param_table *table,
                                 float *params, struct error *err);
 
-/* Room that one checkpoint takes: never less than ckpt_save() will write. */
+/* Room that one checkpoint takes: never less than will be written. */
 uint64_t ckpt_bytes(const struct param_table *table);
 
 #endif

@@ -10,22 +10,6 @@
 
 #define MAX_LISTED 5
 
-int64_t ckpt_n_entries(const struct ckpt_file_spec *spec, const struct param_table *table)
-{
-    return table->n_params * spec->n_parts;
-}
-
-struct ckpt_entry ckpt_entry_at(const struct ckpt_file_spec *spec,
-                                const struct param_table *table, int64_t i)
-{
-    struct ckpt_entry entry = {.param = &table->params[i / spec->n_parts],
-                               .part = &spec->parts[i % spec->n_parts]};
-    int n = snprintf(entry.name, sizeof entry.name, "%s%s", entry.param->name,
-                     entry.part->suffix);
-    CHECK(n < (int)sizeof entry.name, "tensor name '%s' is cut", entry.name);
-    return entry;
-}
-
 struct diff {
     char text[1200];
     size_t used;
@@ -55,53 +39,87 @@ static const char *shape_text(const int64_t *shape, int n_dims, char *buf, size_
     return buf;
 }
 
-static void compare_entry(struct diff *d, const struct ckpt_entry *entry,
-                          const struct safetensors_tensor *t)
+static void compare_tensor(struct diff *d, const char *name, const struct param *p,
+                           const struct safetensors_tensor *t)
 {
     char found[128], wanted[128];
-    const struct param *p = entry->param;
-    if (!t)
-        diff_add(d, "; '%s' is missing", entry->name);
-    else if (t->n_dims != p->n_dims ||
-             memcmp(t->shape, p->shape, (size_t)p->n_dims * sizeof *p->shape) != 0)
-        diff_add(d, "; '%s' is %s, the model's is %s", entry->name,
+    if (t->n_dims != p->n_dims ||
+        memcmp(t->shape, p->shape, (size_t)p->n_dims * sizeof *p->shape) != 0)
+        diff_add(d, "; '%s' is %s, the model's is %s", name,
                  shape_text(t->shape, t->n_dims, found, sizeof found),
                  shape_text(p->shape, p->n_dims, wanted, sizeof wanted));
-    else if (!safetensors_is_float(t->dtype))
-        diff_add(d, "; '%s' has dtype %s", entry->name, safetensors_dtype_name(t->dtype));
 }
 
-static bool is_expected(const struct ckpt_file_spec *spec,
-                        const struct param_table *table, const char *name)
+struct comparison {
+    const struct param_table *whole;
+    const struct ckpt_set_spec *set;
+    const struct safetensors *const *headers;
+    int n_headers;
+    struct diff diff;
+};
+
+/* Compare what the model has of this name with what the files have; returns how many
+ * tensors of the files that accounts for. */
+static int64_t compare_entry(struct comparison *c, const struct param *param,
+                             enum ckpt_kind kind)
 {
-    for (int64_t i = 0; i < ckpt_n_entries(spec, table); i++)
-        if (strcmp(ckpt_entry_at(spec, table, i).name, name) == 0)
-            return true;
+    char name[CKPT_TENSOR_NAME_BYTES];
+    int64_t n_found = 0;
+    ckpt_tensor_name(param, kind, name);
+    for (int i = 0; i < c->n_headers; i++) {
+        const struct safetensors_tensor *t = safetensors_find(c->headers[i], name);
+        if (t && n_found++ == 0)
+            compare_tensor(&c->diff, name, param, t);
+    }
+    if (n_found == 0)
+        diff_add(&c->diff, "; '%s' is missing", name);
+    if (n_found > 1)
+        diff_add(&c->diff, "; '%s' is in several files", name);
+    return n_found;
+}
+
+static bool is_expected(const struct comparison *c, const char *name)
+{
+    char expected[CKPT_TENSOR_NAME_BYTES];
+    for (int64_t i = 0; i < c->whole->n_params; i++)
+        for (int kind = c->set->first_kind; kind < (int)c->set->end_kind; kind++) {
+            ckpt_tensor_name(&c->whole->params[i], (enum ckpt_kind)kind, expected);
+            if (strcmp(expected, name) == 0)
+                return true;
+        }
     return false;
 }
 
-int ckpt_diff_check(const struct ckpt_file_spec *spec, const struct param_table *table,
-                    const struct safetensors *st, const char *path, struct error *err)
+static void list_unexpected(struct comparison *c, int64_t n_unexpected)
 {
-    struct diff d = {0};
-    int64_t n_matched = 0;
-    for (int64_t i = 0; i < ckpt_n_entries(spec, table); i++) {
-        struct ckpt_entry entry = ckpt_entry_at(spec, table, i);
-        const struct safetensors_tensor *t = safetensors_find(st, entry.name);
-        n_matched += t != NULL;
-        compare_entry(&d, &entry, t);
-    }
-    for (int64_t i = 0; i < st->n_tensors && n_matched < st->n_tensors; i++)
-        if (!is_expected(spec, table, st->tensors[i].name)) {
-            diff_add(&d, "; '%.100s' is not in the model", st->tensors[i].name);
-            n_matched++;
-        }
-    if (d.n_found == 0)
+    for (int i = 0; i < c->n_headers; i++)
+        for (int64_t j = 0; j < c->headers[i]->n_tensors && n_unexpected > 0; j++)
+            if (!is_expected(c, c->headers[i]->tensors[j].name)) {
+                diff_add(&c->diff, "; '%.100s' is not in the model",
+                         c->headers[i]->tensors[j].name);
+                n_unexpected--;
+            }
+}
+
+int ckpt_diff_check(const struct param_table *whole, enum ckpt_set set,
+                    const struct safetensors *const *headers, int n_headers,
+                    const char *path, struct error *err)
+{
+    struct comparison c = {whole, &ckpt_sets[set], headers, n_headers, {.n_found = 0}};
+    int64_t n_tensors = 0, n_accounted = 0;
+    for (int64_t i = 0; i < whole->n_params; i++)
+        for (int kind = c.set->first_kind; kind < (int)c.set->end_kind; kind++)
+            n_accounted += compare_entry(&c, &whole->params[i], (enum ckpt_kind)kind);
+    for (int i = 0; i < n_headers; i++)
+        n_tensors += headers[i]->n_tensors;
+    list_unexpected(&c, n_tensors - n_accounted);
+    const struct diff *d = &c.diff;
+    if (d->n_found == 0)
         return 0;
     return error_set(err, ERROR_INPUT,
-                     "'%s' is of another model than the configuration describes (%lld "
-                     "difference%s)%s%s; correct the section Model, or name another "
-                     "checkpoint",
-                     path, (long long)d.n_found, d.n_found == 1 ? "" : "s", d.text,
-                     d.n_found > MAX_LISTED ? "; ..." : "");
+                     "checkpoint '%s' is of another model than the configuration "
+                     "describes (%lld difference%s)%s%s; correct the section Model, or "
+                     "name another checkpoint",
+                     path, (long long)d->n_found, d->n_found == 1 ? "" : "s", d->text,
+                     d->n_found > MAX_LISTED ? "; ..." : "");
 }

@@ -1,21 +1,24 @@
 /*
  * ckpt_failpoint - the places of a save where a test may make the world fail.
  *
- * ckpt_save() calls ckpt_failpoint() at each of these as it passes. In the program that
- * is a weak function that returns 0. A test program that defines its own may end the
- * process there (a kill at that moment) or return -1 with errno set (that step fails).
+ * ckpt_failpoint() is called at each of these as a save passes it, by the process and the
+ * thread that does. In the program that is a weak function that returns 0. A test program
+ * that defines its own may end the process there (a kill at that moment) or return -1
+ * with errno set (that step fails).
  */
 #ifndef CKPT_CKPT_FAILPOINT_H
 #define CKPT_CKPT_FAILPOINT_H
 
 #include "base/base.h"
 
+/* By the process that commits, or by all of a job, each what it writes. */
 #define CKPT_FAILPOINTS(X)                                                               \
     X(CKPT_AT_TEMP_CREATED)                                                              \
-    X(CKPT_AT_FILE_CREATED) /* this and the next four: once for each of two files */     \
+    X(CKPT_AT_FILE_CREATED) /* this and the next: once a file */                         \
     X(CKPT_AT_HEADER_WRITTEN)                                                            \
-    X(CKPT_AT_TENSOR_WRITTEN) /* and once a tensor */                                    \
-    X(CKPT_AT_FILE_WRITTEN)                                                              \
+    X(CKPT_AT_COPIED)         /* all; only if writing is left to a thread */             \
+    X(CKPT_AT_TENSOR_WRITTEN) /* all; once a piece of a tensor */                        \
+    X(CKPT_AT_FILE_WRITTEN)   /* all; this and the next: once a file written to */       \
     X(CKPT_AT_FILE_SYNCED)                                                               \
     X(CKPT_AT_MANIFEST_WRITTEN)                                                          \
     X(CKPT_AT_TEMP_SYNCED)                                                               \

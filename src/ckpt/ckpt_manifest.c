@@ -17,8 +17,8 @@
 #include <xxhash.h>
 
 #define FORMAT_NAME "trefoil-checkpoint"
-#define FORMAT_VERSION 1
-#define MAX_MANIFEST_BYTES ((size_t)256 << 20)
+#define FORMAT_VERSION 2
+#define MAX_MANIFEST_BYTES ((size_t)1 << 30)
 
 /* What follows the hashed bytes; %s is their hash. */
 #define SELF_FORMAT ",\n  \"self_xxh3_64\": \"%s\"\n}\n"
@@ -29,6 +29,11 @@ void ckpt_hash_text(const void *bytes, size_t n, char text[17])
     snprintf(text, 17, "%016llx", (unsigned long long)XXH3_64bits(bytes, n));
 }
 
+static int out_of_memory(struct error *err)
+{
+    return error_set(err, ERROR_RUNTIME, "out of memory for a " CKPT_MANIFEST_NAME);
+}
+
 void ckpt_manifest_release(struct ckpt_manifest *m)
 {
     json_decref(m->config);
@@ -36,19 +41,106 @@ void ckpt_manifest_release(struct ckpt_manifest *m)
     *m = (struct ckpt_manifest){0};
 }
 
+/* -- making -------------------------------------------------------------------------- */
+
+/* {"NAME": ["...", ...], ...} of one file, or NULL: out of memory. */
+static json_t *tensor_hashes(const struct ckpt_layout_file *file,
+                             const struct ckpt_sums *sums)
+{
+    json_t *tensors = json_object();
+    int64_t block = file->first_block;
+    for (int64_t i = 0; i < file->st.n_tensors; i++) {
+        json_t *hashes = json_array();
+        int64_t end = block + ckpt_n_blocks(file->st.tensors[i].n_elements);
+        if (json_object_set_new(tensors, file->st.tensors[i].name, hashes))
+            goto failed;
+        for (; block < end; block++) {
+            char text[17];
+            snprintf(text, sizeof text, "%016llx",
+                     (unsigned long long)sums->hashes[block]);
+            if (json_array_append_new(hashes, json_string(text)))
+                goto failed;
+        }
+    }
+    return tensors;
+failed:
+    json_decref(tensors);
+    return NULL;
+}
+
+static int add_tensor_file(struct ckpt_manifest *m, const struct ckpt_layout_file *file,
+                           const struct ckpt_sums *sums, struct error *err)
+{
+    char header_hash[17];
+    json_t *tensors = tensor_hashes(file, sums);
+    ckpt_hash_text(file->header, (size_t)file->st.header_bytes, header_hash);
+    if (!tensors ||
+        json_object_set_new(
+            m->files, file->name,
+            json_pack("{s:I, s:s, s:o}", "bytes",
+                      (json_int_t)(file->st.header_bytes + file->st.data_bytes),
+                      "header_xxh3_64", header_hash, "tensors", tensors)))
+        return out_of_memory(err);
+    return 0;
+}
+
+int ckpt_manifest_init(struct ckpt_manifest *m, const struct ckpt_progress *progress,
+                       const struct ckpt_layout *layout, const struct ckpt_sums *sums,
+                       struct error *err)
+{
+    json_error_t at;
+    *m = (struct ckpt_manifest){.progress = *progress,
+                                .n_parameters = layout->n_parameters,
+                                .program_version = TREFOIL_VERSION,
+                                .files = json_object(),
+                                .config = json_loads(progress->config_json, 0, &at)};
+    if (!json_is_object(m->config))
+        return error_set(err, ERROR_RUNTIME,
+                         "the configuration to be saved is not a JSON object");
+    if (!m->files)
+        return out_of_memory(err);
+    for (int i = 0; i < layout->n_files; i++)
+        if (add_tensor_file(m, &layout->files[i], sums, err))
+            return -1;
+    return 0;
+}
+
+int ckpt_manifest_add_plain_file(struct ckpt_manifest *m, const char *name,
+                                 const char *text, struct error *err)
+{
+    char hash[17];
+    ckpt_hash_text(text, strlen(text), hash);
+    if (json_object_set_new(
+            m->files, name,
+            json_pack("{s:I, s:s}", "bytes", (json_int_t)strlen(text), "xxh3_64", hash)))
+        return out_of_memory(err);
+    return 0;
+}
+
 /* -- writing ------------------------------------------------------------------------- */
+
+static json_t *manifest_json(const struct ckpt_manifest *m)
+{
+    const struct ckpt_progress *p = &m->progress;
+    json_t *scaler = json_pack("{s:f, s:I, s:I, s:I}", "scale", p->scaler.scale,
+                               "good_steps", (json_int_t)p->scaler.good_steps,
+                               "bad_steps", (json_int_t)p->scaler.bad_steps, "n_skipped",
+                               (json_int_t)p->scaler.n_skipped);
+    return json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:O, s:I, s:O}",
+                     "format", FORMAT_NAME, "format_version", FORMAT_VERSION,
+                     "program_version", m->program_version, "step", (json_int_t)p->step,
+                     "epoch", (json_int_t)p->epoch, "consumed_samples",
+                     (json_int_t)p->consumed_samples, "n_parameters",
+                     (json_int_t)m->n_parameters, "data_fingerprint", p->data_fingerprint,
+                     "loss_scaler", scaler, "config", m->config, "hash_block_bytes",
+                     (json_int_t)CKPT_BLOCK_BYTES, "files", m->files);
+}
 
 /* The whole text, malloc'ed; NULL: out of memory. */
 static char *manifest_text(const struct ckpt_manifest *m)
 {
     char *text = NULL, *body = NULL;
-    json_t *root = json_pack(
-        "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:O, s:I, s:O}", "format", FORMAT_NAME,
-        "format_version", FORMAT_VERSION, "program_version", m->program_version, "step",
-        (json_int_t)m->step, "epoch", (json_int_t)m->epoch, "consumed_samples",
-        (json_int_t)m->consumed_samples, "n_parameters", (json_int_t)m->n_parameters,
-        "config", m->config, "hash_block_bytes", (json_int_t)m->hash_block_bytes, "files",
-        m->files);
+    json_t *root = manifest_json(m);
     if (root)
         body = json_dumps(root, JSON_INDENT(2));
     if (body) {
@@ -94,21 +186,22 @@ done:
 
 /* -- reading ------------------------------------------------------------------------- */
 
-static int damaged(struct error *err, const char *path, const char *why)
+static int damaged(bool *is_damaged, struct error *err, const char *path, const char *why)
 {
+    *is_damaged = true;
     return error_set(err, ERROR_INPUT, "'%s' is damaged: %s", path, why);
 }
 
-static int check_self_hash(const char *text, size_t n, const char *path,
+static int check_self_hash(const char *text, size_t n, const char *path, bool *is_damaged,
                            struct error *err)
 {
     char self[17], tail[SELF_BYTES + 1];
     if (n < SELF_BYTES)
-        return damaged(err, path, "it is cut");
+        return damaged(is_damaged, err, path, "it is cut");
     ckpt_hash_text(text, n - SELF_BYTES, self);
     snprintf(tail, sizeof tail, SELF_FORMAT, self);
     if (memcmp(text + n - SELF_BYTES, tail, SELF_BYTES) != 0)
-        return damaged(err, path, "its own hash does not fit its content");
+        return damaged(is_damaged, err, path, "its own hash does not fit its content");
     return 0;
 }
 
@@ -119,12 +212,16 @@ static int check_format(const json_t *root, const char *path, struct error *err)
     if (!format || strcmp(format, FORMAT_NAME) != 0 || !json_is_integer(version))
         return error_set(err, ERROR_INPUT, "'%s' does not describe a Trefoil checkpoint",
                          path);
-    if (json_integer_value(version) != FORMAT_VERSION)
-        return error_set(err, ERROR_INPUT,
-                         "'%s' has checkpoint format %lld, this version of Trefoil reads "
-                         "format %d",
-                         path, (long long)json_integer_value(version), FORMAT_VERSION);
-    return 0;
+    if (json_integer_value(version) == FORMAT_VERSION)
+        return 0;
+    bool is_older = json_integer_value(version) < FORMAT_VERSION;
+    return error_set(err, ERROR_INPUT,
+                     "'%s' has checkpoint format %lld, this version of Trefoil reads "
+                     "format %d; use %s version that wrote it, %s",
+                     path, (long long)json_integer_value(version), FORMAT_VERSION,
+                     is_older ? "the older" : "the newer",
+                     is_older ? "or move the directory away to start again"
+                              : "or a checkpoint of this one");
 }
 
 static bool get_count(const json_t *root, const char *key, int64_t *value)
@@ -134,60 +231,64 @@ static bool get_count(const json_t *root, const char *key, int64_t *value)
     return json_is_integer(member) && *value >= 0;
 }
 
-static int take_members(struct ckpt_manifest *m, const json_t *root, const char *path,
-                        struct error *err)
+static bool get_scaler(const json_t *root, struct ckpt_scaler *scaler)
 {
-    const char *version = json_string_value(json_object_get(root, "program_version"));
+    const json_t *member = json_object_get(root, "loss_scaler");
+    const json_t *scale = json_object_get(member, "scale");
+    scaler->scale = json_number_value(scale);
+    return json_is_number(scale) &&
+           get_count(member, "good_steps", &scaler->good_steps) &&
+           get_count(member, "bad_steps", &scaler->bad_steps) &&
+           get_count(member, "n_skipped", &scaler->n_skipped);
+}
+
+static bool get_text(const json_t *root, const char *key, char *text, size_t size)
+{
+    const char *value = json_string_value(json_object_get(root, key));
+    return value && snprintf(text, size, "%s", value) < (int)size;
+}
+
+static int take_members(struct ckpt_manifest *m, const json_t *root, const char *path,
+                        bool *is_damaged, struct error *err)
+{
+    struct ckpt_progress *p = &m->progress;
+    int64_t block_bytes;
     m->config = json_incref(json_object_get(root, "config"));
     m->files = json_incref(json_object_get(root, "files"));
-    if (!version || !get_count(root, "step", &m->step) ||
-        !get_count(root, "epoch", &m->epoch) ||
-        !get_count(root, "consumed_samples", &m->consumed_samples) ||
+    if (!get_text(root, "program_version", m->program_version,
+                  sizeof m->program_version) ||
+        !get_text(root, "data_fingerprint", p->data_fingerprint,
+                  sizeof p->data_fingerprint) ||
+        !get_count(root, "step", &p->step) || !get_count(root, "epoch", &p->epoch) ||
+        !get_count(root, "consumed_samples", &p->consumed_samples) ||
         !get_count(root, "n_parameters", &m->n_parameters) ||
-        !get_count(root, "hash_block_bytes", &m->hash_block_bytes) ||
-        !json_is_object(m->config) || !json_is_object(m->files))
-        return damaged(err, path, "a member is missing or of the wrong type");
-    if (m->hash_block_bytes < 16 || m->hash_block_bytes > (int64_t)1 << 30 ||
-        m->hash_block_bytes % 16 != 0)
-        return damaged(err, path, "its hash_block_bytes makes no sense");
-    snprintf(m->program_version, sizeof m->program_version, "%s", version);
+        !get_count(root, "hash_block_bytes", &block_bytes) ||
+        !get_scaler(root, &p->scaler) || !json_is_object(m->config) ||
+        !json_is_object(m->files))
+        return damaged(is_damaged, err, path, "a member is missing or of the wrong type");
+    if (block_bytes != CKPT_BLOCK_BYTES)
+        return damaged(is_damaged, err, path,
+                       "its hash_block_bytes is not that of its format");
     return 0;
 }
 
-/* A file of the manifest must have its size, and a name that stays in the directory. */
-static int check_file(const char *dir, const char *name, const json_t *file,
-                      struct error *err)
+/* A file that is not there is damage; one that may not be read is not. */
+static int read_text(const char *path, char **text, size_t *n, bool *is_damaged,
+                     struct error *err)
 {
-    char path[PATH_MAX];
-    struct stat st;
-    int64_t n_bytes;
-    if (fs_join(path, sizeof path, dir, name, err))
+    if (access(path, R_OK)) {
+        *is_damaged |= errno == ENOENT;
+        return error_set(err, ERROR_INPUT, "cannot read '%s': %s", path, strerror(errno));
+    }
+    if (fs_read_all(path, MAX_MANIFEST_BYTES, text, n, err)) {
+        *is_damaged |= err->kind == ERROR_INPUT;
         return -1;
-    if (strchr(name, '/') || !get_count(file, "bytes", &n_bytes) ||
-        !json_is_string(json_object_get(file, "header_xxh3_64")) ||
-        !json_is_object(json_object_get(file, "tensors")))
-        return error_set(err, ERROR_INPUT, "'%s/%s' is damaged: its record of '%s'", dir,
-                         CKPT_MANIFEST_NAME, name);
-    if (stat(path, &st))
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
-    if (st.st_size != n_bytes)
-        return error_set(err, ERROR_INPUT,
-                         "'%s' is damaged: it has %lld bytes instead of %lld", path,
-                         (long long)st.st_size, (long long)n_bytes);
+    }
     return 0;
 }
 
-int ckpt_manifest_check_files(const struct ckpt_manifest *m, const char *dir,
-                              struct error *err)
-{
-    for (void *at = json_object_iter(m->files); at;
-         at = json_object_iter_next(m->files, at))
-        if (check_file(dir, json_object_iter_key(at), json_object_iter_value(at), err))
-            return -1;
-    return 0;
-}
-
-int ckpt_manifest_read(struct ckpt_manifest *m, const char *dir, struct error *err)
+int ckpt_manifest_read(struct ckpt_manifest *m, const char *dir, bool *is_damaged,
+                       struct error *err)
 {
     char path[PATH_MAX];
     char *text = NULL;
@@ -198,15 +299,16 @@ int ckpt_manifest_read(struct ckpt_manifest *m, const char *dir, struct error *e
     *m = (struct ckpt_manifest){0};
 
     if (fs_join(path, sizeof path, dir, CKPT_MANIFEST_NAME, err) ||
-        fs_read_all(path, MAX_MANIFEST_BYTES, &text, &n, err) ||
-        check_self_hash(text, n, path, err))
+        read_text(path, &text, &n, is_damaged, err) ||
+        check_self_hash(text, n, path, is_damaged, err))
         goto done;
     root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &at);
     if (!root) {
         error_set(err, ERROR_INPUT, "%s:%d:%d: %s", path, at.line, at.column, at.text);
+        *is_damaged = true;
         goto done;
     }
-    if (check_format(root, path, err) || take_members(m, root, path, err))
+    if (check_format(root, path, err) || take_members(m, root, path, is_damaged, err))
         goto done;
     rc = 0;
 done:
@@ -215,4 +317,58 @@ done:
     json_decref(root);
     free(text);
     return rc;
+}
+
+/* -- the files ----------------------------------------------------------------------- */
+
+int ckpt_manifest_check_file(const char *dir, const char *name, const json_t *record,
+                             bool *is_damaged, struct error *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int64_t n_bytes;
+    if (fs_join(path, sizeof path, dir, name, err))
+        return -1;
+    if (strchr(name, '/') || !get_count(record, "bytes", &n_bytes))
+        return damaged(is_damaged, err, path, "its record in " CKPT_MANIFEST_NAME);
+    if (stat(path, &st)) {
+        *is_damaged |= errno == ENOENT;
+        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
+    }
+    if (st.st_size == n_bytes)
+        return 0;
+    *is_damaged = true;
+    return error_set(err, ERROR_INPUT,
+                     "'%s' is damaged: it has %lld bytes instead of %lld", path,
+                     (long long)st.st_size, (long long)n_bytes);
+}
+
+int ckpt_manifest_check_files(const struct ckpt_manifest *m, const char *dir,
+                              struct error *err)
+{
+    bool is_damaged;
+    for (void *at = json_object_iter(m->files); at;
+         at = json_object_iter_next(m->files, at))
+        if (ckpt_manifest_check_file(dir, json_object_iter_key(at),
+                                     json_object_iter_value(at), &is_damaged, err))
+            return -1;
+    return 0;
+}
+
+int ckpt_manifest_check_plain_file(const char *dir, const char *name,
+                                   const json_t *record, bool *is_damaged,
+                                   struct error *err)
+{
+    char path[PATH_MAX], hash[17], *text;
+    size_t n;
+    if (ckpt_manifest_check_file(dir, name, record, is_damaged, err) ||
+        fs_join(path, sizeof path, dir, name, err) ||
+        read_text(path, &text, &n, is_damaged, err))
+        return -1;
+    ckpt_hash_text(text, n, hash);
+    free(text);
+    const char *expected = json_string_value(json_object_get(record, "xxh3_64"));
+    if (expected && strcmp(hash, expected) == 0)
+        return 0;
+    return damaged(is_damaged, err, path, "it does not have the recorded hash");
 }

@@ -2,47 +2,61 @@
  * ckpt_manifest - trainer.json: what a checkpoint is, and how to know that it is whole.
  *
  *     {
- *       "format": "trefoil-checkpoint", "format_version": 1, "program_version": "...",
+ *       "format": "trefoil-checkpoint", "format_version": 2, "program_version": "...",
  *       "step": N, "epoch": E, "consumed_samples": n, "n_parameters": n,
+ *       "data_fingerprint": "...",
+ *       "loss_scaler": {"scale": x, "good_steps": n, "bad_steps": n, "n_skipped": n},
  *       "config": {...},
- *       "hash_block_bytes": 4194304,
+ *       "hash_block_bytes": 1048576,
  *       "files": {
  *         "model.safetensors": {
  *           "bytes": n, "header_xxh3_64": "...", "tensors": {"NAME": ["...", ...], ...}
- *         }, ...
+ *         },
+ *         "NAME.index.json": {"bytes": n, "xxh3_64": "..."}, ...
  *       },
  *       "self_xxh3_64": "..."
  *     }
  *
- * A hash is XXH3-64 with seed 0, as 16 hex digits. A tensor has one for each
- * hash_block_bytes of its bytes in the file, so any part of a large tensor can be hashed
- * and verified on its own, whoever wrote it. The last member covers all bytes before the
- * comma that precedes it. Unknown members are ignored: a later version may add some, and
- * raises format_version only when old readers would misread the rest.
+ * A hash is 16 hex digits. A tensor has one for each hash_block_bytes of its data, a sum
+ * as in ckpt_sum.h; the others are XXH3-64 with seed 0. The last member covers all bytes
+ * before the comma that precedes it. Unknown members are ignored: a later version may add
+ * some, and raises format_version only when old readers would misread the rest.
+ *
+ * `is_damaged`, where a function takes it, is set to true when what is wrong is that the
+ * files are not what was written; it is left alone otherwise.
  */
 #ifndef CKPT_CKPT_MANIFEST_H
 #define CKPT_CKPT_MANIFEST_H
 
 #include "base/base.h"
 #include "base/error.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_layout.h"
+#include "ckpt/ckpt_sum.h"
 
 #include <jansson.h>
 
 #define CKPT_MANIFEST_NAME "trainer.json"
-#define CKPT_HASH_BLOCK_BYTES ((int64_t)4 << 20)
 
 struct ckpt_manifest {
-    int64_t step;
-    int64_t epoch;
-    int64_t consumed_samples;
+    struct ckpt_progress progress; // config_json is not used: see `config`
     int64_t n_parameters;
-    int64_t hash_block_bytes; // a positive multiple of 16
     char program_version[32];
     json_t *config; // owned
     json_t *files;  // owned; by name, as above
 };
 
+/* The manifest of a checkpoint that is being made: files of the layout with the hashes in
+ * `sums`. */
+MUST_CHECK int ckpt_manifest_init(struct ckpt_manifest *m,
+                                  const struct ckpt_progress *progress,
+                                  const struct ckpt_layout *layout,
+                                  const struct ckpt_sums *sums, struct error *err);
 void ckpt_manifest_release(struct ckpt_manifest *m);
+
+/* Note a file without tensors that has this content. */
+MUST_CHECK int ckpt_manifest_add_plain_file(struct ckpt_manifest *m, const char *name,
+                                            const char *text, struct error *err);
 
 /* Write `dir`/trainer.json and sync it. */
 MUST_CHECK int ckpt_manifest_write(const struct ckpt_manifest *m, const char *dir,
@@ -50,11 +64,19 @@ MUST_CHECK int ckpt_manifest_write(const struct ckpt_manifest *m, const char *di
 
 /* Read it back: refused unless its own hash is right and every member is as above. */
 MUST_CHECK int ckpt_manifest_read(struct ckpt_manifest *m, const char *dir,
-                                  struct error *err);
+                                  bool *is_damaged, struct error *err);
 
-/* Are the files it names in `dir`, with the sizes it says? Their content is not read. */
+/* Is the file in `dir`, with the size its record says? Its content is not read. */
+MUST_CHECK int ckpt_manifest_check_file(const char *dir, const char *name,
+                                        const json_t *record, bool *is_damaged,
+                                        struct error *err);
+/* The same for all files of the manifest. */
 MUST_CHECK int ckpt_manifest_check_files(const struct ckpt_manifest *m, const char *dir,
                                          struct error *err);
+/* A file without tensors, its content too. */
+MUST_CHECK int ckpt_manifest_check_plain_file(const char *dir, const char *name,
+                                              const json_t *record, bool *is_damaged,
+                                              struct error *err);
 
 /* A hash as the 16 digits and the NUL of the manifest. */
 void ckpt_hash_text(const void *bytes, size_t n, char text[17]);

@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
-#include "ckpt/ckpt_file.h"
+#include "ckpt/ckpt_read.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -90,87 +90,149 @@ int64_t ckpt_newest_step(const char *dir)
     return step;
 }
 
+/* -- is it whole? -------------------------------------------------------------------- */
+
+int ckpt_check_name(const char *path, const struct ckpt_progress *progress,
+                    struct error *err)
+{
+    struct ckpt_name name;
+    char text[CKPT_NAME_BYTES];
+    size_t n = strlen(path), begin;
+    while (n > 0 && path[n - 1] == '/')
+        n--;
+    for (begin = n; begin > 0 && path[begin - 1] != '/';)
+        begin--;
+    if (n - begin >= sizeof text)
+        return 0;
+    snprintf(text, sizeof text, "%.*s", (int)(n - begin), path + begin);
+    if (!ckpt_name_parse(text, &name) ||
+        (progress->step == name.step && progress->epoch == name.epoch))
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "'%s/" CKPT_MANIFEST_NAME "' belongs to another checkpoint: it says "
+                     "epoch %lld, step %lld",
+                     path, (long long)progress->epoch, (long long)progress->step);
+}
+
+static int check_deep(const char *path, struct error *err)
+{
+    struct ckpt_reader reader;
+    int rc = ckpt_reader_open(&reader, path, N_CKPT_SETS, err);
+    if (rc == 0)
+        rc = ckpt_reader_verify(&reader, err);
+    ckpt_reader_close(&reader);
+    return rc;
+}
+
 int ckpt_check(const char *dir, const struct ckpt_name *name, bool is_deep,
                struct error *err)
 {
-    struct ckpt_manifest m = {0};
+    struct ckpt_manifest m = {.n_parameters = 0};
     char path[PATH_MAX];
+    bool is_damaged;
     int rc = -1;
     if (fs_join(path, sizeof path, dir, name->text, err) ||
-        ckpt_manifest_read(&m, path, err) || ckpt_manifest_check_files(&m, path, err))
+        ckpt_manifest_read(&m, path, &is_damaged, err) ||
+        ckpt_manifest_check_files(&m, path, err) ||
+        ckpt_check_name(path, &m.progress, err))
         goto done;
-    if (m.step != name->step || m.epoch != name->epoch) {
-        error_set(err, ERROR_INPUT,
-                  "'%s/" CKPT_MANIFEST_NAME "' belongs to another checkpoint: it says "
-                  "epoch %lld, step %lld",
-                  path, (long long)m.epoch, (long long)m.step);
-        goto done;
-    }
-    if (is_deep && (ckpt_file_verify(path, CKPT_MODEL_NAME, &m, err) ||
-                    ckpt_file_verify(path, CKPT_OPTIMIZER_NAME, &m, err)))
-        goto done;
-    rc = 0;
+    rc = is_deep ? check_deep(path, err) : 0;
 done:
     ckpt_manifest_release(&m);
     return rc;
 }
 
-/* The newest valid one of the list, or NULL with *err about the newest of all. */
-static const struct ckpt_name *find_valid(const char *dir, const struct ckpt_list *list,
-                                          struct error *err)
+/* -- which one? ---------------------------------------------------------------------- */
+
+int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_dir,
+                         struct error *err)
 {
-    for (int64_t i = 0; i < list->n_names; i++) {
-        struct error why;
-        if (ckpt_check(dir, &list->names[i], true, &why) == 0)
-            return &list->names[i];
-        log_warning("skipped the checkpoint '%s': %s", list->names[i].text, why.text);
-        if (i == 0)
-            *err = why;
-    }
-    return NULL;
+    char manifest[PATH_MAX];
+    *c = (struct ckpt_candidates){.n_tried = 0};
+    if (!fs_is_directory(ckpt_dir))
+        return error_set(err, ERROR_INPUT, "cannot find the checkpoint: '%s' is %s",
+                         ckpt_dir, fs_exists(ckpt_dir) ? "not a directory" : "not there");
+    if (snprintf(c->dir, sizeof c->dir, "%s", ckpt_dir) >= (int)sizeof c->dir)
+        return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", ckpt_dir);
+    if (fs_join(manifest, sizeof manifest, ckpt_dir, CKPT_MANIFEST_NAME, err))
+        return -1;
+    if (fs_exists(manifest))
+        return 0;
+    if (ckpt_scan(ckpt_dir, &c->list, err))
+        return -1;
+    if (c->list.n_names > 0)
+        return 0;
+    ckpt_list_release(&c->list);
+    return error_set(err, ERROR_INPUT,
+                     "'%s' holds no checkpoint: neither a " CKPT_MANIFEST_NAME
+                     " nor directories called epoch_E_step_N (those that end in "
+                     "'" CKPT_DAMAGED_SUFFIX "' were set aside)",
+                     ckpt_dir);
 }
 
-static int resolve_newest(const char *dir, char *path, size_t path_size,
-                          struct error *err)
+void ckpt_candidates_release(struct ckpt_candidates *c)
 {
-    struct ckpt_list list;
-    int rc = -1;
-    if (ckpt_scan(dir, &list, err))
-        goto done;
-    if (list.n_names == 0) {
-        error_set(err, ERROR_INPUT,
-                  "'%s' holds no checkpoint: neither a " CKPT_MANIFEST_NAME
-                  " nor directories called epoch_E_step_N",
-                  dir);
-        goto done;
+    ckpt_list_release(&c->list);
+}
+
+bool ckpt_candidates_next(struct ckpt_candidates *c, char *path, size_t path_size)
+{
+    struct error ignored;
+    int64_t i = c->n_tried++;
+    if (c->list.n_names == 0)
+        return i == 0 && snprintf(path, path_size, "%s", c->dir) < (int)path_size;
+    return i < c->list.n_names &&
+           fs_join(path, path_size, c->dir, c->list.names[i].text, &ignored) == 0;
+}
+
+int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *newest,
+                         struct error *err)
+{
+    if (c->list.n_names == 0) {
+        *err = *newest;
+        return -1;
     }
-    struct error why = {.text = ""};
-    const struct ckpt_name *name = find_valid(dir, &list, &why);
-    if (!name) {
-        error_set(
-            err, ERROR_INPUT,
-            "none of the %lld checkpoints in '%s' is valid; the newest: %.1000s. To "
-            "start from scratch, leave save_load.ckpt_dir empty",
-            (long long)list.n_names, dir, why.text);
-        goto done;
+    return error_set(
+        err, ERROR_INPUT,
+        "none of the %lld checkpoints in '%s' is valid; the newest: %.1000s. "
+        "To start from scratch, leave save_load.ckpt_dir empty",
+        (long long)c->list.n_names, c->dir, newest->text);
+}
+
+int ckpt_set_aside(const char *path, char *aside, size_t size, struct error *err)
+{
+    for (int i = 1; i < 1000; i++) {
+        char number[16] = "";
+        if (i > 1)
+            snprintf(number, sizeof number, "-%d", i);
+        if (snprintf(aside, size, "%s" CKPT_DAMAGED_SUFFIX "%s", path, number) >=
+            (int)size)
+            return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", path);
+        if (!fs_exists(aside))
+            return fs_rename(path, aside, err);
     }
-    rc = fs_join(path, path_size, dir, name->text, err);
-done:
-    ckpt_list_release(&list);
-    return rc;
+    return error_set(err, ERROR_RUNTIME, "there are a thousand '%s', remove some", aside);
 }
 
 int ckpt_resolve(const char *ckpt_dir, char *path, size_t path_size, struct error *err)
 {
-    char manifest[PATH_MAX];
-    if (!fs_is_directory(ckpt_dir))
-        return error_set(err, ERROR_INPUT, "cannot find the checkpoint: '%s' is %s",
-                         ckpt_dir, fs_exists(ckpt_dir) ? "not a directory" : "not there");
-    if (fs_join(manifest, sizeof manifest, ckpt_dir, CKPT_MANIFEST_NAME, err))
+    struct ckpt_candidates c;
+    struct error newest = {.text = ""}, why;
+    int rc = -1;
+    if (ckpt_candidates_open(&c, ckpt_dir, err))
         return -1;
-    if (!fs_exists(manifest))
-        return resolve_newest(ckpt_dir, path, path_size, err);
-    if (snprintf(path, path_size, "%s", ckpt_dir) >= (int)path_size)
-        return error_set(err, ERROR_INPUT, "path too long: '%s'", ckpt_dir);
-    return 0;
+    while (ckpt_candidates_next(&c, path, path_size)) {
+        int64_t i = c.n_tried - 1;
+        if (c.list.n_names == 0 || ckpt_check(c.dir, &c.list.names[i], true, &why) == 0) {
+            rc = 0;
+            goto done;
+        }
+        log_warning("skipped the checkpoint '%s': %s", c.list.names[i].text, why.text);
+        if (i == 0)
+            newest = why;
+    }
+    ckpt_candidates_none(&c, &newest, err);
+done:
+    ckpt_candidates_release(&c);
+    return rc;
 }

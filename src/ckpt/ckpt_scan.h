@@ -4,9 +4,14 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "ckpt/ckpt_manifest.h"
+#include "ckpt/ckpt.h"
+
+#include <limits.h>
 
 #define CKPT_NAME_BYTES 64
+#define CKPT_TEMP_INFIX                                                                  \
+    ".tmp-" // between the name of an unfinished checkpoint and a number
+#define CKPT_DAMAGED_SUFFIX ".damaged"
 
 struct ckpt_name {
     int64_t epoch;
@@ -30,5 +35,35 @@ void ckpt_list_release(struct ckpt_list *list);
  * right sizes, and with `is_deep` every byte as recorded. */
 MUST_CHECK int ckpt_check(const char *dir, const struct ckpt_name *name, bool is_deep,
                           struct error *err);
+
+/* Is the checkpoint at `path` called what it is? One that stands under another name than
+ * epoch_E_step_N is. */
+MUST_CHECK int ckpt_check_name(const char *path, const struct ckpt_progress *progress,
+                               struct error *err);
+
+/* -- which one to go on from --------------------------------------------------------- */
+
+/* What a directory that a user names may stand for: one checkpoint, or the checkpoints in
+ * it. Each is to be tried in turn until one can be loaded. */
+struct ckpt_candidates {
+    char dir[PATH_MAX];
+    struct ckpt_list list; // n_names 0: `dir` itself is the checkpoint
+    int64_t n_tried;
+};
+
+/* An error if there is none. */
+MUST_CHECK int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_dir,
+                                    struct error *err);
+void ckpt_candidates_release(struct ckpt_candidates *c);
+/* The next one to `path`; false: no more. */
+bool ckpt_candidates_next(struct ckpt_candidates *c, char *path, size_t path_size);
+/* After the last: an error that quotes why the newest could not be loaded. */
+int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *newest,
+                         struct error *err);
+
+/* Rename a damaged checkpoint to "PATH.damaged", or ".damaged-2" and so on where that is
+ * taken, so that nobody tries it again; the new path to `aside`. */
+MUST_CHECK int ckpt_set_aside(const char *path, char *aside, size_t size,
+                              struct error *err);
 
 #endif

@@ -10,7 +10,9 @@
 
 int cmd_pretrain(int argc, char **argv);
 int cmd_prepare(int argc, char **argv);
+int cmd_tokenizer(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);

@@ -8,9 +8,9 @@
 #include "cli/cmd.h"
 #include "cli/options.h"
 #include "config/config.h"
-#include "data/byte_tokenizer.h"
 #include "model/gpt_decode.h"
 #include "model/sampler.h"
+#include "token/tokenizer.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -20,6 +20,7 @@
 
 struct generate {
     const char *ckpt, *prompt, *prompt_ids;
+    const char *tokenizer_name; // NULL: not given
     int64_t max_tokens, num_threads, seed;
     bool is_greedy;
     struct sampler sampler;
@@ -28,17 +29,10 @@ struct generate {
     struct comm *alone;
     struct gpt gpt;
     struct gpt_decoder decoder;
-    int32_t *tokens; // prompt and what was generated
+    struct tokenizer *tokenizer; // NULL when the prompt is ids
+    int32_t *tokens;             // prompt and what was generated
     int64_t n_tokens;
 };
-
-/* The byte-level vocabulary, possibly padded to a round number. */
-static bool is_byte_model(const struct generate *gen)
-{
-    int64_t V = gen->cfg.model.vocab_size;
-    return V >= BYTE_TOKENIZER_VOCAB_SIZE &&
-           V <= i64_round_up(BYTE_TOKENIZER_VOCAB_SIZE, 128);
-}
 
 /* -- checks -------------------------------------------------------------------------- */
 
@@ -61,17 +55,6 @@ static int check_options(const struct generate *gen, struct error *err)
     return 0;
 }
 
-static int check_prompt_kind(const struct generate *gen, struct error *err)
-{
-    if (gen->prompt && !is_byte_model(gen))
-        return error_set(err, ERROR_INPUT,
-                         "checkpoint '%s' has a vocabulary of %lld tokens, which is not "
-                         "the byte-level one: give the prompt as token ids with "
-                         "--prompt_ids \"1 2 3\"",
-                         gen->ckpt, (long long)gen->cfg.model.vocab_size);
-    return 0;
-}
-
 /* -- opening ------------------------------------------------------------------------- */
 
 static int open_model(struct generate *gen, struct error *err)
@@ -91,6 +74,32 @@ static int open_model(struct generate *gen, struct error *err)
         ckpt_load_params(path, &gen->gpt.table, gen->gpt.params, err) ||
         gpt_decoder_open(&gen->decoder, &gen->gpt, err))
         return -1;
+    return 0;
+}
+
+/* The one that was named; else bytes, if the model's vocabulary can be theirs, rounded up
+ * or not. */
+static int open_tokenizer(struct generate *gen, struct error *err)
+{
+    const char *name = gen->tokenizer_name ? gen->tokenizer_name : TOKENIZER_BYTES;
+    int64_t V = gen->cfg.model.vocab_size;
+    if (!gen->prompt)
+        return 0;
+    if (tokenizer_open(&gen->tokenizer, name, err))
+        return -1;
+    int64_t n_ids = tokenizer_vocab_size(gen->tokenizer);
+    if (!gen->tokenizer_name && (V < n_ids || V > i64_round_up(n_ids, 128)))
+        return error_set(
+            err, ERROR_INPUT,
+            "checkpoint '%s' has a vocabulary of %lld tokens, which is not "
+            "the byte-level one: name its tokenizer with --tokenizer DIR, or "
+            "give the prompt as token ids with --prompt_ids \"1 2 3\"",
+            gen->ckpt, (long long)V);
+    if (n_ids > V)
+        return error_set(err, ERROR_INPUT,
+                         "the tokenizer '%s' has %lld tokens, but checkpoint '%s' only "
+                         "%lld: name the tokenizer it was trained with",
+                         name, (long long)n_ids, gen->ckpt, (long long)V);
     return 0;
 }
 
@@ -117,25 +126,47 @@ static int parse_ids(struct generate *gen, const char *text, struct error *err)
     return 0;
 }
 
+/* gen->tokens := the ids of the text; for an empty one, of what may stand before a
+ * document. */
+static int encode_prompt(struct generate *gen, const char *text, struct error *err)
+{
+    struct encoder *encoder = NULL;
+    struct token_list list = {0};
+    int rc = -1;
+    if (encoder_open(&encoder, gen->tokenizer, err) ||
+        encoder_encode(encoder, text, strlen(text), false, &list, err))
+        goto done;
+    for (int64_t i = 0; i < list.n; i++) // at most one a byte, so there is room
+        gen->tokens[gen->n_tokens++] = list.ids[i];
+    if (list.n == 0 && tokenizer_eos(gen->tokenizer) < 0) {
+        error_set(err, ERROR_INPUT,
+                  "--prompt is empty, and the tokenizer '%s' has no token that could "
+                  "stand before a text; give a word to begin with",
+                  gen->tokenizer_name);
+        goto done;
+    }
+    if (list.n == 0)
+        gen->tokens[gen->n_tokens++] = tokenizer_eos(gen->tokenizer);
+    rc = 0;
+done:
+    encoder_close(encoder);
+    token_list_release(&list);
+    return rc;
+}
+
 static int read_prompt(struct generate *gen, struct error *err)
 {
     const char *text = gen->prompt ? gen->prompt : gen->prompt_ids;
-    size_t room = strlen(text) + 1 + (size_t)gen->max_tokens;
+    size_t room = strlen(text) + 2 + (size_t)gen->max_tokens; // 2: eos, a space added
     gen->tokens = malloc(room * sizeof *gen->tokens);
     if (!gen->tokens)
         return error_set(err, ERROR_RUNTIME, "out of memory for %zu tokens", room);
-    if (gen->prompt) {
-        byte_tokenizer_encode(text, strlen(text), gen->tokens);
-        gen->n_tokens = (int64_t)strlen(text);
-    } else if (parse_ids(gen, text, err)) {
+    if (gen->prompt)
+        return encode_prompt(gen, text, err);
+    if (parse_ids(gen, text, err))
         return -1;
-    }
-    if (gen->n_tokens > 0)
-        return 0;
-    if (!gen->prompt)
+    if (gen->n_tokens == 0)
         return error_set(err, ERROR_INPUT, "--prompt_ids holds no token id");
-    // an empty text: what may stand at the start of a document
-    gen->tokens[gen->n_tokens++] = BYTE_TOKENIZER_EOS;
     return 0;
 }
 
@@ -143,11 +174,14 @@ static int read_prompt(struct generate *gen, struct error *err)
 
 static void print_token(const struct generate *gen, int32_t id)
 {
-    char byte;
-    if (!gen->prompt)
+    size_t n = 0;
+    if (!gen->tokenizer) {
         printf("%d ", id);
-    else if (byte_tokenizer_decode(&id, 1, &byte) == 1)
-        putchar(byte);
+    } else if (!tokenizer_is_special(gen->tokenizer, id)) {
+        const char *bytes = tokenizer_token_bytes(gen->tokenizer, id, &n);
+        if (bytes)
+            fwrite(bytes, 1, n, stdout);
+    }
     fflush(stdout);
 }
 
@@ -169,7 +203,7 @@ static void run(struct generate *gen)
     for (int64_t i = 0; i < gen->max_tokens; i++) {
         int32_t id = sampler_next(&gen->sampler, next_logits(gen), i);
         gen->tokens[gen->n_tokens++] = id;
-        if (gen->prompt && id == BYTE_TOKENIZER_EOS)
+        if (gen->tokenizer && id == tokenizer_eos(gen->tokenizer))
             break;
         print_token(gen, id);
     }
@@ -182,12 +216,14 @@ static int generate(struct generate *gen, struct error *err)
         return -1;
     if (gen->num_threads > 0)
         kernels_set_threads((int)gen->num_threads);
-    if (open_model(gen, err) || check_prompt_kind(gen, err) || read_prompt(gen, err))
+    if (open_model(gen, err) || open_tokenizer(gen, err) || read_prompt(gen, err))
         return -1;
     if (gen->is_greedy)
         gen->sampler.temperature = 0;
     gen->sampler.seed = (uint64_t)gen->seed;
-    int64_t V = gen->prompt ? BYTE_TOKENIZER_VOCAB_SIZE : gen->cfg.model.vocab_size;
+    // ids past the tokenizer's, which round a vocabulary up, stand for nothing
+    int64_t V =
+        gen->tokenizer ? tokenizer_vocab_size(gen->tokenizer) : gen->cfg.model.vocab_size;
     if (sampler_init(&gen->sampler, V, err))
         return -1;
     run(gen);
@@ -200,6 +236,7 @@ static void release(struct generate *gen)
     gpt_decoder_close(&gen->decoder);
     gpt_close(&gen->gpt);
     comm_world_close(gen->alone);
+    tokenizer_close(gen->tokenizer);
     free(gen->tokens);
 }
 
@@ -213,6 +250,8 @@ int cmd_generate(int argc, char **argv)
         {"prompt", 0, OPTION_TEXT, &gen.prompt, false, "TEXT", "The text to continue."},
         {"prompt_ids", 0, OPTION_TEXT, &gen.prompt_ids, false, "IDS",
          "The same as token ids; then ids are printed."},
+        {"tokenizer", 0, OPTION_TEXT, &gen.tokenizer_name, false, "DIR",
+         "The tokenizer the model was trained with; bytes when not given."},
         {"max_tokens", 0, OPTION_INT, &gen.max_tokens, false, "N",
          "Tokens to generate (200)."},
         {"greedy", 0, OPTION_FLAG, &gen.is_greedy, false, NULL,

@@ -1,32 +1,34 @@
 /*
  * trefoil prepare - text or JSON lines into token files.
  *
- * Input files are read one after the other, in pieces; each document's bytes become
- * tokens at once, and an end-of-document token follows it. SIGINT and SIGTERM are turned
- * into a descriptor that the reader watches, so that stopping goes through the same
- * clean-up as any error: nothing is left behind.
+ * This thread reads the files one after the other; the encode_pipeline turns documents
+ * into tokens on all processors and hands them back in order, each followed by the token
+ * that ends a document. SIGINT and SIGTERM are turned into a descriptor that the reading
+ * thread looks at, so that stopping goes through the same clean-up as any error: nothing
+ * is left behind.
  */
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "cli/cmd.h"
+#include "cli/input_files.h"
 #include "cli/options.h"
-#include "data/byte_tokenizer.h"
 #include "data/dataset_writer.h"
-#include "data/text_documents.h"
+#include "data/encode_pipeline.h"
+#include "launch/pin.h"
+#include "token/tokenizer.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define MOST_BAD_LINES_SHOWN 10
-#define PROGRESS_SECONDS 0.2
-#define CHUNK 8192 // bytes encoded at once
+#define STATUS_SECONDS 0.2 // between two status lines on a terminal
+#define LINE_SECONDS 30.0  // between two lines of progress elsewhere
 
 struct settings { // as given on the command line
     struct option_list inputs;
@@ -35,6 +37,7 @@ struct settings { // as given on the command line
     const char *json_key;
     const char *format;
     const char *doc_separator;
+    int64_t threads;
     bool is_json;
     bool is_strict;
 };
@@ -42,45 +45,27 @@ struct settings { // as given on the command line
 struct prepare {
     struct settings set;
     enum dataset_format format;
-    struct fs_names files; // to read, in order
-    double total_bytes;    // of all files
-    struct dataset_writer *writer;
+    struct input_files inputs;
+    struct tokenizer *tokenizer;
+    struct dataset_writer *writer; // used by the pipeline's thread while there is one
+    struct encode_pipeline *pipeline;
     int stop_fd;
-    int64_t document_bytes; // of the document that is being read
-    int64_t n_bytes;        // read
-    int64_t n_empty;
-    int64_t n_bad_lines;
+    int64_t n_bad_lines; // the pipeline's thread counts them
     double start_seconds, shown_seconds;
 };
 
-/* -- what text_documents calls --------------------------------------------------------
- */
+/* -- what the pipeline calls, on its own thread -------------------------------------- */
 
-static int append(void *context, const char *bytes, size_t n, struct error *err)
+static int append(void *context, const int32_t *tokens, int64_t n, struct error *err)
 {
     struct prepare *p = context;
-    int32_t tokens[CHUNK];
-    p->document_bytes += (int64_t)n;
-    while (n > 0) {
-        size_t part = n < CHUNK ? n : CHUNK;
-        byte_tokenizer_encode(bytes, part, tokens);
-        if (dataset_writer_append(p->writer, tokens, (int64_t)part, err))
-            return -1;
-        bytes += part;
-        n -= part;
-    }
-    return 0;
+    return dataset_writer_append(p->writer, tokens, n, err);
 }
 
 static int end_document(void *context, struct error *err)
 {
     struct prepare *p = context;
-    static const int32_t eos = BYTE_TOKENIZER_EOS;
-    if (p->document_bytes == 0) {
-        p->n_empty++;
-        return 0;
-    }
-    p->document_bytes = 0;
+    int32_t eos = tokenizer_eos(p->tokenizer);
     if (dataset_writer_append(p->writer, &eos, 1, err))
         return -1;
     return dataset_writer_end_document(p->writer, err);
@@ -100,206 +85,198 @@ static int bad_line(void *context, const char *path, int64_t line, const char *r
     return 0;
 }
 
-static int progress(void *context, size_t n, struct error *err)
+/* -- progress, and stopping ---------------------------------------------------------- */
+
+/* "45 % of 123.4 MB, 0:12:34 left, 12.3 MB/s, 678 documents, 910 tokens" */
+static void describe_progress(const struct prepare *p, const struct encode_counts *c,
+                              double spent, char *text, size_t size)
+{
+    double total = p->inputs.total_bytes, done = (double)c->n_file_bytes;
+    char how_far[64], left[64] = "";
+    snprintf(how_far, sizeof how_far, "%.1f MB", done / 1e6);
+    if (!p->inputs.has_pipes && total > 0 && done <= total) {
+        snprintf(how_far, sizeof how_far, "%.0f %% of %.1f MB", 100 * done / total,
+                 total / 1e6);
+        if (done > 0 && spent > 1) {
+            int64_t seconds = (int64_t)(spent * (total - done) / done + 0.5);
+            snprintf(left, sizeof left, ", %lld:%02d:%02d left",
+                     (long long)(seconds / 3600), (int)(seconds / 60 % 60),
+                     (int)(seconds % 60));
+        }
+    }
+    snprintf(text, size, "%s%s, %.1f MB/s, %lld documents, %lld tokens", how_far, left,
+             (double)c->n_text_bytes / 1e6 / (spent > 0 ? spent : 1),
+             (long long)c->n_documents, (long long)c->n_tokens);
+}
+
+static void show_progress(struct prepare *p)
+{
+    struct encode_counts counts;
+    char text[256];
+    bool is_terminal = log_is_terminal();
+    double now = clock_seconds();
+    if (!p->pipeline ||
+        now - p->shown_seconds < (is_terminal ? STATUS_SECONDS : LINE_SECONDS))
+        return;
+    p->shown_seconds = now;
+    encode_pipeline_counts(p->pipeline, &counts);
+    describe_progress(p, &counts, now - p->start_seconds, text, sizeof text);
+    if (is_terminal)
+        log_status("prepare: %s", text);
+    else
+        log_info("prepare: %s", text);
+}
+
+static int tick(void *context, struct error *err)
 {
     struct prepare *p = context;
-    (void)err;
-    p->n_bytes += (int64_t)n;
-    double now = clock_seconds(), spent = now - p->start_seconds;
-    if (now - p->shown_seconds < PROGRESS_SECONDS)
-        return 0;
-    p->shown_seconds = now;
-    log_status("prepare: %.1f of %.1f MB, %.1f MB/s, %lld documents",
-               (double)p->n_bytes / 1e6, p->total_bytes / 1e6,
-               (double)p->n_bytes / 1e6 / (spent > 0 ? spent : 1),
-               (long long)dataset_writer_n_documents(p->writer));
+    struct signalfd_siginfo taken;
+    if (read(p->stop_fd, &taken, sizeof taken) > 0)
+        return error_set(err, ERROR_STOPPED,
+                         "stopped on request; nothing was written, and '%s' is as it was",
+                         p->set.output);
+    show_progress(p);
     return 0;
 }
 
-/* -- input files ----------------------------------------------------------------------
- */
-
-static bool ends_with(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), k = strlen(suffix);
-    return n >= k && strcmp(name + n - k, suffix) == 0;
-}
-
-/* Names of files that are surely no text, and what to do about them. */
-static int refuse_other_files(const char *path, struct error *err)
-{
-    static const char *const packed[] = {".gz", ".zst", ".bz2", ".xz", ".zip", ".tar"};
-    static const char *const binary[] = {".bin", ".idx", ".npy", ".npz"};
-    for (size_t i = 0; i < ARRAY_LEN(packed); i++)
-        if (ends_with(path, packed[i]))
-            return error_set(err, ERROR_INPUT, "'%s' is packed (%s); unpack it first",
-                             path, packed[i]);
-    for (size_t i = 0; i < ARRAY_LEN(binary); i++)
-        if (ends_with(path, binary[i]))
-            return error_set(err, ERROR_INPUT,
-                             "'%s' is a token file (%s), not text; name the text files",
-                             path, binary[i]);
-    return 0;
-}
-
-/* What an earlier run with the same --output has left in a directory of inputs. */
-static bool is_own_output(const struct prepare *p, const char *path)
-{
-    static const char *const suffixes[] = {
-        ".bin",     ".idx",     "_ids.npy",     "_idx.npz",     ".meta.json",
-        ".bin.tmp", ".idx.tmp", "_ids.npy.tmp", "_idx.npz.tmp", ".lens.tmp"};
-    size_t n = strlen(p->set.output);
-    if (strncmp(path, p->set.output, n) != 0)
-        return false;
-    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++)
-        if (strcmp(path + n, suffixes[i]) == 0)
-            return true;
-    return false;
-}
-
-static int add_file(struct prepare *p, const char *path, struct error *err)
-{
-    struct stat st;
-    struct fs_names *list = &p->files;
-    if (refuse_other_files(path, err))
-        return -1;
-    if (stat(path, &st))
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
-    p->total_bytes += (double)st.st_size;
-    char **larger =
-        realloc(list->names, (size_t)(list->n_names + 1) * sizeof *list->names);
-    if (larger)
-        list->names = larger;
-    char *copy = larger ? strdup(path) : NULL;
-    if (!copy)
-        return error_set(err, ERROR_RUNTIME, "out of memory");
-    list->names[list->n_names++] = copy;
-    return 0;
-}
-
-/* The files of a directory, sorted; hidden ones, directories in it and our own output are
- * left out. */
-static int add_directory(struct prepare *p, const char *dir, struct error *err)
-{
-    struct fs_names names;
-    int rc = -1;
-    int64_t n_before = p->files.n_names;
-    if (fs_list(dir, &names, err))
-        return -1;
-    for (int64_t i = 0; i < names.n_names; i++) {
-        char path[PATH_MAX];
-        if (fs_join(path, sizeof path, dir, names.names[i], err))
-            goto done;
-        if (names.names[i][0] == '.' || fs_is_directory(path) || is_own_output(p, path))
-            continue;
-        if (add_file(p, path, err))
-            goto done;
-    }
-    if (p->files.n_names == n_before) {
-        error_set(err, ERROR_INPUT, "the directory '%s' has no files in it", dir);
-        goto done;
-    }
-    rc = 0;
-done:
-    fs_names_release(&names);
-    return rc;
-}
-
-static int list_files(struct prepare *p, struct error *err)
-{
-    for (int i = 0; i < p->set.inputs.n_values; i++) {
-        const char *path = p->set.inputs.values[i];
-        if (fs_is_directory(path) ? add_directory(p, path, err) : add_file(p, path, err))
-            return -1;
-    }
-    return 0;
-}
-
-static enum text_kind kind_of(const struct prepare *p, const char *path)
-{
-    if (p->set.is_json || ends_with(path, ".jsonl") || ends_with(path, ".json"))
-        return TEXT_JSON_LINES;
-    return strcmp(p->set.doc_separator, "file") == 0 ? TEXT_WHOLE_FILE : TEXT_BLANK_LINES;
-}
-
-/* -- the run ---------------------------------------------------------------------------
- */
+/* -- the run ------------------------------------------------------------------------- */
 
 static int check_choice(const char *option, const char *value, const char *a,
                         const char *b, struct error *err)
 {
     if (strcmp(value, a) == 0 || strcmp(value, b) == 0)
         return 0;
-    if (strcmp(a, b) == 0)
-        return error_set(err, ERROR_INPUT, "--%s '%s' is not known; there is %s", option,
-                         value, a);
     return error_set(err, ERROR_INPUT, "--%s '%s' is not known; there are %s and %s",
                      option, value, a, b);
 }
 
 static int check_settings(struct prepare *p, struct error *err)
 {
-    const struct settings *set = &p->set;
-    if (check_choice("tokenizer", set->tokenizer, BYTE_TOKENIZER_NAME,
-                     BYTE_TOKENIZER_NAME, err) ||
-        check_choice("format", set->format, "megatron", "fleetx", err) ||
+    struct settings *set = &p->set;
+    if (check_choice("format", set->format, "megatron", "fleetx", err) ||
         check_choice("doc_separator", set->doc_separator, "blank", "file", err))
         return -1;
     p->format = strcmp(set->format, "fleetx") == 0 ? DATASET_FLEETX : DATASET_MEGATRON;
-    return 0;
-}
-
-static int read_all_files(struct prepare *p, struct error *err)
-{
-    struct text_sink sink = {append, end_document, bad_line, progress, p};
-    for (int64_t i = 0; i < p->files.n_names; i++) {
-        const char *path = p->files.names[i];
-        if (text_documents_read(path, kind_of(p, path), p->set.json_key, p->stop_fd,
-                                &sink, err))
-            return -1;
-    }
-    if (dataset_writer_n_documents(p->writer) == 0)
+    if (set->threads < 0 || set->threads > ENCODE_MAX_THREADS)
         return error_set(err, ERROR_INPUT,
-                         "no documents in the %lld input files (%lld empty documents and "
-                         "%lld bad lines skipped); nothing was written",
-                         (long long)p->files.n_names, (long long)p->n_empty,
-                         (long long)p->n_bad_lines);
+                         "--threads must be from 1 to %d, or 0 for all processors; it is "
+                         "%lld",
+                         ENCODE_MAX_THREADS, (long long)set->threads);
+    if (set->threads == 0)
+        set->threads = i64_min(pin_n_processors(), ENCODE_MAX_THREADS);
     return 0;
 }
 
-static void print_summary(const struct prepare *p)
+static int open_tokenizer(struct prepare *p, struct error *err)
+{
+    if (tokenizer_open(&p->tokenizer, p->set.tokenizer, err))
+        return -1;
+    if (tokenizer_eos(p->tokenizer) < 0)
+        return error_set(err, ERROR_INPUT,
+                         "the tokenizer '%s' has no token <|endoftext|>, which is to end "
+                         "each document; add it to the vocabulary",
+                         p->set.tokenizer);
+    return 0;
+}
+
+/* The tokenizer is recorded by its full path, so that it is found from anywhere. */
+static int describe_dataset(const struct prepare *p, struct dataset_meta *meta,
+                            struct error *err)
+{
+    char path[PATH_MAX];
+    const char *name = p->set.tokenizer;
+    if (strcmp(name, TOKENIZER_BYTES) != 0) {
+        name = realpath(p->set.tokenizer, path);
+        if (!name)
+            return error_set(err, ERROR_INPUT, "cannot open '%s': %s", p->set.tokenizer,
+                             strerror(errno));
+    }
+    *meta = (struct dataset_meta){.vocab_size = tokenizer_vocab_size(p->tokenizer),
+                                  .eos_token_id = tokenizer_eos(p->tokenizer)};
+    snprintf(meta->tokenizer, sizeof meta->tokenizer, "%s", name);
+    return 0;
+}
+
+static enum text_kind kind_of(const struct prepare *p, const char *path)
+{
+    if (p->set.is_json || input_files_is_json(path))
+        return TEXT_JSON_LINES;
+    return strcmp(p->set.doc_separator, "file") == 0 ? TEXT_WHOLE_FILE : TEXT_BLANK_LINES;
+}
+
+static int encode_files(struct prepare *p, struct error *err)
+{
+    const struct encode_settings settings = {
+        .tokenizer = p->tokenizer,
+        .json_key = p->set.json_key,
+        .n_threads = (int)p->set.threads,
+        .sink = {append, end_document, bad_line, p},
+        .watch = {tick, p},
+    };
+    const struct fs_names *files = &p->inputs.files;
+    if (encode_pipeline_open(&p->pipeline, &settings, err))
+        return -1;
+    for (int64_t i = 0; i < files->n_names; i++)
+        if (encode_pipeline_read(p->pipeline, files->names[i],
+                                 kind_of(p, files->names[i]), err))
+            return -1;
+    return encode_pipeline_finish(p->pipeline, err);
+}
+
+static int refuse_nothing(const struct prepare *p, const struct encode_counts *c,
+                          struct error *err)
+{
+    if (c->n_documents > 0)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "no documents in the %lld input files (%lld empty documents and "
+                     "%lld bad lines skipped); nothing was written",
+                     (long long)p->inputs.files.n_names, (long long)c->n_empty,
+                     (long long)c->n_bad_lines);
+}
+
+static void print_summary(const struct prepare *p, const struct encode_counts *c)
 {
     double spent = clock_seconds() - p->start_seconds;
-    log_info("prepared '%s' (%s): %lld documents, %lld tokens from %lld bytes in %.1f s "
-             "(%.1f MB/s); %lld empty documents and %lld bad lines skipped; vocab_size "
-             "%d, eos_token_id %d",
-             p->set.output, p->set.format,
-             (long long)dataset_writer_n_documents(p->writer),
-             (long long)dataset_writer_n_tokens(p->writer), (long long)p->n_bytes, spent,
-             (double)p->n_bytes / 1e6 / (spent > 0 ? spent : 1), (long long)p->n_empty,
-             (long long)p->n_bad_lines, BYTE_TOKENIZER_VOCAB_SIZE, BYTE_TOKENIZER_EOS);
+    log_info(
+        "prepared '%s' (%s): %lld documents, %lld tokens from %lld bytes in %.1f s "
+        "(%.1f MB/s, %lld threads); %lld empty documents and %lld bad lines skipped; "
+        "tokenizer '%s', vocab_size %lld, eos_token_id %d",
+        p->set.output, p->set.format, (long long)c->n_documents,
+        (long long)dataset_writer_n_tokens(p->writer), (long long)c->n_text_bytes, spent,
+        (double)c->n_text_bytes / 1e6 / (spent > 0 ? spent : 1),
+        (long long)p->set.threads, (long long)c->n_empty, (long long)c->n_bad_lines,
+        p->set.tokenizer, (long long)tokenizer_vocab_size(p->tokenizer),
+        tokenizer_eos(p->tokenizer));
 }
 
 static int run(struct prepare *p, struct error *err)
 {
-    static const struct dataset_meta meta = {.tokenizer = BYTE_TOKENIZER_NAME,
-                                             .vocab_size = BYTE_TOKENIZER_VOCAB_SIZE,
-                                             .eos_token_id = BYTE_TOKENIZER_EOS};
+    const struct settings *set = &p->set;
+    struct dataset_meta meta = {0};
+    struct encode_counts counts;
     int rc = -1;
-    if (check_settings(p, err) || list_files(p, err))
+    if (check_settings(p, err) ||
+        input_files_init(&p->inputs, set->inputs.values, set->inputs.n_values,
+                         set->output, err) ||
+        open_tokenizer(p, err) || describe_dataset(p, &meta, err))
         goto done;
-    p->start_seconds = clock_seconds();
-    if (dataset_writer_open(&p->writer, p->set.output, p->format,
-                            BYTE_TOKENIZER_VOCAB_SIZE, err) ||
-        read_all_files(p, err) || dataset_writer_commit(p->writer, &meta, err))
+    p->start_seconds = p->shown_seconds = clock_seconds();
+    if (dataset_writer_open(&p->writer, set->output, p->format, meta.vocab_size, err) ||
+        encode_files(p, err))
+        goto done;
+    encode_pipeline_counts(p->pipeline, &counts);
+    if (refuse_nothing(p, &counts, err) || dataset_writer_commit(p->writer, &meta, err))
         goto done;
     log_status_clear();
-    print_summary(p);
+    print_summary(p, &counts);
     rc = 0;
 done:
     log_status_clear();
+    encode_pipeline_close(p->pipeline); // first: its thread uses the writer
     dataset_writer_close(p->writer);
-    fs_names_release(&p->files);
+    tokenizer_close(p->tokenizer);
+    input_files_release(&p->inputs);
     return rc;
 }
 
@@ -310,7 +287,7 @@ static int run_stoppable(struct prepare *p, struct error *err)
     sigemptyset(&stops);
     sigaddset(&stops, SIGINT);
     sigaddset(&stops, SIGTERM);
-    sigprocmask(SIG_BLOCK, &stops, &before);
+    pthread_sigmask(SIG_BLOCK, &stops, &before);
     p->stop_fd = signalfd(-1, &stops, SFD_CLOEXEC | SFD_NONBLOCK);
     int rc = p->stop_fd < 0 ? error_set(err, ERROR_RUNTIME,
                                         "cannot watch for signals: %s", strerror(errno))
@@ -321,13 +298,13 @@ static int run_stoppable(struct prepare *p, struct error *err)
             continue;
         close(p->stop_fd);
     }
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
 
 int cmd_prepare(int argc, char **argv)
 {
-    struct prepare p = {.set = {.tokenizer = BYTE_TOKENIZER_NAME,
+    struct prepare p = {.set = {.tokenizer = TOKENIZER_BYTES,
                                 .json_key = "text",
                                 .format = "megatron",
                                 .doc_separator = "blank"}};
@@ -335,19 +312,21 @@ int cmd_prepare(int argc, char **argv)
     // clang-format off
     const struct option_spec options[] = {
         {"input", 'i', OPTION_LIST, &set->inputs, true, "PATH",
-         "Text files, JSON lines (*.jsonl, *.json), or directories of them, in order."},
+         "Text or JSON lines (*.jsonl, *.json, *.ndjson), gzip or zstd packed or not; or directories, read with all below them in bytewise order of names, hidden ones left out."},
         {"output", 0, OPTION_TEXT, &set->output, true, "PREFIX",
          "Where to write: PREFIX.bin and PREFIX.idx, or PREFIX_ids.npy and PREFIX_idx.npz."},
         {"format", 0, OPTION_TEXT, &set->format, false, "megatron|fleetx",
          "Which of the two pairs of files; megatron when not given."},
-        {"tokenizer", 0, OPTION_TEXT, &set->tokenizer, false, "NAME",
-         "How text becomes tokens: bytes, one token a byte, eos 256."},
+        {"tokenizer", 0, OPTION_TEXT, &set->tokenizer, false, "DIR",
+         "The directory of a byte-level BPE tokenizer, or a file of one; or bytes: one token a byte, eos 256, as when not given."},
         {"json", 0, OPTION_FLAG, &set->is_json, false, NULL,
          "Take every input for JSON lines, whatever its name."},
         {"json_key", 0, OPTION_TEXT, &set->json_key, false, "KEY",
          "The key of the text in a JSON line; text when not given."},
         {"doc_separator", 0, OPTION_TEXT, &set->doc_separator, false, "blank|file",
          "What ends a document of plain text: a blank line, or the end of the file."},
+        {"threads", 0, OPTION_INT, &set->threads, false, "N",
+         "Threads that encode (0: all processors); the output does not depend on it."},
         {"strict", 0, OPTION_FLAG, &set->is_strict, false, NULL,
          "Stop at the first bad line instead of skipping it."},
     };

@@ -10,14 +10,21 @@
 
 void options_print_help(const struct command *cmd)
 {
-    printf("usage: %s [options]\n\n%s\n\noptions:\n", cmd->name, cmd->summary);
+    printf("usage: %s [options]", cmd->name);
+    for (int i = 0; i < cmd->n_options; i++)
+        if (cmd->options[i].kind == OPTION_OPERAND)
+            printf(cmd->options[i].is_required ? " %s" : " [%s]", cmd->options[i].value);
+    printf("\n\n%s\n\noptions:\n", cmd->summary);
     for (int i = 0; i < cmd->n_options; i++) {
         const struct option_spec *o = &cmd->options[i];
         char left[64];
         char letter[] = {'-', o->letter, ',', ' ', 0};
-        snprintf(left, sizeof left, "  %s--%s%s%s%s", o->letter ? letter : "", o->name,
-                 o->value ? " " : "", o->value ? o->value : "",
-                 o->kind == OPTION_LIST ? "..." : "");
+        if (o->kind == OPTION_OPERAND)
+            snprintf(left, sizeof left, "  %s", o->value);
+        else
+            snprintf(left, sizeof left, "  %s--%s%s%s%s", o->letter ? letter : "",
+                     o->name, o->value ? " " : "", o->value ? o->value : "",
+                     o->kind == OPTION_LIST ? "..." : "");
         printf("%-30s %s%s\n", left, o->help, o->is_required ? " (required)" : "");
     }
     printf("%-30s %s\n%-30s %s\n", "  --help", "Show this text.", "  --version",
@@ -36,7 +43,7 @@ static int refuse_unknown(const struct command *cmd, const char *word, struct er
     int least = 4;
     for (int i = 0; i < cmd->n_options && strncmp(word, "--", 2) == 0; i++) {
         int distance = text_distance(word + 2, cmd->options[i].name);
-        if (distance < least) {
+        if (distance < least && cmd->options[i].kind != OPTION_OPERAND) {
             least = distance;
             nearest = cmd->options[i].name;
         }
@@ -59,9 +66,21 @@ static const struct option_spec *find(const struct command *cmd, char *word, cha
         bool is_long = n > 2 && word[0] == '-' && word[1] == '-' &&
                        strlen(o->name) == n - 2 && strncmp(word + 2, o->name, n - 2) == 0;
         bool is_short = n == 2 && word[0] == '-' && o->letter && word[1] == o->letter;
-        if (is_long || is_short)
+        if ((is_long || is_short) && o->kind != OPTION_OPERAND)
             return o;
     }
+    return NULL;
+}
+
+/* The first operand that has no value yet, for a word that is no option. */
+static const struct option_spec *find_operand(const struct command *cmd, const char *word,
+                                              const bool *is_given)
+{
+    if (word[0] == '-' && word[1])
+        return NULL;
+    for (int i = 0; i < cmd->n_options; i++)
+        if (cmd->options[i].kind == OPTION_OPERAND && !is_given[i])
+            return &cmd->options[i];
     return NULL;
 }
 
@@ -105,6 +124,7 @@ static int store(const struct command *cmd, const struct option_spec *o, char *v
         *(bool *)o->target = true;
         return 0;
     case OPTION_TEXT:
+    case OPTION_OPERAND:
         *(const char **)o->target = value;
         return 0;
     case OPTION_LIST:
@@ -119,12 +139,15 @@ static int store(const struct command *cmd, const struct option_spec *o, char *v
 static int check_required(const struct command *cmd, const bool *is_given,
                           struct error *err)
 {
-    for (int i = 0; i < cmd->n_options; i++)
-        if (cmd->options[i].is_required && !is_given[i])
+    for (int i = 0; i < cmd->n_options; i++) {
+        const struct option_spec *o = &cmd->options[i];
+        if (o->is_required && !is_given[i] && o->kind == OPTION_OPERAND)
+            return error_set(err, ERROR_INPUT, "%s: %s is missing: %s", cmd->name,
+                             o->value, o->help);
+        if (o->is_required && !is_given[i])
             return error_set(err, ERROR_INPUT, "%s: --%s %s is missing: %s", cmd->name,
-                             cmd->options[i].name,
-                             cmd->options[i].value ? cmd->options[i].value : "",
-                             cmd->options[i].help);
+                             o->name, o->value ? o->value : "", o->help);
+    }
     return 0;
 }
 
@@ -166,6 +189,8 @@ int options_parse(const struct command *cmd, int argc, char **argv, struct error
             return 1;
         }
         const struct option_spec *o = find(cmd, argv[i], &value);
+        if (!o && (o = find_operand(cmd, argv[i], is_given)))
+            value = argv[i];
         if (!o)
             return refuse_unknown(cmd, argv[i], err);
         is_given[o - cmd->options] = true;

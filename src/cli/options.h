@@ -2,8 +2,9 @@
  * options - one table a command drives parsing, checks and --help.
  *
  * Options are written `--name VALUE`, `--name=VALUE` or `-x VALUE`; a list option takes
- * several values and may be repeated. `--help` and `--version` exist everywhere. What the
- * table does not name is refused, with the nearest name it does.
+ * several values and may be repeated; an operand is a word without a name. `--help` and
+ * `--version` exist everywhere. What the table does not name is refused, with the nearest
+ * name it does.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -12,11 +13,12 @@
 #include "base/error.h"
 
 enum option_kind {
-    OPTION_FLAG,   // bool: no value
-    OPTION_TEXT,   // const char *
-    OPTION_LIST,   // struct option_list: the values are argv's own
-    OPTION_INT,    // int64_t
-    OPTION_NUMBER, // double
+    OPTION_FLAG,    // bool: no value
+    OPTION_TEXT,    // const char *
+    OPTION_LIST,    // struct option_list: the values are argv's own
+    OPTION_INT,     // int64_t
+    OPTION_NUMBER,  // double
+    OPTION_OPERAND, // const char *: a word by itself, without the name
 };
 
 struct option_list {

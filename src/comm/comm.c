@@ -126,11 +126,15 @@ int comm_wait(struct comm_request *req, struct error *err)
 
 /* -- reductions and gathers ---------------------------------------------------------- */
 
+int64_t comm_even_begin(int64_t n, int size, int r)
+{
+    return n / size * r + i64_min(r, n % size);
+}
+
 void comm_even_bounds(int64_t n, int size, int64_t *bounds)
 {
-    int64_t each = n / size, longer = n % size;
     for (int r = 0; r <= size; r++)
-        bounds[r] = each * r + i64_min(r, longer);
+        bounds[r] = comm_even_begin(n, size, r);
 }
 
 static void reduce_start(struct comm *c, void *x, int64_t n, const struct comm_op *op,
@@ -153,10 +157,27 @@ static int reduce_run(struct comm *c, void *x, int64_t n, const struct comm_op *
     return comm_wait(&req, err);
 }
 
+void comm_allreduce_start(struct comm *c, void *x, enum dtype dtype, int64_t n,
+                          struct comm_request *req)
+{
+    reduce_start(c, x, n, comm_op_sum(dtype), req);
+}
+
+int comm_allreduce(struct comm *c, void *x, enum dtype dtype, int64_t n,
+                   struct error *err)
+{
+    return reduce_run(c, x, n, comm_op_sum(dtype), err);
+}
+
 void comm_allreduce_f32_start(struct comm *c, float *x, int64_t n,
                               struct comm_request *req)
 {
-    reduce_start(c, x, n, &comm_op_sum_f32, req);
+    comm_allreduce_start(c, x, DTYPE_F32, n, req);
+}
+
+int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct error *err)
+{
+    return comm_allreduce(c, x, DTYPE_F32, n, err);
 }
 
 void comm_max_f32_start(struct comm *c, float *x, int64_t n, struct comm_request *req)
@@ -167,11 +188,6 @@ void comm_max_f32_start(struct comm *c, float *x, int64_t n, struct comm_request
 void comm_sum_f64_start(struct comm *c, double *x, int64_t n, struct comm_request *req)
 {
     reduce_start(c, x, n, &comm_op_sum_f64, req);
-}
-
-int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct error *err)
-{
-    return reduce_run(c, x, n, &comm_op_sum_f32, err);
 }
 
 int comm_max_f32(struct comm *c, float *x, int64_t n, struct error *err)
@@ -194,43 +210,72 @@ int comm_max_i64(struct comm *c, int64_t *x, int64_t n, struct error *err)
     return reduce_run(c, x, n, &comm_op_max_i64, err);
 }
 
-void comm_reduce_scatter_f32_start(struct comm *c, float *x, const int64_t *bounds,
-                                   struct comm_request *req)
+void comm_reduce_scatter_start(struct comm *c, void *x, enum dtype dtype,
+                               const int64_t *bounds, const int *piece_of_rank,
+                               struct comm_request *req)
 {
     *req = (struct comm_request){.comm = c,
                                  .kind = COMM_REDUCE_SCATTER,
-                                 .op = &comm_op_sum_f32,
-                                 .x = (char *)x,
+                                 .op = comm_op_sum(dtype),
+                                 .x = x,
                                  .bounds = bounds,
-                                 .elem_bytes = sizeof *x};
+                                 .piece_of_rank = piece_of_rank,
+                                 .elem_bytes = dtype_bytes(dtype)};
     comm_collective_start(req);
+}
+
+int comm_reduce_scatter(struct comm *c, void *x, enum dtype dtype, const int64_t *bounds,
+                        const int *piece_of_rank, struct error *err)
+{
+    struct comm_request req;
+    comm_reduce_scatter_start(c, x, dtype, bounds, piece_of_rank, &req);
+    return comm_wait(&req, err);
+}
+
+void comm_reduce_scatter_f32_start(struct comm *c, float *x, const int64_t *bounds,
+                                   struct comm_request *req)
+{
+    comm_reduce_scatter_start(c, x, DTYPE_F32, bounds, NULL, req);
 }
 
 int comm_reduce_scatter_f32(struct comm *c, float *x, const int64_t *bounds,
                             struct error *err)
 {
+    return comm_reduce_scatter(c, x, DTYPE_F32, bounds, NULL, err);
+}
+
+void comm_allgather_pieces_start(struct comm *c, void *x, size_t elem_bytes,
+                                 const int64_t *bounds, const int *piece_of_rank,
+                                 struct comm_request *req)
+{
+    *req = (struct comm_request){.comm = c,
+                                 .kind = COMM_ALLGATHER,
+                                 .x = x,
+                                 .bounds = bounds,
+                                 .piece_of_rank = piece_of_rank,
+                                 .elem_bytes = elem_bytes};
+    comm_collective_start(req);
+}
+
+int comm_allgather_pieces(struct comm *c, void *x, size_t elem_bytes,
+                          const int64_t *bounds, const int *piece_of_rank,
+                          struct error *err)
+{
     struct comm_request req;
-    comm_reduce_scatter_f32_start(c, x, bounds, &req);
+    comm_allgather_pieces_start(c, x, elem_bytes, bounds, piece_of_rank, &req);
     return comm_wait(&req, err);
 }
 
 void comm_allgather_start(struct comm *c, void *x, size_t elem_bytes,
                           const int64_t *bounds, struct comm_request *req)
 {
-    *req = (struct comm_request){.comm = c,
-                                 .kind = COMM_ALLGATHER,
-                                 .x = x,
-                                 .bounds = bounds,
-                                 .elem_bytes = elem_bytes};
-    comm_collective_start(req);
+    comm_allgather_pieces_start(c, x, elem_bytes, bounds, NULL, req);
 }
 
 int comm_allgather(struct comm *c, void *x, size_t elem_bytes, const int64_t *bounds,
                    struct error *err)
 {
-    struct comm_request req;
-    comm_allgather_start(c, x, elem_bytes, bounds, &req);
-    return comm_wait(&req, err);
+    return comm_allgather_pieces(c, x, elem_bytes, bounds, NULL, err);
 }
 
 void comm_allgather_f32_start(struct comm *c, float *x, const int64_t *bounds,

@@ -8,6 +8,7 @@
  * Sums are the same bits everywhere. Whatever the call, the count or the ranges, element
  * i of a sum is ((x_0[i] + x_1[i]) + x_2[i]) + ..., ranks in order: so an all-reduce and
  * a reduce-scatter followed by an all-gather agree bit for bit, however they are cut.
+ * Elements of 16 bits are widened to float, added in that order and rounded once.
  *
  * Rules for every function marked [collective]:
  *   - all ranks of `c` call it, in the same order on that group, with the same counts
@@ -33,6 +34,7 @@
 #define COMM_COMM_H
 
 #include "base/base.h"
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/trace.h"
 
@@ -78,6 +80,9 @@ const char *comm_host(const struct comm *c);     // this machine's name
 const char *comm_library(const struct comm *c);  // "Open MPI v4.1.4", "none" without MPI
 size_t comm_staging_bytes(const struct comm *c); // most that this group's sums will use
 
+/* Memory that a group of this many ranks maps for itself; known without opening one. */
+size_t comm_group_bytes(int size);
+
 /* -- operations in flight ---------------------------------------------------------------
  */
 
@@ -98,10 +103,11 @@ struct comm_request {
     enum comm_call { COMM_SEND, COMM_RECV, COMM_BCAST, COMM_BARRIER } call; // of messages
     bool is_done;
     int peer, tag;
-    const void *op;        // how elements are added; NULL: they are only moved
-    char *x;               // the whole buffer
-    const int64_t *bounds; // NULL: n elements, cut evenly
-    int64_t n, n_moved;    // messages: n_moved of n bytes are in the past
+    const void *op;           // how elements are added; NULL: they are only moved
+    char *x;                  // the whole buffer
+    const int64_t *bounds;    // NULL: n elements, cut evenly
+    const int *piece_of_rank; // NULL: rank r owns range r
+    int64_t n, n_moved;       // messages: n_moved of n bytes are in the past
     size_t elem_bytes;
     uint64_t mpi;  // an MPI_Request
     int mpi_error; // 0, or the error code MPI gave
@@ -139,8 +145,16 @@ MUST_CHECK int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct er
 void comm_allreduce_f32_start(struct comm *c, float *x, int64_t n,
                               struct comm_request *req);
 
+/* The same for elements of any dtype. */
+MUST_CHECK int comm_allreduce(struct comm *c, void *x, enum dtype dtype, int64_t n,
+                              struct error *err);
+void comm_allreduce_start(struct comm *c, void *x, enum dtype dtype, int64_t n,
+                          struct comm_request *req);
+
 /* Ranges: rank r owns the elements [bounds[r], bounds[r+1]) of x; bounds has size + 1
- * values that never decrease; ranges may be empty and of any lengths. */
+ * values that never decrease; ranges may be empty and of any lengths. Where there is a
+ * piece_of_rank, of size values, rank r owns the range piece_of_rank[r] instead: a
+ * permutation, the same on all ranks; NULL: range r. */
 
 /* The elements this rank owns become their sums over ranks; all others keep what they
  * held. [collective] */
@@ -149,8 +163,15 @@ MUST_CHECK int comm_reduce_scatter_f32(struct comm *c, float *x, const int64_t *
 void comm_reduce_scatter_f32_start(struct comm *c, float *x, const int64_t *bounds,
                                    struct comm_request *req);
 
-/* Every rank's elements become what their owner holds. The second form takes elements of
- * any size. [collective] */
+MUST_CHECK int comm_reduce_scatter(struct comm *c, void *x, enum dtype dtype,
+                                   const int64_t *bounds, const int *piece_of_rank,
+                                   struct error *err);
+void comm_reduce_scatter_start(struct comm *c, void *x, enum dtype dtype,
+                               const int64_t *bounds, const int *piece_of_rank,
+                               struct comm_request *req);
+
+/* Every rank's elements become what their owner holds. The second and third forms take
+ * elements of any size. [collective] */
 MUST_CHECK int comm_allgather_f32(struct comm *c, float *x, const int64_t *bounds,
                                   struct error *err);
 void comm_allgather_f32_start(struct comm *c, float *x, const int64_t *bounds,
@@ -159,6 +180,12 @@ MUST_CHECK int comm_allgather(struct comm *c, void *x, size_t elem_bytes,
                               const int64_t *bounds, struct error *err);
 void comm_allgather_start(struct comm *c, void *x, size_t elem_bytes,
                           const int64_t *bounds, struct comm_request *req);
+MUST_CHECK int comm_allgather_pieces(struct comm *c, void *x, size_t elem_bytes,
+                                     const int64_t *bounds, const int *piece_of_rank,
+                                     struct error *err);
+void comm_allgather_pieces_start(struct comm *c, void *x, size_t elem_bytes,
+                                 const int64_t *bounds, const int *piece_of_rank,
+                                 struct comm_request *req);
 
 /* The same for other types, for small counts and large; sums in rank order as above. The
  * maximum of anything with a NaN is a NaN. [collective] */

@@ -46,15 +46,15 @@ static MPI_Request *request_of(const struct comm *c, const struct comm_slot *s, 
 
 static int64_t n_blocks_of(const struct comm_slot *s, int rank)
 {
-    int64_t n_bytes = s->bounds[rank + 1] - s->bounds[rank];
+    int64_t n_bytes = s->ranges[rank].end - s->ranges[rank].begin;
     return (n_bytes + s->block_bytes - 1) / s->block_bytes;
 }
 
 /* Where block j of rank's range begins in x, and how long it is. */
 static char *block_of(const struct comm_slot *s, int rank, int64_t j, int64_t *n_bytes)
 {
-    int64_t begin = s->bounds[rank] + j * s->block_bytes;
-    *n_bytes = i64_min(s->block_bytes, s->bounds[rank + 1] - begin);
+    int64_t begin = s->ranges[rank].begin + j * s->block_bytes;
+    *n_bytes = i64_min(s->block_bytes, s->ranges[rank].end - begin);
     return s->req->x + begin;
 }
 
@@ -69,28 +69,52 @@ static char *staging_of(const struct comm *c, const struct comm_slot *s, int pee
 /* -- the order of adding ---------------------------------------------------------------
  */
 
-/* x[0, n) := ((p_0 + p_1) + p_2) + ..., where p_me is x and the others are in staging,
- * which serves as the accumulator until x has had its turn. */
+/* The addends of rank r: mine are x, the others' are in staging. */
+static char *part_of(const struct comm *c, const struct comm_slot *s, int r, int64_t j,
+                     int64_t offset, char *x)
+{
+    return r == c->rank ? x : staging_of(c, s, r, j) + offset;
+}
+
+/* x[0, n) := ((p_0 + p_1) + p_2) + ..., where what is in staging serves as the
+ * accumulator until x has had its turn. */
 static void combine_piece(const struct comm *c, const struct comm_slot *s, int64_t j,
                           int64_t offset, char *x, int64_t n_bytes)
 {
     const struct comm_op *op = s->req->op;
     int64_t n = n_bytes / (int64_t)op->elem_bytes;
-    char *sum = c->rank == 0 ? x : staging_of(c, s, 0, j) + offset;
+    char *sum = part_of(c, s, 0, j, offset, x);
     for (int r = 1; r < c->size; r++) {
-        const char *piece = r == c->rank ? x : staging_of(c, s, r, j) + offset;
+        const char *part = part_of(c, s, r, j, offset, x);
         char *out = r == c->rank ? x : sum;
-        op->combine(out, sum, piece, n);
+        op->combine(out, sum, part, n);
         sum = out;
     }
 }
 
+/* The same in an accumulator of floats, rounded once. */
+static void combine_widened(const struct comm *c, const struct comm_slot *s, int64_t j,
+                            int64_t offset, char *x, int64_t n_bytes)
+{
+    const struct comm_op *op = s->req->op;
+    int64_t n = n_bytes / (int64_t)op->elem_bytes;
+    float sum[COMBINE_BYTES / sizeof(float)];
+    for (int r = 0; r < c->size; r++)
+        op->widen(sum, part_of(c, s, r, j, offset, x), r > 0, n);
+    op->narrow(x, sum, n);
+}
+
 static void combine_block(const struct comm *c, const struct comm_slot *s, int64_t j)
 {
-    int64_t n_bytes;
+    const struct comm_op *op = s->req->op;
+    bool is_widened = op->widen != NULL;
+    int64_t step = COMBINE_BYTES, n_bytes;
     char *x = block_of(s, c->rank, j, &n_bytes);
-    for (int64_t at = 0; at < n_bytes; at += COMBINE_BYTES)
-        combine_piece(c, s, j, at, x + at, i64_min(COMBINE_BYTES, n_bytes - at));
+    if (is_widened)
+        step = COMBINE_BYTES / (int64_t)sizeof(float) * (int64_t)op->elem_bytes;
+    for (int64_t at = 0; at < n_bytes; at += step)
+        (is_widened ? combine_widened : combine_piece)(c, s, j, at, x + at,
+                                                       i64_min(step, n_bytes - at));
 }
 
 /* True when every peer's addends of block j are here. */
@@ -211,16 +235,25 @@ static bool slot_is_done(const struct comm *c, const struct comm_slot *s)
 
 /* -- slots --------------------------------------------------------------------------- */
 
-/* The ranges of a request in bytes. */
-static void slot_set_bounds(const struct comm *c, struct comm_slot *s,
+/* What rank r owns, in elements. */
+static struct comm_range range_of(const struct comm_request *req, int size, int r)
+{
+    int piece = req->piece_of_rank ? req->piece_of_rank[r] : r;
+    if (req->bounds)
+        return (struct comm_range){req->bounds[piece], req->bounds[piece + 1]};
+    return (struct comm_range){comm_even_begin(req->n, size, piece),
+                               comm_even_begin(req->n, size, piece + 1)};
+}
+
+static void slot_set_ranges(const struct comm *c, struct comm_slot *s,
                             const struct comm_request *req)
 {
-    if (req->bounds)
-        memcpy(s->bounds, req->bounds, (size_t)(c->size + 1) * sizeof *s->bounds);
-    else
-        comm_even_bounds(req->n, c->size, s->bounds);
-    for (int r = 0; r <= c->size; r++)
-        s->bounds[r] *= (int64_t)req->elem_bytes;
+    int64_t elem_bytes = (int64_t)req->elem_bytes;
+    for (int r = 0; r < c->size; r++) {
+        struct comm_range range = range_of(req, c->size, r);
+        s->ranges[r] =
+            (struct comm_range){range.begin * elem_bytes, range.end * elem_bytes};
+    }
 }
 
 static void slot_begin(struct comm *c, struct comm_slot *s, struct comm_request *req)
@@ -230,7 +263,7 @@ static void slot_begin(struct comm *c, struct comm_slot *s, struct comm_request 
     s->req = req;
     s->n_combined = 0;
     s->block_bytes = has_parts ? c->block_bytes : GATHER_BLOCK_BYTES;
-    slot_set_bounds(c, s, req);
+    slot_set_ranges(c, s, req);
     int64_t n_mine = n_blocks_of(s, c->rank);
     for (int peer = 0; peer < c->size; peer++) {
         int64_t n_theirs = n_blocks_of(s, peer);
@@ -337,12 +370,10 @@ bool comm_collective_progress(struct comm *c)
 
 static int64_t bytes_to_send(const struct comm *c, const struct comm_request *req)
 {
-    int64_t total = req->n, n = 0;
-    int64_t mine = req->n / c->size + (c->rank < req->n % c->size ? 1 : 0);
-    if (req->bounds) {
+    struct comm_range range = range_of(req, c->size, c->rank);
+    int64_t total = req->n, mine = range.end - range.begin, n = 0;
+    if (req->bounds)
         total = req->bounds[c->size] - req->bounds[0];
-        mine = req->bounds[c->rank + 1] - req->bounds[c->rank];
-    }
     if (req->kind != COMM_ALLGATHER)
         n += total - mine;
     if (req->kind != COMM_REDUCE_SCATTER)

@@ -3,7 +3,7 @@
  * or disjoint from both, so no iteration reads what another one wrote, which is what the
  * simd pragma promises.
  */
-#include "comm/comm_mpi.h"
+#include "comm/comm_combine.h"
 
 #include <math.h>
 
@@ -52,8 +52,16 @@ static void max_i64(void *out_, const void *a_, const void *b_, int64_t n)
         out[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
-const struct comm_op comm_op_sum_f32 = {sizeof(float), sum_f32};
-const struct comm_op comm_op_max_f32 = {sizeof(float), max_f32};
-const struct comm_op comm_op_sum_f64 = {sizeof(double), sum_f64};
-const struct comm_op comm_op_sum_i64 = {sizeof(int64_t), sum_i64};
-const struct comm_op comm_op_max_i64 = {sizeof(int64_t), max_i64};
+const struct comm_op *comm_op_sum(enum dtype dtype)
+{
+    static const struct comm_op op_sum_f32 = {.elem_bytes = sizeof(float),
+                                              .combine = sum_f32};
+    return dtype == DTYPE_F32 ? &op_sum_f32 : comm_op_sum_half(dtype, true);
+}
+
+const struct comm_op comm_op_max_f32 = {.elem_bytes = sizeof(float), .combine = max_f32};
+const struct comm_op comm_op_sum_f64 = {.elem_bytes = sizeof(double), .combine = sum_f64};
+const struct comm_op comm_op_sum_i64 = {.elem_bytes = sizeof(int64_t),
+                                        .combine = sum_i64};
+const struct comm_op comm_op_max_i64 = {.elem_bytes = sizeof(int64_t),
+                                        .combine = max_i64};

@@ -7,6 +7,7 @@
  *   comm_collective.c  reductions and gathers, the state machine
  *   comm_message.c     what is one MPI request at a time: messages, broadcast, barrier
  *   comm_combine.c     the loops that add
+ *   comm_half.c        those for elements of 16 bits
  *   comm_trace.c       what a trace shows of it
  */
 #ifndef COMM_COMM_MPI_H
@@ -14,24 +15,12 @@
 
 #include "base/arena.h"
 #include "comm/comm.h"
+#include "comm/comm_combine.h"
 
 #include <mpi.h>
 
 #define COMM_SLOTS 4  // collectives of one group that run at once; others queue
 #define COMM_STAGED 2 // blocks from one peer that have staging memory
-
-/* -- combining (comm_combine.c) --------------------------------------------------------
- */
-
-/* out := a combined with b, n elements; out may be a or b. */
-typedef void comm_combine_fn(void *out, const void *a, const void *b, int64_t n);
-
-struct comm_op {
-    size_t elem_bytes;
-    comm_combine_fn *combine;
-};
-extern const struct comm_op comm_op_sum_f32, comm_op_max_f32, comm_op_sum_f64,
-    comm_op_sum_i64, comm_op_max_i64;
 
 /* -- groups ----------------------------------------------------------------------------
  */
@@ -50,11 +39,15 @@ enum comm_flow {    // the streams a collective has with each peer
     N_FLOWS,
 };
 
+struct comm_range { // what a rank owns, in bytes from the start of x
+    int64_t begin, end;
+};
+
 struct comm_slot {            // a collective that runs
     struct comm_request *req; // NULL: free
     int64_t block_bytes;
     int64_t n_combined;          // blocks of my range whose sum stands in x
-    int64_t *bounds;             // (size + 1) in bytes
+    struct comm_range *ranges;   // (size) whom each belongs to
     struct comm_stream *streams; // (size, N_FLOWS)
     MPI_Request *mpi;            // (size, N_FLOWS, depth)
     char *staging;               // (COMM_STAGED, size - 1, block_bytes of the group)
@@ -109,7 +102,11 @@ int comm_mpi_check(int code, const char *what, struct error *err);
 /* -- operations ------------------------------------------------------------------------
  */
 
-/* Start what *req describes (comm, kind, x, n or bounds, op, elem_bytes). */
+/* Where range r begins when n elements are cut evenly. */
+int64_t comm_even_begin(int64_t n, int size, int r);
+
+/* Start what *req describes (comm, kind, x, n or bounds and pieces, op,
+ * elem_bytes). */
 void comm_collective_start(struct comm_request *req);
 /* Advance the collectives of c; true when anything moved. */
 bool comm_collective_progress(struct comm *c);

@@ -60,13 +60,26 @@ static void group_layout(struct comm *c, struct arena *ar)
     c->statuses = arena_bytes(ar, n_requests * sizeof *c->statuses);
     for (int i = 0; i < COMM_SLOTS; i++) {
         struct comm_slot *s = &c->slots[i];
-        s->bounds = arena_bytes(ar, (size + 1) * sizeof *s->bounds);
+        s->ranges = arena_bytes(ar, size * sizeof *s->ranges);
         s->streams = arena_bytes(ar, n_streams * sizeof *s->streams);
         s->mpi = arena_bytes(ar, n_requests * sizeof(MPI_Request));
     }
     for (int i = 0; i < COMM_SLOTS; i++)
         c->slots[i].staging = arena_bytes(ar, staging);
     c->staging_bytes = COMM_SLOTS * staging;
+}
+
+size_t comm_group_bytes(int size)
+{
+    struct comm c = {.size = size};
+    struct arena measure;
+    if (size < 2)
+        return 0;
+    c.block_bytes = block_bytes_for(size);
+    c.depth = depth_for(size);
+    arena_measure(&measure);
+    group_layout(&c, &measure);
+    return measure.used_bytes;
 }
 
 static int group_allocate(struct comm *c, struct error *err)

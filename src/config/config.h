@@ -24,6 +24,8 @@
 #define CONFIG_MAX_SPLIT 3
 #define CONFIG_SHAPE_DIMS 3
 #define CONFIG_MAX_BYTES (1 << 20) // of a configuration file
+#define CONFIG_LIST_BYTES 16384    // of all paths of a list
+#define CONFIG_LIST_MOST 256       // elements of a list
 
 enum config_device { DEVICE_CPU, DEVICE_GPU, DEVICE_XPU };
 enum config_dtype { DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16 };
@@ -32,6 +34,17 @@ enum config_schedule { SCHEDULE_1F1B, SCHEDULE_F_THEN_B };
 enum config_optimizer { OPTIMIZER_ADAMW, OPTIMIZER_ADAM };
 enum config_decay { DECAY_COSINE };
 enum config_tensor_mode { TENSOR_MODE_1D };
+enum config_sample_mode { SAMPLES_PACKED, SAMPLES_PADDED };
+
+struct config_paths { // one after the other, each with its NUL; see config_path_at()
+    int64_t n_paths;
+    char bytes[CONFIG_LIST_BYTES];
+};
+
+struct config_numbers {
+    int64_t n_values;
+    double values[CONFIG_LIST_MOST];
+};
 
 struct config_model {
     int64_t vocab_size;
@@ -93,13 +106,18 @@ struct config_batch {
 struct config_precision {
     bool use_pure_fp16;
     double scale_loss;
-    enum config_dtype dtype;
+    bool dynamic_loss_scale;
+    bool fp32_grads;         // of 16-bit parameters
+    enum config_dtype dtype; // float16 when use_pure_fp16 is on
 };
 
 struct config_dataset {
-    char input_dir[CONFIG_PATH_BYTES]; // a directory (all its datasets) or one prefix
+    struct config_paths input_dir;  // each a directory (all its datasets) or one prefix
+    struct config_numbers weights;  // none, or one for each input: they are blended
     double split[CONFIG_MAX_SPLIT]; // train, valid, test weights; they need not sum to 1
     int64_t max_seq_len;
+    enum config_sample_mode mode;      // many documents a sample, or one
+    bool reset_attention_mask;         // attention and positions stay in a document
     bool eod_mask_loss;                // leave out positions whose input token is eos
     int64_t eos_token_id;              // -1: unknown
     char cache_dir[CONFIG_PATH_BYTES]; // "": beside the data
@@ -108,8 +126,12 @@ struct config_dataset {
 struct config_save_load {
     int64_t save_steps; // 0: only at the end; -1: never
     char output_dir[CONFIG_PATH_BYTES];
-    char ckpt_dir[CONFIG_PATH_BYTES]; // "": start from scratch
-    int64_t keep_last;                // checkpoints kept in output_dir; 0: all
+    char ckpt_dir[CONFIG_PATH_BYTES];    // "": start from scratch
+    char offload_dir[CONFIG_PATH_BYTES]; // "": output_dir
+    int64_t keep_last;                   // checkpoints kept in output_dir; 0: all
+    int64_t keep_every; // steps whose checkpoints are kept for good; 0: none
+    int64_t max_file_bytes;
+    bool async_save;
 };
 
 struct config {
@@ -130,6 +152,7 @@ struct config {
     int64_t eval_iters;
     bool use_recompute;
     enum config_recompute recompute_granularity;
+    struct config_numbers no_recompute_layers;
     bool fused_linear;
     bool tensor_fusion;
     int64_t num_threads;           // 0: all cores this process may use
@@ -155,6 +178,9 @@ int64_t config_n_processes(const struct config *cfg);
 MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char *text,
                                 size_t n, char *const *overrides, int n_overrides,
                                 struct error *err);
+
+/* Path 0 <= i < n_paths of the list. */
+const char *config_path_at(const struct config_paths *paths, int64_t i);
 
 /* Whether the run will evaluate: eval_freq steps come before the last one. */
 bool config_evaluates(const struct config *cfg);

@@ -247,6 +247,9 @@ int config_derive(struct config *cfg, const struct config_origins *origins,
         return -1;
     if (!cfg->distributed.tensor_shape[0])
         shape_of(cfg, cfg->distributed.tensor_shape);
+    if (cfg->mix_precision.use_pure_fp16 &&
+        !config_was_given(origins, config_key_at("mix_precision.dtype")))
+        cfg->mix_precision.dtype = DTYPE_FLOAT16;
     return 0;
 }
 
@@ -352,14 +355,59 @@ static int check_split(const struct config *cfg, const struct config_origins *or
     return 0;
 }
 
+static int check_weights(const struct config *cfg, const struct config_origins *origins,
+                         struct error *err)
+{
+    int64_t n_weights = cfg->dataset.weights.n_values;
+    int64_t n_paths = cfg->dataset.input_dir.n_paths;
+    if (n_weights == 0 || n_weights == n_paths)
+        return 0;
+    struct pair p = pair_of(origins, "dataset.weights", "dataset.input_dir");
+    return config_refuse(
+        origins, p.key, p.other, err,
+        "%" PRId64 " weight%s, but input_dir names %" PRId64 " path%s%s: "
+        "give one for each, or none",
+        n_weights, n_weights == 1 ? "" : "s", n_paths, n_paths == 1 ? "" : "s", p.aside);
+}
+
+static int check_dtype(const struct config *cfg, const struct config_origins *origins,
+                       struct error *err)
+{
+    struct pair p =
+        pair_of(origins, "mix_precision.use_pure_fp16", "mix_precision.dtype");
+    if (!cfg->mix_precision.use_pure_fp16 || cfg->mix_precision.dtype == DTYPE_FLOAT16)
+        return 0;
+    return config_refuse(
+        origins, p.key, p.other, err,
+        "it says float16 and mix_precision.dtype says %s%s: leave one "
+        "of them out",
+        cfg->mix_precision.dtype == DTYPE_FLOAT32 ? "float32" : "bfloat16", p.aside);
+}
+
+static int check_kept_layers(const struct config *cfg,
+                             const struct config_origins *origins, struct error *err)
+{
+    const struct config_numbers *kept = &cfg->no_recompute_layers;
+    for (int64_t i = 0; i < kept->n_values; i++) {
+        double layer = kept->values[i];
+        if (layer == (double)(int64_t)layer && layer < (double)cfg->model.num_layers)
+            continue;
+        return config_refuse(origins, config_key_at("no_recompute_layers"), NULL, err,
+                             "%g is no layer of this model: they are 0 to %" PRId64,
+                             layer, cfg->model.num_layers - 1);
+    }
+    return 0;
+}
+
 int config_check(const struct config *cfg, const struct config_origins *origins,
                  struct error *err)
 {
     typedef int rule_fn(const struct config *, const struct config_origins *,
                         struct error *);
-    static rule_fn *const rules[] = {check_heads,  check_mp,    check_positions,
-                                     check_global, check_micro, check_shape,
-                                     check_eos,    check_split};
+    static rule_fn *const rules[] = {check_heads,  check_mp,         check_positions,
+                                     check_global, check_micro,      check_shape,
+                                     check_eos,    check_split,      check_weights,
+                                     check_dtype,  check_kept_layers};
     for (size_t i = 0; i < ARRAY_LEN(rules); i++)
         if (rules[i](cfg, origins, err))
             return -1;

@@ -28,6 +28,27 @@ static json_t *object_for(json_t *root, const char *path)
     return at;
 }
 
+/* One path is a string, as it is in YAML. */
+static json_t *paths_to_json(const struct config_paths *paths)
+{
+    if (paths->n_paths == 1)
+        return json_string(paths->bytes);
+    json_t *list = json_array();
+    for (int64_t i = 0; i < paths->n_paths; i++)
+        CHECK(json_array_append_new(list, json_string(config_path_at(paths, i))) == 0,
+              "out of memory");
+    return list;
+}
+
+static json_t *numbers_to_json(const struct config_numbers *numbers)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < numbers->n_values; i++)
+        CHECK(json_array_append_new(list, json_real(numbers->values[i])) == 0,
+              "out of memory");
+    return list;
+}
+
 static json_t *value_to_json(const struct config_key *key, const struct config *cfg)
 {
     char text[CONFIG_SHOWN_BYTES];
@@ -48,6 +69,10 @@ static json_t *value_to_json(const struct config_key *key, const struct config *
         return json_string(member);
     case CONFIG_WEIGHTS:
         return json_pack("[f,f,f]", reals[0], reals[1], reals[2]);
+    case CONFIG_PATHS:
+        return paths_to_json(member);
+    case CONFIG_NUMBERS:
+        return numbers_to_json(member);
     case CONFIG_SHAPE:
         return json_pack("[I,I,I]", (json_int_t)ints[0], (json_int_t)ints[1],
                          (json_int_t)ints[2]);
@@ -94,11 +119,14 @@ static bool list_text(const json_t *list, char *buf, size_t size)
     size_t used = 0;
     buf[0] = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
-        char element[64];
+        char element[CONFIG_PATH_BYTES];
+        const char separator[] = {i ? CONFIG_YAML_SEPARATOR : 0, 0};
         const json_t *value = json_array_get(list, i);
-        if (!json_is_number(value) || !scalar_text(value, element, sizeof element))
+        bool is_plain = json_is_number(value) || json_is_string(value);
+        if (!is_plain || !scalar_text(value, element, sizeof element) || !element[0] ||
+            strchr(element, CONFIG_YAML_SEPARATOR))
             return false;
-        int n = snprintf(buf + used, size - used, "%s%s", i ? "," : "", element);
+        int n = snprintf(buf + used, size - used, "%s%s", separator, element);
         used += (size_t)n;
         if (used >= size)
             return false;
@@ -109,7 +137,7 @@ static bool list_text(const json_t *list, char *buf, size_t size)
 static int set_from_json(const struct config_key *key, struct config *cfg,
                          const json_t *value, struct error *err)
 {
-    char buf[CONFIG_PATH_BYTES + 1];
+    char buf[2 * CONFIG_LIST_BYTES];
     struct config_text text = {buf, json_is_string(value), json_is_array(value)};
     struct error reason;
     bool is_text = text.is_list ? list_text(value, buf, sizeof buf)
@@ -117,7 +145,7 @@ static int set_from_json(const struct config_key *key, struct config *cfg,
     if (!is_text)
         return error_set(err, ERROR_INPUT,
                          "configuration JSON: %s: neither a number, a truth value, a "
-                         "short string nor a short list of numbers",
+                         "short string nor a short list of numbers or strings",
                          key->path);
     if (config_value_set(key, cfg, &text, &reason))
         return error_set(err, ERROR_INPUT, "configuration JSON: %s: %s", key->path,

@@ -46,6 +46,8 @@ static const struct config_word optimizer_words[] = {
 // "consine" is how the seed spells it.
 static const struct config_word decay_words[] = {
     {"cosine", DECAY_COSINE}, {"consine", DECAY_COSINE}, {NULL, 0}};
+static const struct config_word sample_mode_words[] = {
+    {"packed", SAMPLES_PACKED}, {"padded", SAMPLES_PADDED}, {NULL, 0}};
 static const struct config_word tensor_mode_words[] = {{"1d", TENSOR_MODE_1D}, {NULL, 0}};
 
 // clang-format off
@@ -73,14 +75,18 @@ const struct config_key config_keys[] = {
         .default_text = "10", .range = BETWEEN(1, MAX_COUNT),
         .meaning = "Batches of one evaluation."},
     {KEY("use_recompute", CONFIG_BOOL, use_recompute),
-        .default_text = "False", .works_now = "False",
+        .default_text = "False",
         .meaning = "Compute activations again in the backward pass instead of keeping them."},
     {KEY("recompute_granularity", CONFIG_ENUM, recompute_granularity),
         .default_text = "full", .words = recompute_words,
         .meaning = "What use_recompute recomputes: the whole layer, its attention (only_attn, "
                    "also called full_attn), or softmax(QK)V (core_attn)."},
+    {KEY("no_recompute_layers", CONFIG_NUMBERS, no_recompute_layers),
+        .default_text = "", .range = BETWEEN(0, 65535),
+        .meaning = "Layers, counted from 0, that keep everything although use_recompute is on; "
+                   "empty means none."},
     {KEY("fused_linear", CONFIG_BOOL, fused_linear),
-        .default_text = "False", .works_now = "False",
+        .default_text = "False",
         .meaning = "Add biases inside the matrix product."},
     {KEY("tensor_fusion", CONFIG_BOOL, tensor_fusion),
         .default_text = "False",
@@ -127,7 +133,7 @@ const struct config_key config_keys[] = {
         .meaning = "Standard deviation of the initial weights."},
 
     {KEY("Optimizer.name", CONFIG_ENUM, optimizer.name),
-        .default_text = "AdamW", .words = optimizer_words, .works_now = "AdamW",
+        .default_text = "AdamW", .words = optimizer_words,
         .meaning = "The optimizer; AdamW decays weights apart from the gradient, Adam through "
                    "it."},
     {KEY("Optimizer.weight_decay", CONFIG_FLOAT, optimizer.weight_decay),
@@ -192,15 +198,16 @@ const struct config_key config_keys[] = {
         .range = BETWEEN(1, MAX_SIZE), .derived = "[micro_batch_size, max_seq_len, hidden_size]",
         .meaning = "Shape of what pipeline stages exchange; when given it is only checked."},
     {KEY("Distributed.sharding.sharding_degree", CONFIG_INT, distributed.sharding.sharding_degree),
-        .default_text = "1", .range = BETWEEN(1, MAX_DEGREE), .works_now = "1",
+        .default_text = "1", .range = BETWEEN(1, MAX_DEGREE),
         .meaning = "ZeRO: processes that share the optimizer state (and more, by stage) and "
                    "split the batch."},
     {KEY("Distributed.sharding.sharding_stage", CONFIG_INT, distributed.sharding.sharding_stage),
         .default_text = "1", .range = BETWEEN(1, 3),
         .meaning = "What is shared: 1 optimizer state, 2 also gradients, 3 also parameters."},
     {KEY("Distributed.sharding.sharding_offload", CONFIG_BOOL, distributed.sharding.sharding_offload),
-        .default_text = "False", .works_now = "False",
-        .meaning = "Keep the optimizer state outside of the device's memory."},
+        .default_text = "False",
+        .meaning = "Keep the optimizer state and master weights, and in stage 3 the parameters, in "
+                   "files in save_load.offload_dir that a step streams through."},
 
     {KEY("batch_size.global_batch_size", CONFIG_INT, batch_size.global_batch_size),
         .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size x data ranks (dp_degree x sharding_degree)",
@@ -216,18 +223,40 @@ const struct config_key config_keys[] = {
         .meaning = "Forward passes of one update on one data rank."},
 
     {KEY("mix_precision.use_pure_fp16", CONFIG_BOOL, mix_precision.use_pure_fp16),
-        .default_text = "False", .works_now = "False",
+        .default_text = "False",
         .meaning = "Store parameters and activations in float16, with float32 master weights."},
     {KEY("mix_precision.scale_loss", CONFIG_FLOAT, mix_precision.scale_loss),
         .default_text = "32768.0", .range = ABOVE_TO(0, 1e30),
         .meaning = "First loss scale of float16 training; without float16 it has no part."},
+    {KEY("mix_precision.dynamic_loss_scale", CONFIG_BOOL, mix_precision.dynamic_loss_scale),
+        .default_text = "True",
+        .meaning = "Double the loss scale after 1000 steps without overflow and halve it after 2 "
+                   "steps in a row with one; False keeps scale_loss."},
+    {KEY("mix_precision.fp32_grads", CONFIG_BOOL, mix_precision.fp32_grads),
+        .default_text = "False",
+        .meaning = "Keep and add up gradients in float32 when parameters have 16 bits."},
     {KEY("mix_precision.dtype", CONFIG_ENUM, mix_precision.dtype),
-        .default_text = "float32", .words = dtype_words, .works_now = "float32",
+        .default_text = "float32", .words = dtype_words,
         .meaning = "Storage type of parameters and activations."},
 
-    {KEY("dataset.input_dir", CONFIG_TEXT, dataset.input_dir),
+    {KEY("dataset.input_dir", CONFIG_PATHS, dataset.input_dir),
         .default_text = "./data",
-        .meaning = "A directory, meaning all datasets in it, or the prefix of one dataset."},
+        .meaning = "A directory, meaning all datasets in it, or the prefix of one dataset; or a "
+                   "list of those, whose documents follow each other unless weights are given."},
+    {KEY("dataset.weights", CONFIG_NUMBERS, dataset.weights),
+        .default_text = "", .range = ABOVE_TO(0, 1e15),
+        .meaning = "One weight for each element of input_dir: samples are drawn from them in "
+                   "that proportion, each with a split, epochs and a shuffle of its own. Empty "
+                   "means one after the other."},
+    {KEY("dataset.mode", CONFIG_ENUM, dataset.mode),
+        .default_text = "packed", .words = sample_mode_words,
+        .meaning = "packed cuts the documents, one after the other, into samples; padded makes "
+                   "each document one sample, cut or filled up to max_seq_len, with loss on its "
+                   "own tokens only."},
+    {KEY("dataset.reset_attention_mask", CONFIG_BOOL, dataset.reset_attention_mask),
+        .default_text = "False",
+        .meaning = "Attention and positions do not cross from one document of a packed sample to "
+                   "the next; in padded samples they never do."},
     {KEY("dataset.split", CONFIG_WEIGHTS, dataset.split),
         .default_text = "949,50,1", .range = BETWEEN(0, 1e15),
         .meaning = "Weights of the training, validation and test parts, as 'a,b,c', 'a/b/c' or "
@@ -256,14 +285,31 @@ const struct config_key config_keys[] = {
         .default_text = "",
         .meaning = "A checkpoint to go on from, or a directory of them (the newest valid one); "
                    "empty means from scratch."},
+    {KEY("save_load.offload_dir", CONFIG_TEXT, save_load.offload_dir),
+        .default_text = "",
+        .meaning = "Where sharding_offload keeps its files, which have no names and are gone when "
+                   "the run ends; a fast local disk. Empty means output_dir."},
     {KEY("save_load.keep_last", CONFIG_INT, save_load.keep_last),
         .default_text = "3", .range = BETWEEN(0, MAX_COUNT),
         .meaning = "Checkpoints kept in output_dir, older ones are removed; 0 keeps all."},
+    {KEY("save_load.keep_every", CONFIG_INT, save_load.keep_every),
+        .default_text = "0", .range = BETWEEN(0, MAX_COUNT),
+        .meaning = "Checkpoints of steps that are multiples of this are kept whatever keep_last "
+                   "says; 0 means none."},
+    {KEY("save_load.async_save", CONFIG_BOOL, save_load.async_save),
+        .default_text = "True",
+        .meaning = "Copy the state and write it while training goes on; False, or too little "
+                   "memory for the copy, means training waits for the disk."},
+    {KEY("save_load.max_file_bytes", CONFIG_INT, save_load.max_file_bytes),
+        .default_text = "5000000000", .range = BETWEEN(1, 1e15),
+        .meaning = "A checkpoint's model and optimizer files are cut at this size, between "
+                   "tensors, with an index of the parts."},
 };
 
 const struct config_alias config_aliases[] = {
     {"Model.use_recompute", "use_recompute", NULL, "FleetX 2.4"},
     {"Model.recompute_granularity", "recompute_granularity", NULL, "FleetX 2.4"},
+    {"Model.no_recompute_layers", "no_recompute_layers", NULL, "FleetX 2.4"},
     {"Model.fused_linear", "fused_linear", NULL, "FleetX 2.4"},
     {"Model.tensor_fusion", "tensor_fusion", NULL, "FleetX 2.4"},
     {"Model.sequence_parallel", "Distributed.sequence_parallel", NULL, "FleetX 2.4"},

@@ -25,6 +25,8 @@ enum config_type {
     CONFIG_TEXT,    // char[CONFIG_PATH_BYTES]
     CONFIG_WEIGHTS, // double[CONFIG_MAX_SPLIT]
     CONFIG_SHAPE,   // int64_t[CONFIG_SHAPE_DIMS]
+    CONFIG_PATHS,   // struct config_paths
+    CONFIG_NUMBERS, // struct config_numbers
 };
 
 struct config_word { // {NULL, 0} ends a list; the first word of a value is its name
@@ -32,7 +34,7 @@ struct config_word { // {NULL, 0} ends a list; the first word of a value is its 
     int value;
 };
 
-struct config_range { // of INT, FLOAT and the elements of WEIGHTS and SHAPE
+struct config_range { // of INT, FLOAT and the elements of WEIGHTS, SHAPE, NUMBERS
     double min, max;
     bool is_min_open, is_max_open; // the bound itself is outside
 };

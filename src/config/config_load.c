@@ -170,6 +170,44 @@ static int on_node(void *context, const struct config_node *node, struct error *
 /* -- options --------------------------------------------------------------------------
  */
 
+struct list_option { // a list that is given by -o, while YAML reads it
+    struct loader *loader;
+    const struct config_key *key;
+    const struct config_alias *alias;
+    bool is_read; // so that what fails afterwards is the value, not the syntax
+};
+
+static int on_list_option(void *context, const struct config_node *node,
+                          struct error *err)
+{
+    struct list_option *o = context;
+    struct config_text text = {node->text, false, true};
+    if (node->kind != NODE_LIST)
+        return 0;
+    o->is_read = true;
+    return apply(o->loader, o->key, o->alias, text, err);
+}
+
+/* `value` begins with a bracket: it is a list as in a file, quotes and all. */
+static int apply_list(struct loader *l, const struct config_key *key,
+                      const struct config_alias *alias, const char *shown,
+                      const char *value, struct error *err)
+{
+    struct list_option o = {l, key, alias, false};
+    char *text = NULL;
+    int n = asprintf(&text, "list: %s", value);
+    if (n < 0)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    int rc = config_yaml_read("-o", text, (size_t)n, on_list_option, &o, err);
+    free(text);
+    if (rc == 0 || o.is_read)
+        return rc;
+    return error_set(err, ERROR_INPUT,
+                     "-o %s: this is no list: write [a, b], with quotes around elements "
+                     "that have commas or brackets in them",
+                     shown);
+}
+
 static int apply_option(struct loader *l, const char *option, struct error *err)
 {
     char shown[CONFIG_SHOWN_BYTES], path[CONFIG_NAME_BYTES], remedy[512];
@@ -195,6 +233,8 @@ static int apply_option(struct loader *l, const char *option, struct error *err)
     }
     l->origins.of[key - config_keys] =
         (struct config_origin){.source = SOURCE_OPTION, .option = option};
+    if (equals[1] == '[' && (key->type == CONFIG_PATHS || key->type == CONFIG_NUMBERS))
+        return apply_list(l, key, alias, shown, equals + 1, err);
     return apply(l, key, alias, (struct config_text){.text = equals + 1}, err);
 }
 

@@ -60,7 +60,7 @@ static void print_sections(const char *path, const char *previous, FILE *out)
 
 static void print_key(const struct config_key *key, const struct config *cfg, FILE *out)
 {
-    char value[2 * CONFIG_PATH_BYTES + 8], standard[256];
+    char value[CONFIG_TEXT_BYTES], standard[256];
     config_value_text(key, cfg, value, sizeof value);
     describe_default(key, standard, sizeof standard);
     int n = fprintf(out, "%*s%s: %s", 2 * depth_of(key->path), "", config_leaf(key->path),
@@ -101,6 +101,8 @@ static const char introduction[] =
     "  `010`, `1_000`, `nan` and `inf` are refused. A quoted number is a string.\n"
     "- Truth values are `True`, `true`, `False`, `false`; `yes`, `no`, `on`, `off` and\n"
     "  the like are refused.\n"
+    "- A list is written `[a, b]` or with a line for each element, and by `-o` as\n"
+    "  `-o 'dataset.input_dir=[a, b]'`.\n"
     "- Unknown keys, keys given twice (also by two of their names), anchors, aliases,\n"
     "  tags, several documents, text that is not UTF-8, files over 1 MB and nesting "
     "over\n"
@@ -114,8 +116,9 @@ static const char introduction[] =
     "at\n"
     "most `max_position_embeddings`; `eos_token_id` is below `vocab_size`; the training\n"
     "part of `split` has a weight, and with `eval_freq` above 0 so has the validation\n"
-    "part. A `max_lr` below `min_lr`, as in the original files, is accepted with a\n"
-    "warning: the learning rate then rises after the warm-up.\n";
+    "part; `weights` has a number for each element of `input_dir`, or none. A `max_lr`\n"
+    "below `min_lr`, as in the original files, is accepted with a warning: the learning\n"
+    "rate then rises after the warm-up.\n";
 
 static void markdown_section(const char *path, FILE *out)
 {

@@ -1,5 +1,6 @@
 #include "config/config_value.h"
 
+#include "config/config_list.h"
 #include "config/config_number.h"
 
 #include <ctype.h>
@@ -13,7 +14,9 @@ void config_show(const char *text, char buf[CONFIG_SHOWN_BYTES])
 {
     size_t n = 0, room = CONFIG_SHOWN_BYTES - sizeof "...";
     for (; text[n] && n < room; n++)
-        buf[n] = iscntrl((unsigned char)text[n]) ? '?' : text[n];
+        buf[n] = text[n] == CONFIG_YAML_SEPARATOR  ? ','
+                 : iscntrl((unsigned char)text[n]) ? '?'
+                                                   : text[n];
     bool is_cut = text[n] != 0;
     while (is_cut && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
         n--; // not in the middle of a UTF-8 sequence
@@ -52,7 +55,7 @@ static void describe_range(const struct config_key *key, char *buf, size_t size)
 {
     char min[32], max[32];
     const struct config_range *r = &key->range;
-    bool is_int = key->type != CONFIG_FLOAT;
+    bool is_int = key->type != CONFIG_FLOAT && key->type != CONFIG_NUMBERS;
     snprintf(min, sizeof min, is_int ? "%.0f" : "%g", r->min);
     snprintf(max, sizeof max, is_int ? "%.0f" : "%g", r->max);
     append(buf, size, r->is_min_open ? " above " : " from ");
@@ -90,6 +93,13 @@ void config_describe_type(const struct config_key *key, char *buf, size_t size)
     case CONFIG_SHAPE:
         snprintf(buf, size, "three integers such as [8, 1024, 1024]");
         break;
+    case CONFIG_PATHS:
+        snprintf(buf, size, "a path, or a list of paths such as [a, b]");
+        break;
+    case CONFIG_NUMBERS:
+        snprintf(buf, size, "a list such as [1, 3] of numbers");
+        describe_range(key, buf, size);
+        break;
     }
 }
 
@@ -100,13 +110,18 @@ static bool is_triple(const struct config_key *key)
     return key->type == CONFIG_WEIGHTS || key->type == CONFIG_SHAPE;
 }
 
+bool config_takes_list(const struct config_key *key)
+{
+    return is_triple(key) || key->type == CONFIG_PATHS || key->type == CONFIG_NUMBERS;
+}
+
 /* Quotes make a string; the types that are written as one may have them. */
 static bool may_be_quoted(const struct config_key *key)
 {
-    return is_triple(key) || key->type == CONFIG_ENUM || key->type == CONFIG_TEXT;
+    return config_takes_list(key) || key->type == CONFIG_ENUM || key->type == CONFIG_TEXT;
 }
 
-static int refuse_type(const struct config_key *key, const struct config_text *text,
+int config_refuse_type(const struct config_key *key, const struct config_text *text,
                        struct error *err)
 {
     char wanted[256], shown[CONFIG_SHOWN_BYTES];
@@ -120,7 +135,7 @@ static int refuse_type(const struct config_key *key, const struct config_text *t
                      shown, wanted, has_wrong_quotes ? ", without quotes" : "");
 }
 
-static int check_range(const struct config_key *key, double value, const char *text,
+int config_check_range(const struct config_key *key, double value, const char *text,
                        struct error *err)
 {
     char wanted[256], shown[CONFIG_SHOWN_BYTES];
@@ -138,7 +153,8 @@ static int set_int(const struct config_key *key, int64_t *member, const char *te
                    struct error *err)
 {
     int64_t value;
-    if (config_parse_int(text, &value, err) || check_range(key, (double)value, text, err))
+    if (config_parse_int(text, &value, err) ||
+        config_check_range(key, (double)value, text, err))
         return -1;
     *member = value;
     return 0;
@@ -148,7 +164,8 @@ static int set_float(const struct config_key *key, double *member, const char *t
                      struct error *err)
 {
     double value;
-    if (config_parse_float(text, &value, err) || check_range(key, value, text, err))
+    if (config_parse_float(text, &value, err) ||
+        config_check_range(key, value, text, err))
         return -1;
     *member = value;
     return 0;
@@ -194,9 +211,8 @@ static int set_enum(const struct config_key *key, void *member, const char *text
     return error_set(err, ERROR_INPUT, "'%s' is unknown: use %s", shown, wanted);
 }
 
-static int set_text(char *member, const char *text, struct error *err)
+int config_check_text(const char *text, size_t n, struct error *err)
 {
-    size_t n = strlen(text);
     if (n >= CONFIG_PATH_BYTES)
         return error_set(err, ERROR_INPUT, "%zu bytes are too long: use at most %d", n,
                          CONFIG_PATH_BYTES - 1);
@@ -205,16 +221,25 @@ static int set_text(char *member, const char *text, struct error *err)
             return error_set(err, ERROR_INPUT,
                              "control character 0x%02x in the text: remove it",
                              (unsigned)(unsigned char)text[i]);
+    return 0;
+}
+
+static int set_text(char *member, const char *text, struct error *err)
+{
+    size_t n = strlen(text);
+    if (config_check_text(text, n, err))
+        return -1;
     memset(member, 0, CONFIG_PATH_BYTES);
     memcpy(member, text, n);
     return 0;
 }
 
-/* Cut the next element off a list: "a,b", "a/b", and around it (...) or [...]. */
-static bool next_element(const char **p, char element[MAX_ELEMENT_BYTES])
+/* Cut the next element off a list, at one of `separators`. */
+static bool next_element(const char **p, const char *separators,
+                         char element[MAX_ELEMENT_BYTES])
 {
     const char *s = *p + strspn(*p, " ");
-    size_t n = strcspn(s, ",/");
+    size_t n = strcspn(s, separators);
     *p = s[n] ? s + n + 1 : NULL;
     while (n > 0 && s[n - 1] == ' ')
         n--;
@@ -249,19 +274,20 @@ static int set_triple(const struct config_key *key, struct config *cfg,
     double weights[3] = {0};
     int64_t sizes[3] = {0};
     int n = 0;
-    const char *p = list;
+    const char *p = list,
+               *separators = text->is_list ? (char[]){CONFIG_YAML_SEPARATOR, 0} : ",/";
     if (!strip_brackets(text->text, list, sizeof list))
-        return refuse_type(key, text, err);
+        return config_refuse_type(key, text, err);
     while (p) {
-        if (n == 3 || !next_element(&p, element))
-            return refuse_type(key, text, err);
+        if (n == 3 || !next_element(&p, separators, element))
+            return config_refuse_type(key, text, err);
         if (key->type == CONFIG_SHAPE ? set_int(key, &sizes[n], element, err)
                                       : set_float(key, &weights[n], element, err))
             return -1;
         n++;
     }
     if (n != 3)
-        return refuse_type(key, text, err);
+        return config_refuse_type(key, text, err);
     if (key->type == CONFIG_WEIGHTS && weights[0] + weights[1] + weights[2] <= 0)
         return error_set(err, ERROR_INPUT,
                          "all weights are 0: write for example 949,50,1");
@@ -278,8 +304,9 @@ int config_value_set(const struct config_key *key, struct config *cfg,
                      const struct config_text *text, struct error *err)
 {
     void *member = config_member(key, cfg);
-    if ((text->is_list && !is_triple(key)) || (text->is_quoted && !may_be_quoted(key)))
-        return refuse_type(key, text, err);
+    if ((text->is_list && !config_takes_list(key)) ||
+        (text->is_quoted && !may_be_quoted(key)))
+        return config_refuse_type(key, text, err);
     switch (key->type) {
     case CONFIG_INT:
         return set_int(key, member, text->text, err);
@@ -294,14 +321,18 @@ int config_value_set(const struct config_key *key, struct config *cfg,
     case CONFIG_WEIGHTS:
     case CONFIG_SHAPE:
         return set_triple(key, cfg, text, err);
+    case CONFIG_PATHS:
+        return config_paths_set(member, text, err);
+    case CONFIG_NUMBERS:
+        return config_numbers_set(key, member, text, err);
     }
     return -1;
 }
 
 /* -- writing ------------------------------------------------------------------------- */
 
-/* In single quotes, where YAML has one escape: a quote is written twice. */
-static void write_text(const char *text, char *buf, size_t size)
+/* YAML's single quotes have one escape: a quote is written twice. */
+void config_quote(const char *text, char *buf, size_t size)
 {
     size_t used = 0;
     buf[used++] = '\'';
@@ -354,7 +385,7 @@ void config_value_text(const struct config_key *key, const struct config *cfg, c
         write_enum(key, member, buf, size);
         break;
     case CONFIG_TEXT:
-        write_text(member, buf, size);
+        config_quote(member, buf, size);
         break;
     case CONFIG_WEIGHTS:
         write_weights(member, buf, size);
@@ -362,6 +393,12 @@ void config_value_text(const struct config_key *key, const struct config *cfg, c
     case CONFIG_SHAPE:
         snprintf(buf, size, "[%lld, %lld, %lld]", (long long)ints[0], (long long)ints[1],
                  (long long)ints[2]);
+        break;
+    case CONFIG_PATHS:
+        config_paths_text(member, buf, size);
+        break;
+    case CONFIG_NUMBERS:
+        config_numbers_text(member, buf, size);
         break;
     }
 }

@@ -7,6 +7,7 @@
 
 #include "config/config_value.h"
 
+#include <ctype.h>
 #include <libfyaml.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,7 @@
  * exact limit is checked on the events. */
 #define MAX_OPEN_BRACKETS 1024
 
-#define MAX_LIST_BYTES 512
+#define MAX_LIST_BYTES 32768 // more than any key takes
 
 struct reader {
     const char *name;
@@ -266,10 +267,14 @@ static int walk_element(struct walk *w, const struct fy_event *event,
 {
     const char *text = scalar_text(event);
     size_t used = strlen(w->list);
-    if (!text || strpbrk(text, ",/[]()"))
-        return walk_refuse(w, at, "a list holds plain numbers here");
-    if ((size_t)snprintf(w->list + used, MAX_LIST_BYTES - used, "%s%s",
-                         w->node.text ? "," : "", text) >= MAX_LIST_BYTES - used)
+    const char separator[] = {w->node.text ? CONFIG_YAML_SEPARATOR : 0, 0};
+    if (!text || !*text)
+        return walk_refuse(w, at, "an element of this list is empty: remove it");
+    for (const char *c = text; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            return walk_refuse(w, at, "a control character in a list: remove it");
+    if ((size_t)snprintf(w->list + used, MAX_LIST_BYTES - used, "%s%s", separator,
+                         text) >= MAX_LIST_BYTES - used)
         return walk_refuse(w, at, "this list is too long for any key");
     w->node.text = w->list;
     return 0;
@@ -326,7 +331,7 @@ static int walk_event(struct walk *w, const struct fy_event *event,
         return walk_root(w, event, at);
     if (w->is_in_list)
         return is_scalar ? walk_element(w, event, at)
-                         : walk_refuse(w, at, "a list holds plain numbers here");
+                         : walk_refuse(w, at, "a list holds plain values here");
     if (!w->has_key)
         return is_scalar ? walk_key(w, event, at)
                          : walk_refuse(w, at, "a key must be a plain word");

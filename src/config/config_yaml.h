@@ -14,6 +14,7 @@
 #include "base/error.h"
 
 #define CONFIG_YAML_DEPTH 32
+#define CONFIG_YAML_SEPARATOR '\x1f' // between the elements of a list, and in none
 
 struct config_place { // counted from 1
     int line, column;
@@ -25,7 +26,8 @@ struct config_node {
     enum config_node_kind kind;
     const char *path; // dotted, from the document's root
     struct config_place key_place, value_place;
-    const char *text; // scalar, or the list's elements joined by commas; NULL: section
+    const char *text; // scalar, or a list's elements, none empty, with separators between
+                      // them; NULL: section
     bool is_quoted;
 };
 

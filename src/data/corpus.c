@@ -27,6 +27,7 @@ struct corpus {
     struct part *parts;
     int64_t n_parts;
     int64_t n_documents;
+    int64_t n_tokens;
     int64_t *ends; // (n_documents) tokens up to the end of each document
 };
 
@@ -40,26 +41,42 @@ static int make_cache_dir_name(struct corpus *c, const char *prefix, struct erro
     return 0;
 }
 
+/* Append every dataset of the list. */
 static int open_parts(struct corpus *c, const struct dataset_list *list,
                       struct error *err)
 {
-    int64_t n_tokens = 0;
-    c->parts = calloc((size_t)list->n_entries, sizeof *c->parts);
-    if (!c->parts)
+    size_t n_parts = (size_t)(c->n_parts + list->n_entries);
+    struct part *larger = realloc(c->parts, n_parts * sizeof *c->parts);
+    if (!larger)
         return error_set(err, ERROR_RUNTIME, "out of memory");
+    c->parts = larger;
     for (int64_t i = 0; i < list->n_entries; i++) {
-        struct part *p = &c->parts[i];
+        struct part *p = &c->parts[c->n_parts];
         if (dataset_open(&p->dataset, list->entries[i].prefix, list->entries[i].format,
                          err))
             return -1;
         c->n_parts++;
         p->first_doc = c->n_documents;
-        p->first_token = n_tokens;
+        p->first_token = c->n_tokens;
         c->n_documents += p->dataset.n_documents;
-        if (__builtin_add_overflow(n_tokens, p->dataset.n_tokens, &n_tokens))
+        if (__builtin_add_overflow(c->n_tokens, p->dataset.n_tokens, &c->n_tokens))
             return error_set(err, ERROR_INPUT, "'%s' has 2^63 tokens or more", c->input);
     }
     return 0;
+}
+
+static int open_input(struct corpus *c, const char *input, struct error *err)
+{
+    struct dataset_list list;
+    if (dataset_list_find(&list, input, err))
+        return -1;
+    int rc = 0;
+    if (c->n_parts == 0) // caches lie beside the first dataset
+        rc = make_cache_dir_name(c, list.entries[0].prefix, err);
+    if (rc == 0)
+        rc = open_parts(c, &list, err);
+    dataset_list_release(&list);
+    return rc;
 }
 
 /* Join the parts' document ends; afterwards the common array is the only one. */
@@ -80,27 +97,46 @@ static int join_ends(struct corpus *c, struct error *err)
     return 0;
 }
 
-int corpus_open(struct corpus **out, const char *input, struct error *err)
+/* "a, b, c", malloc'ed. */
+static char *join_names(const char *const *inputs, int64_t n)
 {
-    struct dataset_list list = {0};
+    size_t n_bytes = 1;
+    for (int64_t i = 0; i < n; i++)
+        n_bytes += strlen(inputs[i]) + 2;
+    char *text = calloc(1, n_bytes), *at = text;
+    for (int64_t i = 0; i < n && text; i++) {
+        at = stpcpy(at, i ? ", " : "");
+        at = stpcpy(at, inputs[i]);
+    }
+    return text;
+}
+
+int corpus_open_list(struct corpus **out, const char *const *inputs, int64_t n_inputs,
+                     struct error *err)
+{
     int rc = -1;
     struct corpus *c = calloc(1, sizeof *c);
     *out = NULL;
-    if (!c || !(c->input = strdup(input))) {
+    if (!c || !(c->input = join_names(inputs, n_inputs))) {
         error_set(err, ERROR_RUNTIME, "out of memory");
         goto done;
     }
-    if (dataset_list_find(&list, input, err) ||
-        make_cache_dir_name(c, list.entries[0].prefix, err) ||
-        open_parts(c, &list, err) || join_ends(c, err))
+    for (int64_t i = 0; i < n_inputs; i++)
+        if (open_input(c, inputs[i], err))
+            goto done;
+    if (join_ends(c, err))
         goto done;
     *out = c;
     rc = 0;
 done:
-    dataset_list_release(&list);
     if (rc)
         corpus_close(c);
     return rc;
+}
+
+int corpus_open(struct corpus **out, const char *input, struct error *err)
+{
+    return corpus_open_list(out, &input, 1, err);
 }
 
 void corpus_close(struct corpus *c)
@@ -134,7 +170,7 @@ static int64_t document_start(const struct corpus *c, int64_t doc)
 
 int64_t corpus_n_tokens(const struct corpus *c)
 {
-    return document_start(c, c->n_documents);
+    return c->n_tokens;
 }
 
 int64_t corpus_range_tokens(const struct corpus *c, int64_t begin, int64_t end)

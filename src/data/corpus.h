@@ -7,7 +7,8 @@
  *     documents follow each other in that order;
  *   - a prefix X, of which exactly one format exists;
  *   - a file of either part of a dataset.
- * A document is what the index file calls one: all its sentences when it was split.
+ * Several inputs follow each other in the order they are given. A document is what the
+ * index file calls one: all its sentences when it was split.
  *
  * Everything that the sizes and the index can tell is checked by corpus_open(); the token
  * ids by corpus_check_tokens(). Tokens are read with pread, so a file that is cut short
@@ -26,6 +27,9 @@ struct corpus; // opaque
 #define CORPUS_FINGERPRINT_BYTES 33 // 32 hexadecimal digits and NUL
 
 MUST_CHECK int corpus_open(struct corpus **out, const char *input, struct error *err);
+/* The same of n_inputs > 0 inputs, as one list of documents. */
+MUST_CHECK int corpus_open_list(struct corpus **out, const char *const *inputs,
+                                int64_t n_inputs, struct error *err);
 void corpus_close(struct corpus *c); // NULL is fine
 
 /* -- facts (cannot fail) ------------------------------------------------------------- */
@@ -37,7 +41,7 @@ int64_t corpus_n_tokens(const struct corpus *c);
 int64_t corpus_document_tokens(const struct corpus *c, int64_t doc);
 /* Tokens of the documents [begin, end). */
 int64_t corpus_range_tokens(const struct corpus *c, int64_t begin, int64_t end);
-/* What was opened, as given to corpus_open(). */
+/* What was opened, as it was given; several inputs with commas between them. */
 const char *corpus_input(const struct corpus *c);
 
 /* Names the content: 32 hexadecimal digits that depend on the names of the files (without

@@ -204,3 +204,10 @@ void dataset_list_release(struct dataset_list *list)
     free(list->entries);
     *list = (struct dataset_list){0};
 }
+
+bool dataset_list_is_part(const char *name)
+{
+    struct dataset_list_entry entry;
+    size_t prefix_bytes;
+    return name[0] != '.' && is_dataset_file(name, &entry, &prefix_bytes);
+}

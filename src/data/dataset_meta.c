@@ -63,12 +63,23 @@ int dataset_meta_read(const char *path, struct dataset_meta *meta, bool *is_ther
 int dataset_meta_write(const char *path, const struct dataset_meta *meta,
                        struct error *err)
 {
-    char text[512];
-    int n = snprintf(text, sizeof text,
-                     "{\"tokenizer\": \"%s\", \"vocab_size\": %lld, \"eos_token_id\": "
-                     "%lld, \"documents\": %lld, \"tokens\": %lld}\n",
-                     meta->tokenizer, (long long)meta->vocab_size,
-                     (long long)meta->eos_token_id, (long long)meta->n_documents,
-                     (long long)meta->n_tokens);
-    return fs_write_atomic(path, text, (size_t)n, err);
+    json_t *root = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I}", "tokenizer", meta->tokenizer, "vocab_size",
+        (json_int_t)meta->vocab_size, "eos_token_id", (json_int_t)meta->eos_token_id,
+        "documents", (json_int_t)meta->n_documents, "tokens", (json_int_t)meta->n_tokens);
+    if (!root)
+        return error_set(err, ERROR_INPUT,
+                         "cannot write '%s': the path of the tokenizer, '%s', is not "
+                         "UTF-8; rename it",
+                         path, meta->tokenizer);
+    char *text = json_dumps(root, JSON_PRESERVE_ORDER);
+    char *line = NULL;
+    int n = text ? asprintf(&line, "%s\n", text) : -1;
+    int rc = n < 0 ? error_set(err, ERROR_RUNTIME, "out of memory")
+                   : fs_write_atomic(path, line, (size_t)n, err);
+    if (n >= 0)
+        free(line);
+    free(text);
+    json_decref(root);
+    return rc;
 }

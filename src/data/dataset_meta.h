@@ -13,7 +13,7 @@
 #include "base/error.h"
 
 struct dataset_meta {
-    char tokenizer[64];
+    char tokenizer[4096]; // its name, or the full path of its files
     int64_t vocab_size;
     int64_t eos_token_id;
     int64_t n_documents;
@@ -24,7 +24,8 @@ struct dataset_meta {
 MUST_CHECK int dataset_meta_read(const char *path, struct dataset_meta *meta,
                                  bool *is_there, struct error *err);
 
-/* Write the file whole, or leave it as it was. */
+/* Write the file whole, or leave it as it was. A path that is no UTF-8 cannot be in it.
+ */
 MUST_CHECK int dataset_meta_write(const char *path, const struct dataset_meta *meta,
                                   struct error *err);
 

@@ -5,7 +5,7 @@
  * it is neither filled nor unreleased, by the consumer otherwise; so the data itself
  * needs no lock.
  *
- * The reader ends by itself after an error and after the last step the index has; the
+ * The reader ends by itself after an error and after the last step the stream has; the
  * consumer finds out when it asks for that step.
  */
 #include "data/loader.h"
@@ -20,15 +20,16 @@
 #define N_SLOTS 4
 
 struct slot {
-    int32_t *tokens;  // (local_batch, S)
-    int32_t *targets; // (local_batch, S)
-    float *loss_mask; // (local_batch, S)
+    int32_t *tokens;         // (local_batch, S)
+    int32_t *targets;        // (local_batch, S)
+    float *loss_mask;        // (local_batch, S)
+    int32_t *document_start; // (local_batch, S), or NULL
     int64_t n_counted;
 };
 
 struct loader {
     struct loader_options opt;
-    const struct sample_index *index;
+    const struct sample_stream *stream;
     struct arena arena;
     struct slot slots[N_SLOTS];
     int32_t *window; // (S + 1)
@@ -41,31 +42,34 @@ struct loader {
     int64_t n_released;
     bool is_stopping;   // the consumer wants the reader to end
     bool is_failed;     // the reader ended with `failure`
-    bool is_at_the_end; // the index has no further step
+    bool is_at_the_end; // the stream has no further step
     struct error failure;
     int64_t n_asked; // calls of loader_next; the consumer's own
 };
 
 static void layout(struct loader *l, struct arena *ar)
 {
-    int64_t n = l->opt.local_batch * l->index->seq_len;
+    int64_t n = l->opt.local_batch * l->stream->seq_len;
     for (int i = 0; i < N_SLOTS; i++) {
         l->slots[i].tokens = arena_i32(ar, n);
         l->slots[i].targets = arena_i32(ar, n);
         l->slots[i].loss_mask = arena_f32(ar, n);
+        if (l->stream->has_document_start)
+            l->slots[i].document_start = arena_i32(ar, n);
     }
-    l->window = arena_i32(ar, l->index->seq_len + 1);
+    l->window = arena_i32(ar, l->stream->seq_len + 1);
 }
 
 /* Split the window into input, target and mask of sample `b`. */
-static void place_sample(struct loader *l, struct slot *slot, int64_t b)
+static void place_sample(struct loader *l, struct slot *slot, int64_t b, int64_t n_real)
 {
-    int64_t S = l->index->seq_len;
+    int64_t S = l->stream->seq_len;
     float *mask = slot->loss_mask + b * S;
     memcpy(slot->tokens + b * S, l->window, (size_t)S * sizeof *slot->tokens);
     memcpy(slot->targets + b * S, l->window + 1, (size_t)S * sizeof *slot->targets);
     for (int64_t s = 0; s < S; s++) {
-        bool counts = !(l->opt.eod_mask_loss && l->window[s] == l->opt.eos);
+        bool is_after_eos = l->opt.eod_mask_loss && l->window[s] == l->opt.eos;
+        bool counts = s + 1 < n_real && !is_after_eos;
         mask[s] = counts ? 1.0f : 0.0f;
         slot->n_counted += counts;
     }
@@ -81,13 +85,16 @@ static int fill_slot(struct loader *l, struct slot *slot, int64_t step, struct e
     int64_t first = first_position(l, step);
     slot->n_counted = 0;
     for (int64_t b = 0; b < l->opt.local_batch; b++) {
+        struct sample sample = {.window = l->window};
         int64_t pos = first + b;
+        if (slot->document_start)
+            sample.document_start = slot->document_start + b * l->stream->seq_len;
         if (l->opt.wraps)
-            pos %= l->index->n_samples;
-        if (sample_index_read(l->index, pos, l->window, err))
+            pos %= l->stream->n_samples;
+        if (sample_stream_read(l->stream, pos, &sample, err))
             return error_prefix(err, "step %lld, sample %lld", (long long)step,
                                 (long long)pos);
-        place_sample(l, slot, b);
+        place_sample(l, slot, b, sample.n_real);
     }
     return 0;
 }
@@ -111,7 +118,7 @@ static void *reader_main(void *arg)
         struct error err;
         int64_t step = l->opt.first_step + i;
         bool is_past_end = !l->opt.wraps && first_position(l, step) + l->opt.local_batch >
-                                                l->index->n_samples;
+                                                l->stream->n_samples;
         int rc = is_past_end ? 0 : fill_slot(l, &l->slots[i % N_SLOTS], step, &err);
         is_done = is_past_end || rc;
         pthread_mutex_lock(&l->lock);
@@ -152,7 +159,7 @@ static void check_options(const struct loader_options *o)
           o->n_data_ranks, (long long)o->first_step);
 }
 
-int loader_open(struct loader **out, const struct sample_index *index,
+int loader_open(struct loader **out, const struct sample_stream *stream,
                 const struct loader_options *opt, struct error *err)
 {
     struct arena measure;
@@ -163,7 +170,7 @@ int loader_open(struct loader **out, const struct sample_index *index,
     if (!l)
         return error_set(err, ERROR_RUNTIME, "out of memory");
     l->opt = *opt;
-    l->index = index;
+    l->stream = stream;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     arena_measure(&measure);
@@ -195,15 +202,16 @@ int loader_next(struct loader *l, struct batch *b, struct error *err)
         return -1;
     }
     int64_t step = l->opt.first_step + l->n_asked;
-    CHECK(is_filled, "step %lld needs samples past the %lld of the index",
-          (long long)step, (long long)l->index->n_samples);
+    CHECK(is_filled, "step %lld needs samples past the %lld of the stream",
+          (long long)step, (long long)l->stream->n_samples);
     const struct slot *slot = &l->slots[l->n_asked % N_SLOTS];
     *b = (struct batch){
         .n_samples = l->opt.local_batch,
-        .S = l->index->seq_len,
+        .S = l->stream->seq_len,
         .tokens = slot->tokens,
         .targets = slot->targets,
         .loss_mask = slot->loss_mask,
+        .document_start = slot->document_start,
         .n_counted = slot->n_counted,
         .first_sample = l->opt.data_rank * l->opt.local_batch,
         .step = step,

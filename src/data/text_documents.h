@@ -1,17 +1,16 @@
 /*
  * text_documents - documents out of text files, in pieces, so that a document never has
- * to fit in memory (a line of JSON does, up to TEXT_MAX_LINE_BYTES).
+ * to fit in memory (a line of JSON does, up to TEXT_MAX_LINE_BYTES). Packed files are
+ * unpacked, as text_input.h says.
  *
- * Bytes are passed on exactly as they are. Only where blank lines separate documents,
- * these lines and the newline before them belong to no document.
+ * For one thread that takes documents as they are; encode_pipeline.h is for many.
  */
 #ifndef DATA_TEXT_DOCUMENTS_H
 #define DATA_TEXT_DOCUMENTS_H
 
 #include "base/base.h"
 #include "base/error.h"
-
-#define TEXT_MAX_LINE_BYTES (256u << 20) // of JSON lines
+#include "data/text_records.h"
 
 struct text_sink { // where documents go; functions return 0 or -1 with *err
     int (*append)(void *context, const char *bytes, size_t n, struct error *err);
@@ -19,21 +18,15 @@ struct text_sink { // where documents go; functions return 0 or -1 with *err
     /* A line that is no document, with its reason; -1 stops the reading. */
     int (*bad_line)(void *context, const char *path, int64_t line, const char *reason,
                     struct error *err);
-    /* n more bytes were read; -1 stops the reading. */
+    /* n more bytes of the file were read, or none while there are none; -1 stops the
+     * reading. */
     int (*progress)(void *context, size_t n, struct error *err);
     void *context;
 };
 
-enum text_kind {
-    TEXT_BLANK_LINES, // documents are separated by lines of nothing but white space
-    TEXT_WHOLE_FILE,  // the file is one document
-    TEXT_JSON_LINES,  // each line is a JSON object; its string `json_key` is a document
-};
-
-/* Read the file to its end. A read waits for data or for `stop_fd` to become readable
- * (-1: never), which ends it with ERROR_STOPPED. */
+/* Read the file to its end. Of each line of JSON, the string `json_key` is a document. */
 MUST_CHECK int text_documents_read(const char *path, enum text_kind kind,
-                                   const char *json_key, int stop_fd,
-                                   const struct text_sink *sink, struct error *err);
+                                   const char *json_key, const struct text_sink *sink,
+                                   struct error *err);
 
 #endif

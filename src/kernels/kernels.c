@@ -8,7 +8,8 @@ extern const struct kernels kernels_cpu_avx2;
 
 static bool can_run_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           dtype_has_f16c();
 }
 
 int kernels_list(const struct kernels **tables, int max_tables)

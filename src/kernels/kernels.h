@@ -18,6 +18,7 @@
 #define KERNELS_KERNELS_H
 
 #include "base/base.h"
+#include "base/dtype.h"
 #include "base/philox.h"
 
 /* -- dropout ------------------------------------------------------------------------- */
@@ -71,6 +72,10 @@ struct attention {
     float *lse;          // (B, A, S): log of the sum of exp of a row's scaled scores
     struct dropout drop; // on the probabilities: row (first_head + h) * S + q, S columns
     int64_t first_head;  // of the whole model's heads, the one that is head 0 here
+    /* (B, S): query q of sample b sees the keys first_key[b * S + q] .. q, so that the
+     * documents of a sample do not see each other. 0 <= first_key <= q, never decreasing
+     * along q. NULL: every query sees all keys up to its own. */
+    const int32_t *first_key;
 };
 
 struct attention_bwd {
@@ -85,11 +90,22 @@ struct adamw { // in double: 1 - beta2 in float would be off by 1e-5
     double decay;        // weight decay of this range; 0 for biases and norms
     double bias1, bias2; // 1 - beta1^t, 1 - beta2^t
     double grad_scale;   // clip and unscale, applied to g on the way
+    bool is_l2;          // Adam: the decay is part of the gradient
+};
+
+struct update { // a range of parameters and all that belongs to it, n elements each
+    float *master;
+    void *param; // what master is rounded to; NULL or master when that is float itself
+    enum dtype param_dtype;
+    const void *grad;
+    enum dtype grad_dtype;
+    float *exp_avg, *exp_avg_sq;
+    int64_t n;
 };
 
 /* Rows a fixed chunk of a sum over rows has, and elements of a chunk of sum_squares. */
 #define KERNEL_ROW_CHUNK 64
-#define KERNEL_SQUARE_CHUNK 16384
+#define KERNEL_SQUARE_CHUNK 1024
 
 struct kernels {
     const char *name;
@@ -120,6 +136,13 @@ struct kernels {
                           const float *rstd, float *partial, int64_t N, int64_t C);
 
     void (*gemm)(const struct gemm *g);
+
+    /* A product and the pass that follows it, with the bits of the two apart. c is
+     * (m, n) contiguous, and so is y, which is another buffer.
+     *   linear_bias       c = A B + bias
+     *   linear_bias_gelu  c = A B;  y = gelu(c + bias) */
+    void (*linear_bias)(const struct gemm *g, const float *bias);
+    void (*linear_bias_gelu)(const struct gemm *g, const float *bias, float *y);
 
     /* y[o] = w[o] . x + b[o]; w: (O, I); b may be NULL. For one token at a time. */
     void (*matvec)(float *y, const float *w, const float *x, const float *b, int64_t O,
@@ -169,15 +192,34 @@ struct kernels {
     void (*xent_grad)(float *logits, const float *row_sum, const int32_t *targets,
                       const float *weight, int64_t R, int64_t V);
 
-    /* AdamW over n elements in one pass, m and v in place:
+    /* AdamW over a range in one pass (p master, m exp_avg, v exp_avg_sq), in place:
      *   g' = g * grad_scale;  p *= 1 - lr * decay;  m = b1 m + (1-b1) g';
-     *   v = b2 v + (1-b2) g'^2;  p -= lr / bias1 * m / (sqrt(v / bias2) + epsilon) */
-    void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n,
-                  const struct adamw *a);
+     *   v = b2 v + (1-b2) g'^2;  p -= lr / bias1 * m / (sqrt(v / bias2) + epsilon)
+     * and param := p rounded. With is_l2: g' = g * grad_scale + decay * p instead, and p
+     * is not shrunk. An element's bits do not depend on where ranges are cut. */
+    void (*adamw)(const struct update *u, const struct adamw *a);
 
     /* partial[i] = sum of the squares of chunk i (KERNEL_SQUARE_CHUNK elements each), in
      * double. partial has room for ceil(n / KERNEL_SQUARE_CHUNK). */
-    void (*sum_squares)(double *partial, const float *x, int64_t n);
+    void (*sum_squares)(double *partial, const void *x, enum dtype dtype, int64_t n);
+
+    /* Storage types; see dtype.h for how numbers are rounded. Element counts and strides
+     * are in elements; y and x do not overlap. The same bits from every table.
+     *   load           y = x
+     *   store          y = x rounded
+     *   store_rounded  the same, and x := what y now holds: forward goes on with what
+     *                  backward will read
+     *   store_add      y = y + x, added in float, rounded */
+    void (*load)(float *y, const void *x, enum dtype dtype, int64_t n);
+    void (*store)(void *y, const float *x, enum dtype dtype, int64_t n);
+    void (*store_rounded)(void *y, float *x, enum dtype dtype, int64_t n);
+    void (*store_add)(void *y, const float *x, enum dtype dtype, int64_t n);
+    /* The same between a contiguous matrix of floats (rows, cols) and a stored one with
+     * `stride` elements from row to row; accumulate: as store_add. */
+    void (*load_matrix)(float *y, const void *x, enum dtype dtype, int64_t rows,
+                        int64_t cols, int64_t x_stride);
+    void (*store_matrix)(void *y, const float *x, enum dtype dtype, bool accumulate,
+                         int64_t rows, int64_t cols, int64_t y_stride);
 
     /* x[i] = y[i], and x[i] += y[i]. */
     void (*copy)(float *x, const float *y, int64_t n);

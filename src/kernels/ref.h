@@ -35,6 +35,8 @@ void ref_layernorm_bwd(float *dx, float *dg, float *db, const float *dy, const f
 /* -- ref_gemm.c ---------------------------------------------------------------------- */
 
 void ref_gemm(const struct gemm *g);
+void ref_linear_bias(const struct gemm *g, const float *bias);
+void ref_linear_bias_gelu(const struct gemm *g, const float *bias, float *y);
 void ref_matvec(float *y, const float *w, const float *x, const float *b, int64_t O,
                 int64_t I);
 
@@ -69,11 +71,25 @@ void ref_xent_grad(float *logits, const float *row_sum, const int32_t *targets,
 
 /* -- ref_optim.c --------------------------------------------------------------------- */
 
-void ref_adamw(float *p, const float *g, float *m, float *v, int64_t n,
-               const struct adamw *a);
-void ref_sum_squares(double *partial, const float *x, int64_t n);
+void ref_adamw(const struct update *u, const struct adamw *a);
+void ref_sum_squares(double *partial, const void *x, enum dtype dtype, int64_t n);
 void ref_copy(float *x, const float *y, int64_t n);
 void ref_add(float *x, const float *y, int64_t n);
 void ref_fill(float *x, float value, int64_t n);
+
+/* -- ref_convert.c ------------------------------------------------------------------- */
+
+/* Element i of x, and of y := value rounded. */
+float ref_element(const void *x, enum dtype dtype, int64_t i);
+void ref_set_element(void *y, enum dtype dtype, int64_t i, float value);
+
+void ref_load(float *y, const void *x, enum dtype dtype, int64_t n);
+void ref_store(void *y, const float *x, enum dtype dtype, int64_t n);
+void ref_store_rounded(void *y, float *x, enum dtype dtype, int64_t n);
+void ref_store_add(void *y, const float *x, enum dtype dtype, int64_t n);
+void ref_load_matrix(float *y, const void *x, enum dtype dtype, int64_t rows,
+                     int64_t cols, int64_t x_stride);
+void ref_store_matrix(void *y, const float *x, enum dtype dtype, bool accumulate,
+                      int64_t rows, int64_t cols, int64_t y_stride);
 
 #endif

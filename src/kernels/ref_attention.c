@@ -78,14 +78,21 @@ static double factor(const struct head *hd, int64_t q, int64_t k)
     return (double)dropout_factor(&hd->at->drop, hd->b, row, hd->S, k);
 }
 
+/* The first key that query q sees. */
+static int64_t first_key(const struct head *hd, int64_t q)
+{
+    return hd->at->first_key ? hd->at->first_key[hd->b * hd->S + q] : 0;
+}
+
 /* -- forward ------------------------------------------------------------------------- */
 
 static double row_lse(const struct head *hd, int64_t q)
 {
-    double max = score(hd, q, 0), sum = 0;
-    for (int64_t k = 1; k <= q; k++)
+    int64_t first = first_key(hd, q);
+    double max = score(hd, q, first), sum = 0;
+    for (int64_t k = first + 1; k <= q; k++)
         max = fmax(max, score(hd, q, k));
-    for (int64_t k = 0; k <= q; k++)
+    for (int64_t k = first; k <= q; k++)
         sum += exp(score(hd, q, k) - max);
     return max + log(sum);
 }
@@ -95,7 +102,7 @@ static void out_columns(const struct head *hd, int64_t q, double lse, int64_t fi
                         int64_t n)
 {
     double sum[SUM_COLUMNS] = {0};
-    for (int64_t k = 0; k <= q; k++) {
+    for (int64_t k = first_key(hd, q); k <= q; k++) {
         double p = factor(hd, q, k) * exp(score(hd, q, k) - lse);
         for (int64_t d = 0; d < n; d++)
             sum[d] += p * (double)hd->v[k * hd->stride + first + d];
@@ -132,7 +139,7 @@ static double dscore(const struct head *hd, int64_t q, int64_t k, double *droppe
 static void dq_columns(const struct head *hd, int64_t q, int64_t first, int64_t n)
 {
     double sum[SUM_COLUMNS] = {0};
-    for (int64_t k = 0; k <= q; k++) {
+    for (int64_t k = first_key(hd, q); k <= q; k++) {
         double dropped_p;
         double ds = hd->scale * dscore(hd, q, k, &dropped_p);
         for (int64_t d = 0; d < n; d++)
@@ -145,7 +152,7 @@ static void dq_columns(const struct head *hd, int64_t q, int64_t first, int64_t 
 static void dkv_columns(const struct head *hd, int64_t k, int64_t first, int64_t n)
 {
     double sum_k[SUM_COLUMNS] = {0}, sum_v[SUM_COLUMNS] = {0};
-    for (int64_t q = k; q < hd->S; q++) {
+    for (int64_t q = k; q < hd->S && first_key(hd, q) <= k; q++) {
         double dropped_p;
         double ds = hd->scale * dscore(hd, q, k, &dropped_p);
         for (int64_t d = 0; d < n; d++) {

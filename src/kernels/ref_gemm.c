@@ -15,6 +15,18 @@ void ref_gemm(const struct gemm *g)
     }
 }
 
+void ref_linear_bias(const struct gemm *g, const float *bias)
+{
+    ref_gemm(g);
+    ref_bias_add(g->c, bias, g->m, g->n);
+}
+
+void ref_linear_bias_gelu(const struct gemm *g, const float *bias, float *y)
+{
+    ref_gemm(g);
+    ref_bias_gelu_fwd(y, g->c, bias, g->m, g->n);
+}
+
 void ref_matvec(float *y, const float *w, const float *x, const float *b, int64_t O,
                 int64_t I)
 {

@@ -3,30 +3,39 @@
 
 #include <math.h>
 
-void ref_adamw(float *p, const float *g, float *m, float *v, int64_t n,
-               const struct adamw *a)
+static void update_element(const struct update *u, const struct adamw *a, int64_t i)
 {
-    double lr = a->lr, beta1 = a->beta1, beta2 = a->beta2;
-    for (int64_t i = 0; i < n; i++) {
-        double grad = (double)g[i] * a->grad_scale;
-        double m_i = beta1 * (double)m[i] + (1.0 - beta1) * grad;
-        double v_i = beta2 * (double)v[i] + (1.0 - beta2) * grad * grad;
-        double step = lr / a->bias1 * m_i;
-        double root = sqrt(v_i / a->bias2) + a->epsilon;
-        double decayed = (double)p[i] * (1.0 - lr * a->decay);
-        p[i] = (float)(decayed - step / root);
-        m[i] = (float)m_i;
-        v[i] = (float)v_i;
-    }
+    double beta1 = a->beta1, beta2 = a->beta2, p = (double)u->master[i];
+    double grad = (double)ref_element(u->grad, u->grad_dtype, i) * a->grad_scale;
+    if (a->is_l2)
+        grad += a->decay * p;
+    else
+        p *= 1.0 - a->lr * a->decay;
+    double m = beta1 * (double)u->exp_avg[i] + (1.0 - beta1) * grad;
+    double v = beta2 * (double)u->exp_avg_sq[i] + (1.0 - beta2) * grad * grad;
+    double root = sqrt(v / a->bias2) + a->epsilon;
+    u->master[i] = (float)(p - a->lr / a->bias1 * m / root);
+    u->exp_avg[i] = (float)m;
+    u->exp_avg_sq[i] = (float)v;
+    if (u->param)
+        ref_set_element(u->param, u->param_dtype, i, u->master[i]);
 }
 
-void ref_sum_squares(double *partial, const float *x, int64_t n)
+void ref_adamw(const struct update *u, const struct adamw *a)
+{
+    for (int64_t i = 0; i < u->n; i++)
+        update_element(u, a, i);
+}
+
+void ref_sum_squares(double *partial, const void *x, enum dtype dtype, int64_t n)
 {
     for (int64_t first = 0; first < n; first += KERNEL_SQUARE_CHUNK) {
         int64_t end = i64_min(first + KERNEL_SQUARE_CHUNK, n);
         double sum = 0;
-        for (int64_t i = first; i < end; i++)
-            sum += (double)x[i] * (double)x[i];
+        for (int64_t i = first; i < end; i++) {
+            double x_i = (double)ref_element(x, dtype, i);
+            sum += x_i * x_i;
+        }
         partial[first / KERNEL_SQUARE_CHUNK] = sum;
     }
 }

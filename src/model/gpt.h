@@ -14,9 +14,17 @@
  * parallelism, those of this process's part of each sequence (gpt_rows.c).
  *
  * Forward leaves in a stash what backward needs and cannot cheaply compute again: norm
- * outputs, GELU outputs and dropout masks are computed twice, never kept. The head does
- * its backward inside forward, chunk of rows by chunk of rows, so that logits never exist
- * for all tokens.
+ * outputs, GELU outputs and dropout masks are computed twice, never kept; with
+ * recomputation more is. The head does its backward inside forward, chunk of rows by
+ * chunk of rows, so that logits never exist for all tokens.
+ *
+ * Arithmetic is float32. Matrices and what a stash holds may be stored in 16 bits: then a
+ * matrix is widened panel by panel on its way into a product (gpt_linear.c), and forward
+ * goes on with the rounded values it leaves for backward, so that computing a block again
+ * gives the same bits.
+ *
+ * Parameters and gradients lie in the model's own memory, or are somebody else's, who
+ * brings a layer's before it is used and takes them away after (struct gpt_layers).
  *
  * The tied embedding has two gradients, one from the lookup and one from the head. They
  * are kept apart until gpt_finish_grads() adds them, as pipeline stages do.
@@ -42,33 +50,44 @@ struct gpt_dims {
     int64_t A_first, V_first;
 };
 
-/* What forward leaves for backward in one block. */
+/* What backward computes again instead of finding it in a stash. */
+enum gpt_recompute {
+    RECOMPUTE_NOTHING,
+    RECOMPUTE_CORE,      // softmax(q k^T) v
+    RECOMPUTE_ATTENTION, // that, and the norm and product before it
+    RECOMPUTE_BLOCK,     // all from the block's input on
+};
+
+/* What forward leaves for backward in one block. Activations have the model's type. What
+ * is recomputed lies in memory that all blocks share. */
 struct block_stash {
-    float *x;                   // (own rows, H) input of the block
+    enum gpt_recompute recompute;
+    void *x;                    // (own rows, H) input of the block
     float *ln1_mean, *ln1_rstd; // (own rows)
-    float *qkv;                 // (N, 3, A, D), bias added
-    float *att;                 // (N, A, D) attention output
+    void *qkv;                  // (N, 3, A, D), bias added
+    void *att;                  // (N, A, D) attention output
     float *lse;                 // (B, A, S)
-    float *x_mid;               // (own rows, H) after the attention's residual
+    void *x_mid;                // (own rows, H) after the attention's residual
     float *ln2_mean, *ln2_rstd; // (own rows)
-    float *fc;                  // (N, F) before bias and GELU
+    void *fc;                   // (N, F) before bias and GELU
 };
 
 /* What forward leaves for backward in one micro-batch of one chunk. */
 struct gpt_stash {
     struct block_stash *blocks; // as many as the longest chunk has
-    float *x_final;             // (own rows, H) output of the last block
-    float *dx;                  // (own rows, H) its gradient, when the head follows
+    float *dx; // (own rows, H) gradient of the last block's output, when the head follows
 };
 
 struct gpt_scratch {     // live within one call
-    float *norm;         // (N, H) a norm's output
+    float *stream;       // (own rows, H) what flows from block to block
+    float *norm;         // (N, H) a norm's output; later its gradient
     float *hidden;       // (N, H)
-    float *dhidden;      // (N, H)
-    float *wide, *dwide; // (N, max(F, 3 A D))
+    float *wide, *dwide; // (N, max(F, 3 A D)); 16-bit models do with one
+    float *rows;         // 16-bit models: some rows of a stash, widened
+    float *panel;        // 16-bit models: some rows or columns of a matrix, widened
     float *delta;        // (B, A, S)
     float *partial;      // partial sums over rows
-    float *logits;       // (R, V) a chunk of rows
+    float *logits;       // (R, V) a chunk of rows; shares memory with wide
     float *mean, *rstd;  // (N) of the final norm
     float *row_max;      // (R)
     float *row_sum;      // (2, R): and the target's logit
@@ -76,6 +95,28 @@ struct gpt_scratch {     // live within one call
     int32_t *targets;    // (N) likewise
     int32_t *positions;  // (N) 0..S-1 for each sample
     int64_t *bounds;     // (mp + 1) of the parts of a sequence
+};
+
+/* Who brings and takes away the layers' parameters and gradients. 0 is the
+ * embedding, 1..L are the blocks, L + 1 is the final norm. Functions may be NULL. */
+struct gpt_layers {
+    void *context;
+    /* p[layer], and for is_backward d[layer], are about to be used; after it, those of
+     * `next` will be (-1: none known). */
+    void (*open)(void *context, int layer, int next, bool is_backward);
+    /* They have been used. With is_backward the gradients of this micro-batch are there,
+     * and with is_last those of the step. The embedding's are complete only after
+     * gpt_finish_grads(), and it is never opened for backward. */
+    void (*close)(void *context, int layer, bool is_backward, bool is_last);
+    bool takes_grads; // after each micro-batch: a block's next gradients begin from zero
+};
+
+/* The gradient of the word embedding by the lookup: rows for the tokens that occur. */
+struct gpt_lookup {
+    float *rows;   // (n_rows_most, H), n_rows of them in use
+    int32_t *ids;  // (n_rows_most) the token of each row
+    int32_t *slot; // (V) the row of a token, or -1
+    int64_t n_rows, n_rows_most;
 };
 
 struct gpt {
@@ -88,17 +129,13 @@ struct gpt {
     struct comm *model_group; // the ranks that share each block; borrowed
     int sp;                   // parts of a sequence between blocks: 1, or mp
 
-    float *params;              // flat, laid out by table
-    float *grads;               // the same layout; NULL in a model that only evaluates
+    enum dtype dtype;           // of matrices and stashes
+    enum dtype grad_dtype;      // of the gradients of matrices
+    void *params;               // storage laid out by table; NULL: layers brings them
+    void *grads;                // likewise; NULL also in a model that only evaluates
     struct layer_params *p, *d; // [L + 2] views of the two
-    float *dwte_lookup;         // (V, H); rows not in `touched` are not meaningful
-    int32_t *touched;           // rows of dwte_lookup in use, n_touched
-    int64_t n_touched;
-    uint8_t *is_touched; // (V)
-
-    /* Called when the gradients of a layer are complete, in the last micro-batch. */
-    void (*on_layer_done)(void *context, int layer);
-    void *context;
+    struct gpt_layers layers;
+    struct gpt_lookup lookup;
 
     struct trace *trace; // of embedding, blocks and head; borrowed; NULL: none
 
@@ -112,12 +149,14 @@ struct gpt_batch {
     int64_t B, S;
     const int32_t *tokens;
     const int32_t *targets;
-    const float *weights; // of each token's loss in the gradient; 0: not counted
-    int64_t step;         // for dropout
-    int64_t first_sample; // index in the global batch of sample 0, for dropout
-    bool is_training;     // dropout on, gradients wanted
-    bool accumulate;      // not the first micro-batch of this step
-    bool is_last;         // the last micro-batch of this step
+    const float *weights;          // of each token's loss in the gradient; 0: not counted
+    const int32_t *document_start; // where in the sample each token's document begins;
+                                   // attention and positions stay inside. NULL: at 0
+    int64_t step;                  // for dropout
+    int64_t first_sample;          // index in the global batch of sample 0, for dropout
+    bool is_training;              // dropout on, gradients wanted
+    bool accumulate;               // not the first micro-batch of this step
+    bool is_last;                  // the last micro-batch of this step
 };
 
 struct gpt_options {
@@ -127,6 +166,13 @@ struct gpt_options {
     struct param_part part; // of the model
     struct comm *model_group;
     bool sequence_parallel; // between blocks hold S / mp tokens of each sample
+    enum dtype dtype;       // of matrices and stashes
+    enum dtype grad_dtype;
+    enum gpt_recompute recompute;
+    const bool *keeps_all;   // (L) blocks that recompute nothing all the same; or NULL
+    bool params_are_brought; // by gpt.layers: have no memory for them
+    bool grads_are_brought;  // likewise
+    int64_t n_step_tokens;   // that one step looks up here at most; 0: B * S
 };
 
 struct gpt_memory { // bytes
@@ -146,23 +192,25 @@ MUST_CHECK int gpt_open(struct gpt *g, const struct config *cfg, int64_t B,
                         bool has_grads, struct comm *alone, struct error *err);
 void gpt_close(struct gpt *g);
 
-/* Initial weights: Normal(0, std), zeros, ones; a function of (seed, logical element). */
+/* Initial weights: Normal(0, std), zeros, ones; a function of (seed, logical element).
+ * For a model that has its parameters itself. */
 void gpt_init_params(struct gpt *g, double std);
 
 /* Before the first micro-batch of a training step. */
 void gpt_start_step(struct gpt *g);
 
 /*
- * Forward of one chunk. x_in: (own rows, H), not used by the chunk that has the
- * embedding. x_out: likewise, not used by the one that has the head, which fills
- * loss_sums[b], b < B: the sum of the losses of the tokens of sample b whose weight is
- * not 0, in double; and in training does its own backward.
+ * Forward of one chunk. x_in: (own rows, H) of the model's type, not used by the chunk
+ * that has the embedding. x_out: likewise, not used by the one that has the head, which
+ * fills loss_sums[b], b < B: the sum of the losses of the tokens of sample b whose weight
+ * is not 0, in double; and in training does its own backward.
  */
 void gpt_chunk_forward(struct gpt *g, int chunk, const struct gpt_batch *batch,
-                       struct gpt_stash *st, const float *x_in, float *x_out,
+                       struct gpt_stash *st, const void *x_in, void *x_out,
                        double *loss_sums);
 /* Backward of the same chunk and micro-batch. dx: (own rows, H), in the gradient of x_out
- * (not read by the chunk that has the head), out that of x_in. */
+ * (not read by the chunk that has the head, which takes its own when dx is NULL), out
+ * that of x_in. */
 void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
                         struct gpt_stash *st, float *dx);
 
@@ -179,28 +227,18 @@ bool gpt_chunk_has_head(const struct gpt *g, int chunk);
 
 /* -- layers, for gpt.c and gpt_decode.c ---------------------------------------------- */
 
-/* x_out (N, H) := block `layer` (1..L) of st->x; fills the stash. */
+/* x_out (own rows, H) := block `layer` (1..L) of x; fills the stash, but for st->x, which
+ * holds x already. In a float32 model x is st->x; in another x_out may be x. */
 void gpt_block_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
-                   struct block_stash *st, float *x_out);
+                   struct block_stash *st, const float *x, float *x_out);
 /* dx: in, the gradient of x_out; out, that of st->x. Adds to the gradients. */
 void gpt_block_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
-                   const struct block_stash *st, float *dx);
+                   struct block_stash *st, float *dx);
 /* Final norm, logits, loss; in training also dx and the gradients of the head. */
 void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
               double *loss_sums, float *dx);
 
 /* x := its sum over the ranks that share each block. A peer that is lost ends the job. */
 void gpt_sum_over_model(struct gpt *g, float *x, int64_t n);
-
-/* y (N, O) = x (N, I) w^T. */
-void gpt_linear_fwd(const struct kernels *k, float *y, const float *x, const float *w,
-                    int64_t N, int64_t I, int64_t O);
-/* dx (N, I) = dy (N, O) w. */
-void gpt_linear_bwd_input(const struct kernels *k, float *dx, const float *dy,
-                          const float *w, int64_t N, int64_t I, int64_t O);
-/* dw (O, I) (+)= dy^T x. */
-void gpt_linear_bwd_weight(const struct kernels *k, float *dw, const float *dy,
-                           const float *x, int64_t N, int64_t I, int64_t O,
-                           bool accumulate);
 
 #endif

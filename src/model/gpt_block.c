@@ -7,62 +7,10 @@
  * backward, (N, H) each.
  *
  * Cost for N tokens: 4 products forward, 8 backward, and attention. The element-wise
- * passes between them touch memory once each.
+ * passes between them touch memory once each. Computing a whole block again costs three
+ * of the four products: the last one's result is the next block's input, which is kept.
  */
 #include "model/gpt_internal.h"
-
-void gpt_linear_fwd(const struct kernels *k, float *y, const float *x, const float *w,
-                    int64_t N, int64_t I, int64_t O)
-{
-    k->gemm(&(struct gemm){.m = N,
-                           .n = O,
-                           .k = I,
-                           .a = x,
-                           .a_row = I,
-                           .a_col = 1,
-                           .b = w,
-                           .b_row = 1,
-                           .b_col = I,
-                           .c = y,
-                           .c_row = O,
-                           .c_col = 1});
-}
-
-void gpt_linear_bwd_input(const struct kernels *k, float *dx, const float *dy,
-                          const float *w, int64_t N, int64_t I, int64_t O)
-{
-    k->gemm(&(struct gemm){.m = N,
-                           .n = I,
-                           .k = O,
-                           .a = dy,
-                           .a_row = O,
-                           .a_col = 1,
-                           .b = w,
-                           .b_row = I,
-                           .b_col = 1,
-                           .c = dx,
-                           .c_row = I,
-                           .c_col = 1});
-}
-
-void gpt_linear_bwd_weight(const struct kernels *k, float *dw, const float *dy,
-                           const float *x, int64_t N, int64_t I, int64_t O,
-                           bool accumulate)
-{
-    k->gemm(&(struct gemm){.m = O,
-                           .n = I,
-                           .k = N,
-                           .a = dy,
-                           .a_row = 1,
-                           .a_col = O,
-                           .b = x,
-                           .b_row = I,
-                           .b_col = 1,
-                           .c = dw,
-                           .c_row = I,
-                           .c_col = 1,
-                           .accumulate = accumulate});
-}
 
 static struct dropout block_dropout(const struct gpt *g, const struct gpt_batch *batch,
                                     double rate, enum philox_use use, int64_t layer)
@@ -72,77 +20,228 @@ static struct dropout block_dropout(const struct gpt *g, const struct gpt_batch 
     return dropout_init(rate, g->seed, use, (int)layer, batch->step, batch->first_sample);
 }
 
-static struct attention attention_of(const struct gpt *g, int64_t layer,
-                                     const struct gpt_batch *batch,
-                                     const struct block_stash *st)
+/* -- what backward needs ------------------------------------------------------------- */
+
+float *gpt_work(const struct gpt *g, void *kept, float *scratch)
 {
-    return (struct attention){
-        .B = batch->B,
-        .S = batch->S,
-        .A = g->dims.A,
-        .D = g->dims.D,
-        .qkv = st->qkv,
-        .out = st->att,
-        .lse = st->lse,
-        .first_head = g->dims.A_first,
-        .drop =
-            block_dropout(g, batch, g->attention_dropout, PHILOX_DROP_ATTENTION, layer),
-    };
+    return g->dtype == DTYPE_F32 ? kept : scratch;
+}
+
+void gpt_keep(const struct gpt *g, void *kept, float *x, int64_t n)
+{
+    if (g->dtype != DTYPE_F32)
+        g->k->store_rounded(kept, x, g->dtype, n);
+}
+
+const float *gpt_recall(const struct gpt *g, const void *kept, float *scratch, int64_t n)
+{
+    if (g->dtype == DTYPE_F32)
+        return kept;
+    g->k->load(scratch, kept, g->dtype, n);
+    return scratch;
+}
+
+const void *gpt_kept_at(const struct gpt *g, const void *kept, int64_t n)
+{
+    return (const char *)kept + n * (int64_t)dtype_bytes(g->dtype);
+}
+
+bool gpt_adds_grads(const struct gpt *g, const struct gpt_batch *batch)
+{
+    return batch->accumulate && !g->layers.takes_grads;
+}
+
+bool gpt_completes_grads(const struct gpt *g, const struct gpt_batch *batch)
+{
+    return batch->is_last || g->layers.takes_grads;
 }
 
 /* -- forward ------------------------------------------------------------------------- */
 
-static void attention_part_fwd(struct gpt *g, int64_t layer,
-                               const struct gpt_batch *batch, struct block_stash *st)
+/* Of samples [first, first + B) of the batch. */
+static struct attention attention_of(const struct gpt *g, int64_t layer,
+                                     const struct gpt_batch *batch, int64_t first,
+                                     int64_t B)
 {
-    const struct kernels *k = g->k;
+    struct attention at = {
+        .B = B,
+        .S = batch->S,
+        .A = g->dims.A,
+        .D = g->dims.D,
+        .first_key =
+            batch->document_start ? batch->document_start + first * batch->S : NULL,
+        .first_head = g->dims.A_first,
+        .drop =
+            block_dropout(g, batch, g->attention_dropout, PHILOX_DROP_ATTENTION, layer),
+    };
+    at.drop.first_sample += (uint32_t)first;
+    return at;
+}
+
+/* qkv := the norm of x times its matrix, bias added. */
+static float *make_qkv(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+                       struct block_stash *st, const float *x)
+{
+    const struct layer_params *p = &g->p[layer];
+    struct gpt_scratch *sc = &g->scratch;
+    int64_t N = batch->B * batch->S, H = g->dims.H, AD3 = 3 * g->dims.A * g->dims.D;
+    float *qkv = gpt_work(g, st->qkv, sc->wide);
+    gpt_norm_fwd(g, batch, sc->norm, st->ln1_mean, st->ln1_rstd, x, p->ln1_g, p->ln1_b);
+    gpt_linear_fwd(g, qkv, sc->norm, p->qkv_w, N, H, AD3);
+    g->k->bias_add(qkv, p->qkv_b, N, AD3);
+    gpt_keep(g, st->qkv, qkv, N * AD3);
+    return qkv;
+}
+
+static float *attend(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+                     struct block_stash *st, const float *qkv)
+{
+    struct attention at = attention_of(g, layer, batch, 0, batch->B);
+    at.qkv = qkv;
+    at.out = gpt_work(g, st->att, g->scratch.norm);
+    at.lse = st->lse;
+    g->k->attention_fwd(&at);
+    gpt_keep(g, st->att, at.out, batch->B * batch->S * g->dims.A * g->dims.D);
+    return at.out;
+}
+
+/* Returns x_mid. */
+static float *attention_part_fwd(struct gpt *g, int64_t layer,
+                                 const struct gpt_batch *batch, struct block_stash *st,
+                                 const float *x)
+{
     const struct layer_params *p = &g->p[layer];
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S, H = g->dims.H, AD = g->dims.A * g->dims.D;
-
-    gpt_norm_fwd(g, batch, sc->norm, st->ln1_mean, st->ln1_rstd, st->x, p->ln1_g,
-                 p->ln1_b);
-    gpt_linear_fwd(k, st->qkv, sc->norm, p->qkv_w, N, H, 3 * AD);
-    k->bias_add(st->qkv, p->qkv_b, N, 3 * AD);
-    struct attention at = attention_of(g, layer, batch, st);
-    k->attention_fwd(&at);
-    gpt_linear_fwd(k, sc->hidden, st->att, p->proj_w, N, AD, H);
+    const float *qkv = make_qkv(g, layer, batch, st, x);
+    const float *att = attend(g, layer, batch, st, qkv);
+    gpt_linear_fwd(g, sc->hidden, att, p->proj_w, N, AD, H);
     struct dropout drop =
         block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_ATTN_OUT, layer);
-    gpt_residual(g, batch, st->x_mid, st->x, sc->hidden, p->proj_b, &drop);
+    float *x_mid = gpt_work(g, st->x_mid, sc->stream);
+    gpt_residual(g, batch, x_mid, x, sc->hidden, p->proj_b, &drop);
+    gpt_keep(g, st->x_mid, x_mid, gpt_own_rows(g, batch) * H);
+    return x_mid;
 }
 
-static void mlp_part_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
-                         struct block_stash *st, float *x_out)
+/* The first half of the MLP: fc. */
+static float *make_fc(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+                      struct block_stash *st, const float *x_mid)
 {
-    const struct kernels *k = g->k;
     const struct layer_params *p = &g->p[layer];
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
-
-    gpt_norm_fwd(g, batch, sc->norm, st->ln2_mean, st->ln2_rstd, st->x_mid, p->ln2_g,
+    float *fc = gpt_work(g, st->fc, sc->wide);
+    gpt_norm_fwd(g, batch, sc->norm, st->ln2_mean, st->ln2_rstd, x_mid, p->ln2_g,
                  p->ln2_b);
-    gpt_linear_fwd(k, st->fc, sc->norm, p->fc_w, N, H, F);
-    k->bias_gelu_fwd(sc->wide, st->fc, p->fc_b, N, F);
-    gpt_linear_fwd(k, sc->hidden, sc->wide, p->fc2_w, N, F, H);
+    gpt_linear_fwd(g, fc, sc->norm, p->fc_w, N, H, F);
+    gpt_keep(g, st->fc, fc, N * F);
+    return fc;
+}
+
+static void mlp_part_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+                         struct block_stash *st, const float *x_mid, float *x_out)
+{
+    const struct layer_params *p = &g->p[layer];
+    struct gpt_scratch *sc = &g->scratch;
+    int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
+    const float *fc = make_fc(g, layer, batch, st, x_mid);
+    g->k->bias_gelu_fwd(sc->wide, fc, p->fc_b, N, F);
+    gpt_linear_fwd(g, sc->hidden, sc->wide, p->fc2_w, N, F, H);
     struct dropout drop =
         block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_MLP_OUT, layer);
-    gpt_residual(g, batch, x_out, st->x_mid, sc->hidden, p->fc2_b, &drop);
+    gpt_residual(g, batch, x_out, x_mid, sc->hidden, p->fc2_b, &drop);
 }
 
 void gpt_block_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
-                   struct block_stash *st, float *x_out)
+                   struct block_stash *st, const float *x, float *x_out)
 {
-    attention_part_fwd(g, layer, batch, st);
-    mlp_part_fwd(g, layer, batch, st, x_out);
+    const float *x_mid = attention_part_fwd(g, layer, batch, st, x);
+    mlp_part_fwd(g, layer, batch, st, x_mid, x_out);
 }
 
 /* -- backward ------------------------------------------------------------------------ */
 
+/* Compute again what the stash does not hold, by what forward called. */
+static void recompute(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+                      struct block_stash *st)
+{
+    struct gpt_scratch *sc = &g->scratch;
+    int64_t own = gpt_own_rows(g, batch) * g->dims.H, N = batch->B * batch->S;
+    const float *x, *qkv;
+    switch (st->recompute) {
+    case RECOMPUTE_NOTHING:
+        break;
+    case RECOMPUTE_CORE:
+        qkv = gpt_recall(g, st->qkv, sc->wide, N * 3 * g->dims.A * g->dims.D);
+        attend(g, layer, batch, st, qkv);
+        break;
+    case RECOMPUTE_ATTENTION:
+        x = gpt_recall(g, st->x, sc->stream, own);
+        attend(g, layer, batch, st, make_qkv(g, layer, batch, st, x));
+        break;
+    case RECOMPUTE_BLOCK:
+        x = gpt_recall(g, st->x, sc->stream, own);
+        make_fc(g, layer, batch, st, attention_part_fwd(g, layer, batch, st, x));
+        break;
+    }
+}
+
+/* wide := gelu(fc + b). */
+static void gelu_again(struct gpt *g, const struct block_stash *st, const float *bias,
+                       int64_t N)
+{
+    struct gpt_scratch *sc = &g->scratch;
+    int64_t F = g->dims.F;
+    for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
+        int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
+        const float *fc = gpt_recall(g, gpt_kept_at(g, st->fc, n * F), sc->rows, R * F);
+        g->k->bias_gelu_fwd(sc->wide + n * F, fc, bias, R, F);
+    }
+}
+
+/* wide: in, the gradient of gelu(fc + b); out, that of fc. */
+static void gelu_bwd(struct gpt *g, const struct block_stash *st, const float *bias,
+                     float *dbias, int64_t N)
+{
+    struct gpt_scratch *sc = &g->scratch;
+    int64_t F = g->dims.F;
+    for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
+        int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
+        float *d = sc->wide + n * F;
+        const float *fc = gpt_recall(g, gpt_kept_at(g, st->fc, n * F), sc->rows, R * F);
+        g->k->bias_gelu_bwd(d, sc->rows, dbias, d, fc, bias, sc->partial, R, F);
+    }
+}
+
+/* The gradient of fc, in the buffer that is returned, and that of the second matrix. A
+ * float32 model has both GELU's output and its gradient at a time; a 16-bit one, which is
+ * there to save memory, has one after the other in one buffer. */
+static float *second_product_bwd(struct gpt *g, int64_t layer,
+                                 const struct gpt_batch *batch,
+                                 const struct block_stash *st, const float *dy)
+{
+    const struct layer_params *p = &g->p[layer], *d = &g->d[layer];
+    struct gpt_scratch *sc = &g->scratch;
+    int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
+    bool adds = gpt_adds_grads(g, batch);
+    if (g->dtype == DTYPE_F32) {
+        gpt_linear_bwd_input(g, sc->dwide, dy, p->fc2_w, N, F, H);
+        g->k->bias_gelu_bwd(sc->dwide, sc->wide, d->fc_b, sc->dwide, st->fc, p->fc_b,
+                            sc->partial, N, F);
+        gpt_linear_bwd_weight(g, d->fc2_w, g->grad_dtype, dy, sc->wide, N, F, H, adds);
+        return sc->dwide;
+    }
+    gelu_again(g, st, p->fc_b, N);
+    gpt_linear_bwd_weight(g, d->fc2_w, g->grad_dtype, dy, sc->wide, N, F, H, adds);
+    gpt_linear_bwd_input(g, sc->wide, dy, p->fc2_w, N, F, H);
+    gelu_bwd(g, st, p->fc_b, d->fc_b, N);
+    return sc->wide;
+}
+
 static void mlp_part_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
                          const struct block_stash *st, float *dx)
 {
-    const struct kernels *k = g->k;
     const struct layer_params *p = &g->p[layer], *d = &g->d[layer];
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
@@ -150,17 +249,16 @@ static void mlp_part_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *b
         block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_MLP_OUT, layer);
 
     const float *dy = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
-    k->bias_grad(d->fc2_b, dy, sc->partial, N, H);
-    gpt_linear_bwd_input(k, sc->dwide, dy, p->fc2_w, N, F, H);
-    k->bias_gelu_bwd(sc->dwide, sc->wide, d->fc_b, sc->dwide, st->fc, p->fc_b,
-                     sc->partial, N, F);
-    gpt_linear_bwd_weight(k, d->fc2_w, dy, sc->wide, N, F, H, batch->accumulate);
+    g->k->bias_grad(d->fc2_b, dy, sc->partial, N, H);
+    const float *dfc = second_product_bwd(g, layer, batch, st, dy);
 
-    gpt_norm_again(g, batch, sc->norm, st->x_mid, st->ln2_mean, st->ln2_rstd, p->ln2_g,
+    const float *x_mid = gpt_recall(g, st->x_mid, sc->stream, gpt_own_rows(g, batch) * H);
+    gpt_norm_again(g, batch, sc->norm, x_mid, st->ln2_mean, st->ln2_rstd, p->ln2_g,
                    p->ln2_b);
-    gpt_linear_bwd_weight(k, d->fc_w, sc->dwide, sc->norm, N, H, F, batch->accumulate);
-    gpt_linear_bwd_input(k, sc->dhidden, sc->dwide, p->fc_w, N, H, F);
-    gpt_norm_bwd(g, batch, dx, d->ln2_g, d->ln2_b, sc->dhidden, st->x_mid, p->ln2_g,
+    gpt_linear_bwd_weight(g, d->fc_w, g->grad_dtype, dfc, sc->norm, N, H, F,
+                          gpt_adds_grads(g, batch));
+    gpt_linear_bwd_input(g, sc->norm, dfc, p->fc_w, N, H, F);
+    gpt_norm_bwd(g, batch, dx, d->ln2_g, d->ln2_b, sc->norm, x_mid, p->ln2_g,
                  st->ln2_mean, st->ln2_rstd);
 }
 
@@ -173,43 +271,64 @@ static void finish_norms(struct gpt *g, int64_t layer)
         gpt_sum_over_model(g, grads[i], g->dims.H);
 }
 
+/* dqkv (N, 3, A, D) := attention's backward of datt; sample by sample where the stash has
+ * to be widened for it. */
+static void attend_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+                       const struct block_stash *st, const float *datt, float *dqkv)
+{
+    struct gpt_scratch *sc = &g->scratch;
+    int64_t S = batch->S, AD = g->dims.A * g->dims.D, A = g->dims.A;
+    int64_t each = g->dtype == DTYPE_F32 ? batch->B : 1;
+    for (int64_t b = 0; b < batch->B; b += each) {
+        const void *qkv = gpt_kept_at(g, st->qkv, b * S * 3 * AD);
+        const void *att = gpt_kept_at(g, st->att, b * S * AD);
+        struct attention at = attention_of(g, layer, batch, b, each);
+        at.qkv = gpt_recall(g, qkv, sc->rows, S * 3 * AD);
+        at.out = (float *)gpt_recall(g, att, sc->rows + S * 3 * AD, S * AD);
+        at.lse = st->lse + b * A * S;
+        g->k->attention_bwd(&(struct attention_bwd){.fwd = at,
+                                                    .dout = datt + b * S * AD,
+                                                    .dqkv = dqkv + b * S * 3 * AD,
+                                                    .delta = sc->delta});
+    }
+}
+
 static void attention_part_bwd(struct gpt *g, int64_t layer,
                                const struct gpt_batch *batch,
                                const struct block_stash *st, float *dx)
 {
-    const struct kernels *k = g->k;
     const struct layer_params *p = &g->p[layer], *d = &g->d[layer];
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S, H = g->dims.H, AD = g->dims.A * g->dims.D;
+    bool adds = gpt_adds_grads(g, batch);
     struct dropout drop =
         block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_ATTN_OUT, layer);
 
     const float *dy = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
-    k->bias_grad(d->proj_b, dy, sc->partial, N, H);
-    gpt_linear_bwd_weight(k, d->proj_w, dy, st->att, N, AD, H, batch->accumulate);
-    gpt_linear_bwd_input(k, sc->dhidden, dy, p->proj_w, N, AD, H);
-    k->attention_bwd(&(struct attention_bwd){.fwd = attention_of(g, layer, batch, st),
-                                             .dout = sc->dhidden,
-                                             .dqkv = sc->dwide,
-                                             .delta = sc->delta});
-    k->bias_grad(d->qkv_b, sc->dwide, sc->partial, N, 3 * AD);
+    g->k->bias_grad(d->proj_b, dy, sc->partial, N, H);
+    const float *att = gpt_recall(g, st->att, sc->norm, N * AD);
+    gpt_linear_bwd_weight(g, d->proj_w, g->grad_dtype, dy, att, N, AD, H, adds);
+    gpt_linear_bwd_input(g, sc->norm, dy, p->proj_w, N, AD, H);
+    attend_bwd(g, layer, batch, st, sc->norm, sc->wide);
+    g->k->bias_grad(d->qkv_b, sc->wide, sc->partial, N, 3 * AD);
 
-    gpt_norm_again(g, batch, sc->norm, st->x, st->ln1_mean, st->ln1_rstd, p->ln1_g,
-                   p->ln1_b);
-    gpt_linear_bwd_weight(k, d->qkv_w, sc->dwide, sc->norm, N, H, 3 * AD,
-                          batch->accumulate);
-    gpt_linear_bwd_input(k, sc->dhidden, sc->dwide, p->qkv_w, N, H, 3 * AD);
-    gpt_norm_bwd(g, batch, dx, d->ln1_g, d->ln1_b, sc->dhidden, st->x, p->ln1_g,
-                 st->ln1_mean, st->ln1_rstd);
+    const float *x = gpt_recall(g, st->x, sc->stream, gpt_own_rows(g, batch) * H);
+    gpt_norm_again(g, batch, sc->norm, x, st->ln1_mean, st->ln1_rstd, p->ln1_g, p->ln1_b);
+    gpt_linear_bwd_weight(g, d->qkv_w, g->grad_dtype, sc->wide, sc->norm, N, H, 3 * AD,
+                          adds);
+    gpt_linear_bwd_input(g, sc->norm, sc->wide, p->qkv_w, N, H, 3 * AD);
+    gpt_norm_bwd(g, batch, dx, d->ln1_g, d->ln1_b, sc->norm, x, p->ln1_g, st->ln1_mean,
+                 st->ln1_rstd);
 }
 
 void gpt_block_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
-                   const struct block_stash *st, float *dx)
+                   struct block_stash *st, float *dx)
 {
+    recompute(g, layer, batch, st);
     mlp_part_bwd(g, layer, batch, st, dx);
     comm_progress(g->model_group);
     attention_part_bwd(g, layer, batch, st, dx);
-    if (batch->is_last)
+    if (gpt_completes_grads(g, batch))
         finish_norms(g, layer);
     comm_progress(g->model_group);
 }

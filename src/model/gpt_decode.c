@@ -66,10 +66,10 @@ static const float *feed_prompt(struct gpt_decoder *dec, const int32_t *tokens, 
                         n, H, &none);
     for (int64_t layer = 1; layer <= g->dims.L; layer++) {
         st.qkv = layer_cache(dec, layer);
-        gpt_block_fwd(g, layer, &batch, &st, st.x);
+        gpt_block_fwd(g, layer, &batch, &st, st.x, st.x);
     }
     dec->n_past = n;
-    return logits_of(dec, st.x + (n - 1) * H);
+    return logits_of(dec, (float *)st.x + (n - 1) * H);
 }
 
 static void block_one(struct gpt_decoder *dec, int64_t layer)

@@ -36,7 +36,7 @@ static void chunk_loss(struct gpt *g, const struct gpt_batch *batch, int64_t row
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
-    gpt_linear_fwd(g->k, sc->logits, sc->norm + row * H, g->p[0].wte, R, H, V);
+    gpt_linear_fwd(g, sc->logits, sc->norm + row * H, g->p[0].wte, R, H, V);
     g->k->xent_max(sc->row_max, sc->logits, R, V);
     max_over_model(g, sc->row_max, R);
     g->k->xent_exp(sc->row_sum, sc->row_sum + R, sc->logits, sc->row_max,
@@ -45,17 +45,19 @@ static void chunk_loss(struct gpt *g, const struct gpt_batch *batch, int64_t row
     add_losses(loss_sums, batch, sc, row, R);
 }
 
-/* The gradients of that chunk: of the norm's output, and of the embedding. */
+/* The gradients of that chunk: of the embedding, and of the norm's output, which takes
+ * that output's place. */
 static void chunk_grad(struct gpt *g, const struct gpt_batch *batch, int64_t row,
                        int64_t R)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
+    float *norm = sc->norm + row * H;
     g->k->xent_grad(sc->logits, sc->row_sum, sc->targets + row, batch->weights + row, R,
                     V);
-    gpt_linear_bwd_input(g->k, sc->dhidden + row * H, sc->logits, g->p[0].wte, R, H, V);
-    gpt_linear_bwd_weight(g->k, g->d[0].wte, sc->logits, sc->norm + row * H, R, H, V,
+    gpt_linear_bwd_weight(g, g->d[0].wte, DTYPE_F32, sc->logits, norm, R, H, V,
                           batch->accumulate || row > 0);
+    gpt_linear_bwd_input(g, norm, sc->logits, g->p[0].wte, R, H, V);
 }
 
 void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
@@ -79,9 +81,9 @@ void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
         return;
     const struct layer_params *d = &g->d[g->dims.L + 1];
     g->k->fill(dx, 0.0F, gpt_own_rows(g, batch) * g->dims.H);
-    gpt_norm_bwd(g, batch, dx, d->lnf_g, d->lnf_b, sc->dhidden, x, p->lnf_g, sc->mean,
+    gpt_norm_bwd(g, batch, dx, d->lnf_g, d->lnf_b, sc->norm, x, p->lnf_g, sc->mean,
                  sc->rstd);
-    if (batch->is_last && g->sp > 1) {
+    if (gpt_completes_grads(g, batch) && g->sp > 1) {
         gpt_sum_over_model(g, d->lnf_g, g->dims.H);
         gpt_sum_over_model(g, d->lnf_b, g->dims.H);
     }

@@ -4,10 +4,45 @@
 
 #include "model/gpt.h"
 
-#define GPT_LOGIT_ROWS 512 // rows of logits that exist at a time
+#define GPT_LOGIT_ROWS 512   // rows of logits that exist at a time
+#define GPT_WIDENED_ROWS 256 // of a 16-bit stash; a multiple of KERNEL_ROW_CHUNK
 
 /* local[n] := ids[n] in this process's share of the vocabulary, or -1. */
 void gpt_local_ids(const struct gpt *g, int32_t *local, const int32_t *ids, int64_t N);
+
+/* -- gpt_linear.c: products with a matrix of any type -----------------------------------
+ */
+
+/* y (N, O) = x (N, I) w^T. */
+void gpt_linear_fwd(const struct gpt *g, float *y, const float *x, const void *w,
+                    int64_t N, int64_t I, int64_t O);
+/* dx (N, I) = dy (N, O) w. dx may be anything but dy. */
+void gpt_linear_bwd_input(const struct gpt *g, float *dx, const float *dy, const void *w,
+                          int64_t N, int64_t I, int64_t O);
+/* dw (O, I) of type `dtype` (+)= dy^T x. */
+void gpt_linear_bwd_weight(const struct gpt *g, void *dw, enum dtype dtype,
+                           const float *dy, const float *x, int64_t N, int64_t I,
+                           int64_t O, bool accumulate);
+/* Elements of scratch that these need. */
+int64_t gpt_panel_elements(const struct gpt *g);
+
+/* -- what backward needs: computed in the stash itself, or in scratch and then rounded
+ * into it, when the stash has 16 bits -------------------------------------------------
+ */
+
+/* Where to compute what `kept` is to hold. */
+float *gpt_work(const struct gpt *g, void *kept, float *scratch);
+/* x, computed there, is complete: keep it, and go on with what was kept. */
+void gpt_keep(const struct gpt *g, void *kept, float *x, int64_t n);
+/* What was kept, in float32: in the stash itself or in scratch. */
+const float *gpt_recall(const struct gpt *g, const void *kept, float *scratch, int64_t n);
+/* Element `n` of what was kept. */
+const void *gpt_kept_at(const struct gpt *g, const void *kept, int64_t n);
+
+/* Whether the gradients of this micro-batch are added to those of the ones before. */
+bool gpt_adds_grads(const struct gpt *g, const struct gpt_batch *batch);
+/* The next that is done with the gradients of a layer needs its sums over the group. */
+bool gpt_completes_grads(const struct gpt *g, const struct gpt_batch *batch);
 
 /* -- gpt_rows.c: between blocks a process holds all rows of a micro-batch, or, with
  * sequence parallelism, those of its part of each sequence ("own rows"); inside a block

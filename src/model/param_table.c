@@ -1,10 +1,12 @@
 /*
  * The rows come from three short lists of specs with symbolic dims: what stands before
  * the blocks, one block, what stands after. A spec's place in its list is its place in
- * memory and in checkpoints, so the lists may grow only together with the checkpoint
- * format.
+ * memory; its number is its identity, which its initial values and the order of the norm
+ * depend on, and which stays when a list is put in another order.
  */
 #include "model/param_table.h"
+
+#include "base/philox.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -30,35 +32,36 @@ struct param_spec {
     enum param_init init;
     bool has_decay;
     int split_dim;
+    int number; // in its list, as it was first
 };
 
 #define MEMBER(name) offsetof(struct layer_params, name)
 
 // clang-format off
 static const struct param_spec embedding_specs[] = {
-    // name                         member          shape                            init         decay  split
-    {"embedding.word.weight",       MEMBER(wte),   {DIM_V, DIM_H},                  INIT_NORMAL, true,  0},
-    {"embedding.position.weight",   MEMBER(wpe),   {DIM_P, DIM_H},                  INIT_NORMAL, true,  -1},
+    // name                         member          shape                            init         decay  split number
+    {"embedding.word.weight",       MEMBER(wte),   {DIM_V, DIM_H},                  INIT_NORMAL, true,  0,    0},
+    {"embedding.position.weight",   MEMBER(wpe),   {DIM_P, DIM_H},                  INIT_NORMAL, true,  -1,   1},
 };
 
 static const struct param_spec block_specs[] = {
-    {"ln1.weight",                  MEMBER(ln1_g), {DIM_H},                         INIT_ONES,   false, -1},
-    {"ln1.bias",                    MEMBER(ln1_b), {DIM_H},                         INIT_ZEROS,  false, -1},
-    {"attn.qkv.weight",             MEMBER(qkv_w), {DIM_QKV, DIM_A, DIM_D, DIM_H},  INIT_NORMAL, true,  1},
-    {"attn.qkv.bias",               MEMBER(qkv_b), {DIM_QKV, DIM_A, DIM_D},         INIT_ZEROS,  false, 1},
-    {"attn.proj.weight",            MEMBER(proj_w),{DIM_H, DIM_H},                  INIT_NORMAL, true,  1},
-    {"attn.proj.bias",              MEMBER(proj_b),{DIM_H},                         INIT_ZEROS,  false, -1},
-    {"ln2.weight",                  MEMBER(ln2_g), {DIM_H},                         INIT_ONES,   false, -1},
-    {"ln2.bias",                    MEMBER(ln2_b), {DIM_H},                         INIT_ZEROS,  false, -1},
-    {"mlp.fc.weight",               MEMBER(fc_w),  {DIM_F, DIM_H},                  INIT_NORMAL, true,  0},
-    {"mlp.fc.bias",                 MEMBER(fc_b),  {DIM_F},                         INIT_ZEROS,  false, 0},
-    {"mlp.proj.weight",             MEMBER(fc2_w), {DIM_H, DIM_F},                  INIT_NORMAL, true,  1},
-    {"mlp.proj.bias",               MEMBER(fc2_b), {DIM_H},                         INIT_ZEROS,  false, -1},
+    {"ln1.weight",                  MEMBER(ln1_g), {DIM_H},                         INIT_ONES,   false, -1,   0},
+    {"ln1.bias",                    MEMBER(ln1_b), {DIM_H},                         INIT_ZEROS,  false, -1,   1},
+    {"attn.qkv.bias",               MEMBER(qkv_b), {DIM_QKV, DIM_A, DIM_D},         INIT_ZEROS,  false, 1,    3},
+    {"attn.proj.bias",              MEMBER(proj_b),{DIM_H},                         INIT_ZEROS,  false, -1,   5},
+    {"ln2.weight",                  MEMBER(ln2_g), {DIM_H},                         INIT_ONES,   false, -1,   6},
+    {"ln2.bias",                    MEMBER(ln2_b), {DIM_H},                         INIT_ZEROS,  false, -1,   7},
+    {"mlp.fc.bias",                 MEMBER(fc_b),  {DIM_F},                         INIT_ZEROS,  false, 0,    9},
+    {"mlp.proj.bias",               MEMBER(fc2_b), {DIM_H},                         INIT_ZEROS,  false, -1,   11},
+    {"attn.qkv.weight",             MEMBER(qkv_w), {DIM_QKV, DIM_A, DIM_D, DIM_H},  INIT_NORMAL, true,  1,    2},
+    {"attn.proj.weight",            MEMBER(proj_w),{DIM_H, DIM_H},                  INIT_NORMAL, true,  1,    4},
+    {"mlp.fc.weight",               MEMBER(fc_w),  {DIM_F, DIM_H},                  INIT_NORMAL, true,  0,    8},
+    {"mlp.proj.weight",             MEMBER(fc2_w), {DIM_H, DIM_F},                  INIT_NORMAL, true,  1,    10},
 };
 
 static const struct param_spec final_specs[] = {
-    {"final_norm.weight",           MEMBER(lnf_g), {DIM_H},                         INIT_ONES,   false, -1},
-    {"final_norm.bias",             MEMBER(lnf_b), {DIM_H},                         INIT_ZEROS,  false, -1},
+    {"final_norm.weight",           MEMBER(lnf_g), {DIM_H},                         INIT_ONES,   false, -1,   0},
+    {"final_norm.bias",             MEMBER(lnf_b), {DIM_H},                         INIT_ZEROS,  false, -1,   1},
 };
 // clang-format on
 
@@ -175,7 +178,7 @@ static bool append_rows(struct param_table *table, const struct param_spec *spec
                                specs[i].name)
                     : snprintf(name, PARAM_NAME_BYTES, "%s", specs[i].name);
         CHECK(n < PARAM_NAME_BYTES, "parameter name '%s' is cut", name);
-        if (!append_row(table, &specs[i], layer, number + (int64_t)i, part, dims))
+        if (!append_row(table, &specs[i], layer, number + specs[i].number, part, dims))
             return false;
     }
     return true;
@@ -232,6 +235,7 @@ int param_table_init_part(struct param_table *table, const struct config_model *
                          "than 2^63 bytes; lower Model.hidden_size, Model.num_layers or "
                          "Model.vocab_size");
     }
+    param_table_set_types(table, DTYPE_F32, DTYPE_F32);
     return 0;
 }
 
@@ -248,28 +252,115 @@ void param_table_release(struct param_table *table)
     *table = (struct param_table){0};
 }
 
-void param_table_bind(const struct param_table *table, float *flat,
+void param_table_set_types(struct param_table *table, enum dtype params, enum dtype grads)
+{
+    const enum dtype wanted[N_STORES] = {params, grads};
+    for (int s = 0; s < N_STORES; s++) {
+        int64_t at = 0;
+        for (int64_t i = 0; i < table->n_params; i++) {
+            struct param *row = &table->params[i];
+            bool is_typed = row->has_decay && (s == STORE_PARAMS || row->layer > 0);
+            row->in[s].dtype = is_typed ? wanted[s] : DTYPE_F32;
+            row->in[s].at = at;
+            at += i64_round_up(row->n_elements, PARAM_ALIGN) *
+                  (int64_t)dtype_bytes(row->in[s].dtype);
+        }
+        table->n_bytes[s] = at;
+    }
+}
+
+static void bind_row(const struct param *row, void *where, struct layer_params *layers)
+{
+    memcpy((char *)&layers[row->layer] + row->member, &where, sizeof where);
+}
+
+void param_table_bind(const struct param_table *table, enum param_store store, void *base,
                       struct layer_params *layers)
 {
-    for (int64_t i = 0; i < table->n_params; i++) {
-        const struct param *row = &table->params[i];
-        float *where = flat + row->offset;
-        memcpy((char *)&layers[row->layer] + row->member, &where, sizeof where);
-    }
+    for (int64_t i = 0; i < table->n_params; i++)
+        bind_row(&table->params[i], (char *)base + table->params[i].in[store].at, layers);
+}
+
+void param_table_bind_layer(const struct param_table *table, enum param_store store,
+                            int layer, void *base, struct layer_params *layers)
+{
+    int64_t first, end;
+    param_table_rows(table, layer, &first, &end);
+    for (int64_t i = first; i < end; i++)
+        bind_row(&table->params[i],
+                 (char *)base +
+                     (table->params[i].in[store].at - table->params[first].in[store].at),
+                 layers);
+}
+
+void param_table_rows(const struct param_table *table, int layer, int64_t *first,
+                      int64_t *end)
+{
+    *first = 0;
+    while (*first < table->n_params && table->params[*first].layer != layer)
+        ++*first;
+    *end = *first;
+    while (*end < table->n_params && table->params[*end].layer == layer)
+        ++*end;
 }
 
 void param_table_layer(const struct param_table *table, int layer, int64_t *first,
                        int64_t *end)
 {
+    int64_t first_row, end_row;
     *first = *end = 0;
-    for (int64_t i = 0; i < table->n_params; i++) {
-        const struct param *row = &table->params[i];
-        if (row->layer != layer)
-            continue;
-        if (*end == 0)
-            *first = row->offset;
-        *end = row->offset + row->n_elements;
+    param_table_rows(table, layer, &first_row, &end_row);
+    if (first_row == end_row)
+        return;
+    const struct param *last = &table->params[end_row - 1];
+    *first = table->params[first_row].offset;
+    *end = last->offset + last->n_elements;
+}
+
+int64_t param_table_byte(const struct param_table *table, enum param_store store,
+                         int64_t flat)
+{
+    int64_t low = 0, high = table->n_params; // the last row that begins at or before
+    if (flat >= table->n_flat)
+        return table->n_bytes[store];
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (table->params[middle].offset <= flat)
+            low = middle;
+        else
+            high = middle;
     }
+    const struct param *row = &table->params[low];
+    return row->in[store].at +
+           (flat - row->offset) * (int64_t)dtype_bytes(row->in[store].dtype);
+}
+
+/* Elements [first, first + n) of this part lie in several runs of the whole parameter,
+ * and it is the whole parameter's element that has a value. */
+static void init_normal(const struct param *row, int64_t first, int64_t n,
+                        struct philox_key key, double std, float *x)
+{
+    struct param_runs runs = param_runs(row);
+    for (int64_t done = 0; done < n;) {
+        int64_t run = (first + done) / runs.run_length;
+        int64_t inside = (first + done) % runs.run_length;
+        int64_t part = i64_min(n - done, runs.run_length - inside);
+        philox_normal_fill(x + done, part, key,
+                           (uint64_t)(runs.first + run * runs.run_stride + inside), std);
+        done += part;
+    }
+}
+
+void param_init_values(const struct param *row, int64_t first, int64_t n, uint64_t seed,
+                       double std, float *x)
+{
+    if (row->init == INIT_NORMAL) {
+        init_normal(row, first, n, philox_key(seed, PHILOX_INIT, (uint32_t)row->number),
+                    std, x);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        x[i] = row->init == INIT_ONES ? 1.0F : 0.0F;
 }
 
 struct param_runs param_runs(const struct param *row)

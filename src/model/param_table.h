@@ -1,10 +1,16 @@
 /*
  * param_table - every parameter of a GPT, one row each, said once.
  *
- * Initialisation, memory, gradients, the optimizer and checkpoints are all driven by
- * these rows. The rows are in the order of the flat buffers: embedding, blocks, final
- * norm; a layer is one contiguous segment. Every parameter starts at a multiple of
- * PARAM_ALIGN elements; the gaps are zero and stay zero.
+ * Initialisation, memory, gradients, sharding, the optimizer and checkpoints are all
+ * driven by these rows. The rows are in the order of the flat buffers: embedding, blocks,
+ * final norm; a layer is one contiguous segment, its vectors (norms, biases) before its
+ * matrices. Every parameter starts at a multiple of PARAM_ALIGN elements; the gaps are
+ * zero and stay zero.
+ *
+ * Elements are counted the same way whatever they are stored as. Parameters and gradients
+ * have a storage each (enum param_store), in which a row has a type and a place in bytes:
+ * vectors are always float32, and so are the gradients of the embeddings, which are sums
+ * over many tokens; matrices have the type that was asked for.
  *
  * Weights are (out, in), row-major. The fused qkv weight is logically
  * [3, heads, head_dim, hidden].
@@ -13,27 +19,35 @@
 #define MODEL_PARAM_TABLE_H
 
 #include "base/base.h"
+#include "base/dtype.h"
 #include "base/error.h"
 #include "config/config.h"
 
-#define PARAM_ALIGN 16 // elements; 64 bytes of float32
+#define PARAM_ALIGN 32 // elements; 64 bytes of the smallest type
 #define PARAM_MAX_DIMS 4
 #define PARAM_NAME_BYTES 64
 #define PARAM_MAX_CHUNKS 64
 
 enum param_init { INIT_NORMAL, INIT_ZEROS, INIT_ONES };
 
-/* The parameters of one layer, or their gradients; a layer leaves NULL what it lacks. */
+enum param_store { STORE_PARAMS, STORE_GRADS, N_STORES };
+
+/* The parameters of one layer, or their gradients; a layer leaves NULL what it lacks.
+ * Matrices have the type of their row in the store they were bound to. */
 struct layer_params {
-    float *wte;             // (V, H)
-    float *wpe;             // (P, H)
-    float *ln1_g, *ln1_b;   // (H)
-    float *qkv_w, *qkv_b;   // (3, A, D, H), (3, A, D)
-    float *proj_w, *proj_b; // (H, A, D), (H)
-    float *ln2_g, *ln2_b;   // (H)
-    float *fc_w, *fc_b;     // (F, H), (F)
-    float *fc2_w, *fc2_b;   // (H, F), (H)
-    float *lnf_g, *lnf_b;   // (H)
+    void *wte;            // (V, H)
+    void *wpe;            // (P, H)
+    float *ln1_g, *ln1_b; // (H)
+    void *qkv_w;          // (3, A, D, H)
+    float *qkv_b;         // (3, A, D)
+    void *proj_w;         // (H, A, D)
+    float *proj_b;        // (H)
+    float *ln2_g, *ln2_b; // (H)
+    void *fc_w;           // (F, H)
+    float *fc_b;          // (F)
+    void *fc2_w;          // (H, F)
+    float *fc2_b;         // (H)
+    float *lnf_g, *lnf_b; // (H)
 };
 
 /* The part of a model that one process holds: whole blocks, and of those that mp splits
@@ -63,6 +77,10 @@ struct param {
     size_t member;  // where struct layer_params points to it
     int64_t n_elements;
     int64_t offset; // elements from the start of the flat buffer
+    struct {
+        enum dtype dtype;
+        int64_t at; // bytes from the start of the storage
+    } in[N_STORES];
 };
 
 struct param_table {
@@ -71,6 +89,7 @@ struct param_table {
     int64_t n_params_whole; // rows of the whole model
     int64_t n_elements;     // of all parameters here, without gaps
     int64_t n_flat;         // elements of the flat buffer, gaps included
+    int64_t n_bytes[N_STORES];
 };
 
 /* All of a model of L blocks. */
@@ -87,14 +106,33 @@ MUST_CHECK int param_table_init_part(struct param_table *table,
                                      const struct param_part *part, struct error *err);
 void param_table_release(struct param_table *table);
 
-/* Point layers[0 .. L+1] at the parameters of the flat buffer `flat`. */
-void param_table_bind(const struct param_table *table, float *flat,
-                      struct layer_params *layers);
+/* Give matrices these types; all rows are float32 before. */
+void param_table_set_types(struct param_table *table, enum dtype params,
+                           enum dtype grads);
 
+/* Point layers[0 .. L+1] at the storage `base`. */
+void param_table_bind(const struct param_table *table, enum param_store store, void *base,
+                      struct layer_params *layers);
+/* Point layers[layer] at `base`, where that layer's storage begins. */
+void param_table_bind_layer(const struct param_table *table, enum param_store store,
+                            int layer, void *base, struct layer_params *layers);
+
+/* The rows [*first, *end) of `layer`; none when this part has none of it. */
+void param_table_rows(const struct param_table *table, int layer, int64_t *first,
+                      int64_t *end);
 /* The contiguous elements [*first, *end) of the flat buffer that hold `layer`; empty when
  * this part has none of it. */
 void param_table_layer(const struct param_table *table, int layer, int64_t *first,
                        int64_t *end);
+
+/* Where element `flat` of the flat buffer lies in a storage, in bytes; n_flat gives the
+ * storage's end. An element of a gap counts as the row's before it. */
+int64_t param_table_byte(const struct param_table *table, enum param_store store,
+                         int64_t flat);
+
+/* x[0, n) := the initial values of elements [first, first + n) of the row. */
+void param_init_values(const struct param *row, int64_t first, int64_t n, uint64_t seed,
+                       double std, float *x);
 
 /* A part of a row is n_runs runs of run_length elements; run i begins at element i *
  * run_length here and at element first + i * run_stride of the whole parameter. */

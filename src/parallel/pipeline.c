@@ -2,39 +2,44 @@
 
 #include <string.h>
 
-static void layout(struct pipeline *p, struct arena *ar, int64_t pp, int64_t n)
+static void layout(struct pipeline *p, struct arena *ar, int64_t pp, int64_t n,
+                   enum dtype dtype)
 {
-    p->dx = arena_f32(ar, n);
+    p->n_bytes[SCHEDULE_ACTIVATION] = n * (int64_t)dtype_bytes(dtype);
+    p->n_bytes[SCHEDULE_GRADIENT] = n * (int64_t)sizeof(float);
     if (pp == 1)
         return;
+    p->dx = arena_f32(ar, n);
     for (int payload = 0; payload < SCHEDULE_N_PAYLOADS; payload++) {
+        size_t bytes = (size_t)p->n_bytes[payload];
         for (int i = 0; i < SCHEDULE_RECV_SLOTS; i++)
-            p->recv[payload][i] = arena_f32(ar, n);
+            p->recv[payload][i] = arena_bytes(ar, bytes);
         for (int i = 0; i < SCHEDULE_SEND_SLOTS; i++)
-            p->send[payload][i] = arena_f32(ar, n);
+            p->send[payload][i] = arena_bytes(ar, bytes);
     }
 }
 
-size_t pipeline_bytes(int64_t pp, int64_t n)
+size_t pipeline_bytes(int64_t pp, int64_t n, enum dtype dtype)
 {
     struct pipeline measured = {0};
     struct arena ar;
     arena_measure(&ar);
-    layout(&measured, &ar, pp, n);
+    layout(&measured, &ar, pp, n, dtype);
     return ar.used_bytes;
 }
 
 int pipeline_open(struct pipeline *p, struct comm *group,
-                  const struct schedule_shape *shape, int64_t n, struct error *err)
+                  const struct schedule_shape *shape, int64_t n, enum dtype dtype,
+                  struct error *err)
 {
-    *p = (struct pipeline){.group = group, .n = n};
+    *p = (struct pipeline){.group = group};
     if (schedule_init(&p->schedule, shape, comm_rank(group), err))
         return -1;
-    if (arena_open(&p->arena, pipeline_bytes(shape->pp, n), "the pipeline", err)) {
+    if (arena_open(&p->arena, pipeline_bytes(shape->pp, n, dtype), "the pipeline", err)) {
         schedule_release(&p->schedule);
         return -1;
     }
-    layout(p, &p->arena, shape->pp, n);
+    layout(p, &p->arena, shape->pp, n, dtype);
     return 0;
 }
 
@@ -49,14 +54,14 @@ void pipeline_close(struct pipeline *p)
 
 static void post_recv(struct pipeline *p, const struct schedule_action *a)
 {
-    comm_recv_f32_start(p->group, p->recv[a->payload][a->slot], p->n, a->peer, a->tag,
-                        &p->recv_request[a->payload][a->slot]);
+    comm_recv_bytes_start(p->group, p->recv[a->payload][a->slot], p->n_bytes[a->payload],
+                          a->peer, a->tag, &p->recv_request[a->payload][a->slot]);
 }
 
 static void start_send(struct pipeline *p, const struct schedule_action *a)
 {
-    comm_send_f32_start(p->group, p->send[a->payload][a->slot], p->n, a->peer, a->tag,
-                        &p->send_request[a->payload][a->slot]);
+    comm_send_bytes_start(p->group, p->send[a->payload][a->slot], p->n_bytes[a->payload],
+                          a->peer, a->tag, &p->send_request[a->payload][a->slot]);
     p->is_sending[a->payload][a->slot] = true;
 }
 
@@ -82,8 +87,8 @@ static int wait_for_all_sends(struct pipeline *p, struct error *err)
 /* -- one step ------------------------------------------------------------------------ */
 
 /* The input of a compute action, or NULL; and its output's buffer, free to be written. */
-static int buffers_of(struct pipeline *p, const struct schedule_action *a, float **in,
-                      float **out, struct error *err)
+static int buffers_of(struct pipeline *p, const struct schedule_action *a, void **in,
+                      void **out, struct error *err)
 {
     *in = *out = NULL;
     if (a->slot_in >= 0) {
@@ -102,7 +107,7 @@ static int buffers_of(struct pipeline *p, const struct schedule_action *a, float
 static int compute(struct pipeline *p, const struct schedule_action *a,
                    const struct pipeline_work *work, struct error *err)
 {
-    float *in, *out;
+    void *in, *out;
     if (buffers_of(p, a, &in, &out, err))
         return -1;
     if (a->op == SCHEDULE_FORWARD) {
@@ -111,7 +116,7 @@ static int compute(struct pipeline *p, const struct schedule_action *a,
     }
     float *dx = out ? out : p->dx;
     if (in)
-        memcpy(dx, in, (size_t)p->n * sizeof *dx);
+        memcpy(dx, in, (size_t)p->n_bytes[SCHEDULE_GRADIENT]);
     work->backward(work->context, a->chunk, a->micro, a->stash, dx);
     return 0;
 }
@@ -136,8 +141,8 @@ int pipeline_run(struct pipeline *p, const struct pipeline_work *work, struct er
 static int receive_now(struct pipeline *p, int from, int tag, struct error *err)
 {
     struct comm_request request;
-    comm_recv_f32_start(p->group, p->recv[SCHEDULE_ACTIVATION][0], p->n, from, tag,
-                        &request);
+    comm_recv_bytes_start(p->group, p->recv[SCHEDULE_ACTIVATION][0],
+                          p->n_bytes[SCHEDULE_ACTIVATION], from, tag, &request);
     return comm_wait(&request, err);
 }
 

@@ -2,13 +2,11 @@
 
 #include <stdlib.h>
 
-int reducer_init(struct reducer *r, struct comm *group, float *grads,
-                 int64_t min_elements, int max_ranges, struct error *err)
+int reducer_init(struct reducer *r, struct comm *group, int64_t min_bytes, int max_ranges,
+                 struct error *err)
 {
-    *r = (struct reducer){.group = group,
-                          .grads = grads,
-                          .min_elements = min_elements,
-                          .max_requests = max_ranges};
+    *r = (struct reducer){
+        .group = group, .min_bytes = min_bytes, .max_requests = max_ranges};
     r->requests = calloc((size_t)max_ranges, sizeof *r->requests);
     if (!r->requests)
         return error_set(err, ERROR_RUNTIME, "out of memory for %d reductions",
@@ -27,31 +25,35 @@ static void flush(struct reducer *r)
     if (r->end == r->first)
         return;
     CHECK(r->n_requests < r->max_requests, "%d ranges", r->n_requests);
-    comm_allreduce_f32_start(r->group, r->grads + r->first, r->end - r->first,
-                             &r->requests[r->n_requests++]);
-    r->first = r->end = 0;
+    comm_allreduce_start(r->group, r->first, r->dtype,
+                         (r->end - r->first) / (int64_t)dtype_bytes(r->dtype),
+                         &r->requests[r->n_requests++]);
+    r->first = r->end = NULL;
 }
 
 /* Layers end from the last to the first, so a range usually ends where the one before it
  * begins, but for the gap that aligns parameters: gaps are zero on every rank. */
-static bool touches(const struct reducer *r, int64_t end)
+static bool touches(const struct reducer *r, const char *end, enum dtype dtype)
 {
-    enum { MOST_GAP = 64 };
-    return end <= r->first && r->first - end < MOST_GAP;
+    enum { MOST_GAP = 128 };
+    return r->end > r->first && dtype == r->dtype && end <= r->first &&
+           r->first - end < MOST_GAP;
 }
 
-void reducer_add(struct reducer *r, int64_t first, int64_t end)
+void reducer_add(struct reducer *r, void *x, enum dtype dtype, int64_t n)
 {
-    if (end == first)
+    char *first = x, *end = first + n * (int64_t)dtype_bytes(dtype);
+    if (n == 0)
         return;
-    if (r->end > r->first && touches(r, end)) {
+    if (touches(r, end, dtype)) {
         r->first = first;
     } else {
         flush(r);
         r->first = first;
         r->end = end;
+        r->dtype = dtype;
     }
-    if (r->end - r->first >= r->min_elements)
+    if (r->end - r->first >= r->min_bytes)
         flush(r);
 }
 

@@ -3,11 +3,10 @@
  * backward still runs.
  *
  * A range may be given as soon as its gradients are complete. Ranges that touch are
- * joined until they have min_elements, so that few large messages go instead of many
- * small ones (tensor_fusion); the sum of an element does not depend on how ranges were
- * joined.
+ * joined until they have min_bytes, so that few large messages go instead of many small
+ * ones (tensor_fusion); the sum of an element does not depend on how ranges were joined.
  *
- * Layer: base, comm <- parallel. Knows no model: a flat buffer and element ranges.
+ * Layer: base, comm <- parallel. Knows no model: ranges of numbers.
  */
 #ifndef PARALLEL_REDUCER_H
 #define PARALLEL_REDUCER_H
@@ -18,21 +17,21 @@
 
 struct reducer {
     struct comm *group; // the data ranks; borrowed
-    float *grads;       // borrowed
-    int64_t min_elements;
-    int64_t first, end; // the joined range that has not been started yet
+    int64_t min_bytes;
+    char *first, *end; // the joined range that has not been started yet
+    enum dtype dtype;  // of its elements
     struct comm_request *requests;
     int n_requests, max_requests;
 };
 
 /* For at most max_ranges ranges between two waits. */
-MUST_CHECK int reducer_init(struct reducer *r, struct comm *group, float *grads,
-                            int64_t min_elements, int max_ranges, struct error *err);
+MUST_CHECK int reducer_init(struct reducer *r, struct comm *group, int64_t min_bytes,
+                            int max_ranges, struct error *err);
 void reducer_release(struct reducer *r);
 
-/* The gradients [first, end) of this rank are complete. All ranks give the same ranges in
- * the same order. They are untouchable until reducer_wait(). [collective] */
-void reducer_add(struct reducer *r, int64_t first, int64_t end);
+/* The n numbers at x of this rank are complete. All ranks give the same ranges in the
+ * same order. They are untouchable until reducer_wait(). [collective] */
+void reducer_add(struct reducer *r, void *x, enum dtype dtype, int64_t n);
 
 /* Start what is left, and wait until all sums are there. [collective] */
 MUST_CHECK int reducer_wait(struct reducer *r, struct error *err);

@@ -18,7 +18,7 @@ int train_evaluate(struct train *t, struct error *err)
     };
     double start = clock_seconds(), sum = 0;
     int64_t n_counted = 0;
-    int rc = loader_open(&loader, &t->valid_index, &opt, err);
+    int rc = loader_open(&loader, &t->valid_samples, &opt, err);
     rc = comm_agree(t->grid.world, rc, err);
     for (int64_t i = 0; i < cfg->eval_iters && rc == 0; i++) {
         double batch_sum = 0;

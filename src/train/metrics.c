@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -113,15 +114,19 @@ static int report(struct metrics *m, const struct metrics_step *s, struct error 
              "ips_total: %.0f tokens/s, ips: %.0f tokens/s, learning rate: %.5e",
              (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss,
              reader_cost, batch_cost, 1.0 / batch_cost, ips_total, ips, s->lr);
+    char norm[32] = "null"; // JSON has no infinity
+    if (isfinite(s->grad_norm))
+        snprintf(norm, sizeof norm, "%.9g", s->grad_norm);
     int printed = fprintf(
         m->file,
         "{\"step\": %lld, \"epoch\": %lld, \"batch\": %lld, \"loss\": %.9g, "
-        "\"grad_norm\": %.9g, \"lr\": %.9g, \"loss_scale\": 1, \"reader_cost\": %.9g, "
+        "\"grad_norm\": %s, \"lr\": %.9g, \"loss_scale\": %.9g, \"skipped\": %s, "
+        "\"reader_cost\": %.9g, "
         "\"batch_cost\": %.9g, \"ips_total\": %.9g, \"ips\": %.9g, "
         "\"consumed_samples\": %lld, \"peak_memory_bytes\": %lld}\n",
-        (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss,
-        s->grad_norm, s->lr, reader_cost, batch_cost, ips_total, ips,
-        (long long)s->consumed_samples, (long long)metrics_peak_bytes());
+        (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss, norm,
+        s->lr, s->loss_scale, s->is_skipped ? "true" : "false", reader_cost, batch_cost,
+        ips_total, ips, (long long)s->consumed_samples, (long long)metrics_peak_bytes());
     m->reader_seconds = m->step_seconds = 0;
     m->n_steps = 0;
     return check_written(m, printed, err);

@@ -27,7 +27,9 @@ struct metrics_step {
     int64_t step; // from 1
     int64_t epoch, batch;
     double loss, grad_norm;
-    double lr; // of the next update, as the seeds log it
+    double loss_scale;
+    bool is_skipped; // the gradients overflowed, nothing was updated
+    double lr;       // of the next update, as the seeds log it
     int64_t consumed_samples;
     double reader_seconds, step_seconds; // of this step; step_seconds includes the reader
 };

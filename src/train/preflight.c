@@ -6,11 +6,12 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "ckpt/ckpt.h"
+#include "train/memory_table.h"
 
 #include <stdio.h>
-#include <string.h>
-#include <sys/resource.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define GB 1e9
@@ -18,83 +19,48 @@
 
 /* -- memory -------------------------------------------------------------------------- */
 
-/* A number of bytes from a file that holds just that; UINT64_MAX if it says otherwise. */
-static uint64_t read_limit(const char *path)
+/* Who knows its own numbers tells rank 0, which prints a row a rank. */
+static int report_memory(struct train *t, struct error *err)
 {
-    unsigned long long bytes;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return UINT64_MAX;
-    int n = fscanf(file, "%llu", &bytes); // "max" reads as no number: no limit
-    fclose(file);
-    return n == 1 ? bytes : UINT64_MAX;
-}
-
-static uint64_t available_in_machine(void)
-{
-    char line[256];
-    unsigned long long kb = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file)
-        return UINT64_MAX;
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1)
-            break;
-    fclose(file);
-    return kb ? kb * 1024 : UINT64_MAX;
-}
-
-/* Memory this process can still get: of the machine, its control group, its limits. */
-static uint64_t available_bytes(void)
-{
-    static const char *const limit_files[] = {
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    };
-    uint64_t least = available_in_machine();
-    for (size_t i = 0; i < ARRAY_LEN(limit_files); i++) {
-        uint64_t limit = read_limit(limit_files[i]);
-        least = limit < least ? limit : least;
+    int size = comm_size(t->grid.world);
+    int64_t *bounds = calloc((size_t)size + 1, sizeof *bounds);
+    struct plan_memory *all = calloc((size_t)size, sizeof *all);
+    int rc = bounds && all ? 0
+                           : error_set(err, ERROR_RUNTIME,
+                                       "out of memory for the report of %d ranks", size);
+    rc = comm_agree(t->grid.world, rc, err);
+    for (int r = 0; r <= size && rc == 0; r++)
+        bounds[r] = r * (int64_t)sizeof *all;
+    if (rc == 0)
+        rc = comm_gather_bytes(t->grid.world, &t->memory, all, bounds, 0, err);
+    if (rc == 0 && comm_rank(t->grid.world) == 0) {
+        log_info("%.2f M parameters in rank 0; predicted memory:",
+                 (double)t->plan.table.n_elements / MB);
+        memory_table_log(all, NULL, size);
     }
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur < least)
-        least = limit.rlim_cur;
-    return least;
+    free(bounds);
+    free(all);
+    return rc;
 }
 
 static int check_memory(const struct train *t, struct error *err)
 {
-    struct gpt_memory mem;
-    struct gpt_options opt;
-    struct param_table table;
-    const struct config *cfg = &t->cfg;
-    if (train_model_options(t, &opt, err) || gpt_measure(&mem, cfg, &opt, err) ||
-        param_table_init_part(&table, &cfg->model, &opt.part, err))
-        return -1;
-    size_t optimizer = optimizer_bytes(&table);
-    double total = (double)mem.params + (double)mem.grads + (double)optimizer +
-                   (double)mem.activations + (double)mem.scratch;
-    log_info(
-        "%.2f M parameters in this process; memory: %.1f MB parameters, %.1f MB "
-        "gradients, %.1f MB optimizer, %.1f MB activations, %.1f MB scratch, %.1f MB "
-        "in all",
-        (double)table.n_elements / MB, (double)mem.params / MB, (double)mem.grads / MB,
-        (double)optimizer / MB, (double)mem.activations / MB, (double)mem.scratch / MB,
-        total / MB);
-    param_table_release(&table);
+    const struct plan_memory *mem = &t->memory;
     // processes of one machine share its memory, and ask for it at the same time
-    double available = (double)available_bytes() / (double)comm_local_size(t->grid.world);
-    if (total > available)
+    double available =
+        (double)memory_available_bytes() / (double)comm_local_size(t->grid.world);
+    double needed = mem->total - mem->program;
+    if (needed > available)
         return error_set(
             err, ERROR_RUNTIME,
             "not enough memory: the run needs %.2f GB and %.2f GB are available; "
             "activations take %.2f GB with batch_size.micro_batch_size %lld (lower it, "
-            "or "
-            "dataset.max_seq_len), parameters with gradients and optimizer %.2f GB "
-            "(lower Model.num_layers or Model.hidden_size)",
-            total / GB, available / GB, (double)mem.activations / GB,
-            (long long)cfg->batch_size.micro_batch_size,
-            (double)(mem.params + mem.grads + optimizer) / GB);
+            "or dataset.max_seq_len, or set use_recompute: True), parameters with "
+            "gradients and optimizer %.2f GB (set Distributed.sharding, or lower "
+            "Model.num_layers or Model.hidden_size)",
+            needed / GB, available / GB, mem->activations / GB,
+            (long long)t->cfg.batch_size.micro_batch_size,
+            (mem->params + mem->grads + mem->optimizer) / GB);
     return 0;
 }
 
@@ -151,10 +117,31 @@ static void warn_of_older_run(const struct config_save_load *save)
                     save->output_dir, (long long)newest, save->output_dir);
 }
 
-int train_preflight(const struct train *t, struct error *err)
+/* Room for what is offloaded, by all processes of this machine. */
+static int check_offload(const struct train *t, struct error *err)
+{
+    const char *dir = plan_offload_dir(&t->cfg);
+    uint64_t free_bytes;
+    double needed = t->memory.offloaded * (double)comm_local_size(t->grid.world);
+    if (!dir)
+        return 0;
+    if (fs_make_directories(dir, err))
+        return error_prefix(err, "save_load.offload_dir '%s' cannot be used", dir);
+    if (fs_free_bytes(dir, &free_bytes, err))
+        return -1;
+    if (needed > (double)free_bytes)
+        return error_set(err, ERROR_RUNTIME,
+                         "not enough room in save_load.offload_dir '%s': the processes "
+                         "of this machine keep %.1f MB there and %.1f MB are free; free "
+                         "some or choose another offload_dir",
+                         dir, needed / MB, (double)free_bytes / MB);
+    return 0;
+}
+
+static int check_all(struct train *t, struct error *err)
 {
     const struct config_save_load *save = &t->cfg.save_load;
-    if (check_memory(t, err))
+    if (check_memory(t, err) || check_offload(t, err))
         return -1;
     if (comm_rank(t->grid.world) > 0)
         return 0;
@@ -162,4 +149,12 @@ int train_preflight(const struct train *t, struct error *err)
         return -1;
     warn_of_older_run(save);
     return 0;
+}
+
+int train_preflight(struct train *t, struct error *err)
+{
+    int rc = plan_memory(&t->memory, &t->plan, &t->cfg, err);
+    if (comm_agree(t->grid.world, rc, err) || report_memory(t, err))
+        return -1;
+    return comm_agree(t->grid.world, check_all(t, err), err);
 }

@@ -21,23 +21,29 @@ int train_next_batch(struct train *t, struct loader *loader, struct error *err)
     return comm_sum_i64(t->grid.data, &t->n_counted, 1, err);
 }
 
+__attribute__((weak)) void train_grads_hook(struct train *t)
+{
+    (void)t;
+}
+
 static struct gpt_batch micro_batch(struct train *t, int micro)
 {
     int64_t M = t->cfg.batch_size.micro_batch_size, S = t->batch.S, at = micro * M * S;
-    float each = t->n_counted > 0 ? 1.0F / (float)t->n_counted : 0.0F;
+    float each = t->n_counted > 0 ? (float)t->scaler.scale / (float)t->n_counted : 0.0F;
     for (int64_t n = 0; n < M * S; n++)
         t->weights[n] = t->batch.loss_mask[at + n] * each;
-    return (struct gpt_batch){.B = M,
-                              .S = S,
-                              .tokens = t->batch.tokens + at,
-                              .targets = t->batch.targets + at,
-                              .weights = t->weights,
-                              .step = t->step,
-                              .first_sample = t->batch.first_sample + micro * M,
-                              .is_training = t->is_training,
-                              .accumulate = micro > 0,
-                              .is_last =
-                                  micro + 1 == t->cfg.batch_size.num_micro_batches};
+    return (struct gpt_batch){
+        .B = M,
+        .S = S,
+        .tokens = t->batch.tokens + at,
+        .targets = t->batch.targets + at,
+        .weights = t->weights,
+        .document_start = t->batch.document_start ? t->batch.document_start + at : NULL,
+        .step = t->step,
+        .first_sample = t->batch.first_sample + micro * M,
+        .is_training = t->is_training,
+        .accumulate = micro > 0,
+        .is_last = micro + 1 == t->cfg.batch_size.num_micro_batches};
 }
 
 static void trace_piece(struct train *t, double start, const char *name, int micro,
@@ -48,8 +54,8 @@ static void trace_piece(struct train *t, double start, const char *name, int mic
         &(struct trace_span){.name = name, .args = {{"micro", micro}, {"chunk", chunk}}});
 }
 
-static void forward(void *context, int chunk, int micro, int stash, const float *x_in,
-                    float *x_out)
+static void forward(void *context, int chunk, int micro, int stash, const void *x_in,
+                    void *x_out)
 {
     struct train *t = context;
     double start = trace_begin(t->job_trace.trace);
@@ -68,26 +74,16 @@ static void backward(void *context, int chunk, int micro, int stash, float *dx)
     trace_piece(t, start, "backward", micro, chunk);
 }
 
-/* A layer but the embedding, which waits for the end of the step. */
-static void reduce_layer(void *context, int layer)
+/* The embedding's gradients: lookup and head, then the data ranks, with all that is still
+ * on its way. */
+static int finish_grads(struct train *t, struct error *err)
 {
-    struct train *t = context;
-    int64_t first, end;
-    param_table_layer(&t->gpt.table, layer, &first, &end);
-    reducer_add(&t->reducer, first, end);
-}
-
-/* The embedding's gradients: lookup and head, then the data ranks. */
-static int finish_embedding(struct train *t, struct error *err)
-{
-    int64_t first, end;
     gpt_finish_grads(&t->gpt);
     if (t->gpt.d[0].wte && comm_allreduce_f32(t->grid.tied, t->gpt.d[0].wte,
                                               t->gpt.dims.V * t->gpt.dims.H, err))
         return -1;
-    param_table_layer(&t->gpt.table, 0, &first, &end);
-    reducer_add(&t->reducer, first, end);
-    return reducer_wait(&t->reducer, err);
+    train_grads_hook(t);
+    return zero_finish_grads(&t->zero, err);
 }
 
 /* The last stage of each data rank knows the losses of its samples; all learn them and
@@ -111,12 +107,11 @@ int train_batch_losses(struct train *t, bool is_training, double *sum, struct er
     struct pipeline_work work = {.context = t, .forward = forward, .backward = backward};
     int64_t G = t->cfg.batch_size.global_batch_size;
     t->is_training = is_training;
-    t->gpt.on_layer_done = reduce_layer;
-    t->gpt.context = t;
     memset(t->loss_sums, 0, (size_t)G * sizeof *t->loss_sums);
     if (is_training) {
+        zero_start_step(&t->zero);
         gpt_start_step(&t->gpt);
-        if (pipeline_run(&t->pipeline, &work, err) || finish_embedding(t, err))
+        if (pipeline_run(&t->pipeline, &work, err) || finish_grads(t, err))
             return -1;
     } else if (pipeline_run_forward(
                    &t->pipeline, (int)t->cfg.batch_size.num_micro_batches, &work, err)) {

@@ -5,6 +5,7 @@
 #include "launch/worker.h"
 #include "optim/lr.h"
 #include "train/layout.h"
+#include "train/save.h"
 #include "train/stop.h"
 
 #include <math.h>
@@ -12,41 +13,29 @@
 
 int64_t train_epoch(const struct train *t, int64_t consumed)
 {
-    return sample_index_epoch_of(&t->train_index, consumed);
+    return sample_stream_epoch_of(&t->train_samples, consumed);
 }
 
 int64_t train_batch_in_epoch(const struct train *t, int64_t consumed)
 {
-    int64_t first = sample_index_epoch_start(&t->train_index, train_epoch(t, consumed));
+    int64_t first =
+        sample_stream_epoch_start(&t->train_samples, train_epoch(t, consumed));
     return (consumed - first) / t->cfg.batch_size.global_batch_size;
 }
 
 /* -- opening ------------------------------------------------------------------------- */
 
-static int open_index(struct train *t, enum split_part part, int64_t n_samples,
-                      struct sample_index *index, struct error *err)
-{
-    const struct config_dataset *d = &t->cfg.dataset;
-    struct sample_index_options opt = {.split = {d->split[0], d->split[1], d->split[2]},
-                                       .part = part,
-                                       .seq_len = d->max_seq_len,
-                                       .n_samples = n_samples,
-                                       .seed = t->cfg.seed,
-                                       .cache_dir = d->cache_dir};
-    return sample_index_open(index, t->corpus, &opt, err);
-}
-
 /* max_steps left empty: as many whole steps as num_train_epochs passes have. */
 static int derive_steps(struct train *t, struct error *err)
 {
     struct config *cfg = &t->cfg;
-    struct sample_index probe;
+    struct sample_stream probe;
     int64_t G = cfg->batch_size.global_batch_size;
     if (cfg->max_steps == 0) {
-        if (open_index(t, SPLIT_TRAIN, 1, &probe, err))
+        if (sample_stream_open(&probe, &t->inputs, SPLIT_TRAIN, 1, err))
             return -1;
-        int64_t n_samples = sample_index_epoch_start(&probe, cfg->num_train_epochs);
-        sample_index_close(&probe);
+        int64_t n_samples = sample_stream_epoch_start(&probe, cfg->num_train_epochs);
+        sample_stream_close(&probe);
         cfg->max_steps = n_samples / G;
         if (cfg->max_steps == 0)
             return error_set(err, ERROR_INPUT,
@@ -64,22 +53,16 @@ static int derive_steps(struct train *t, struct error *err)
 static int open_data(struct train *t, struct error *err)
 {
     struct config *cfg = &t->cfg;
-    const struct config_dataset *d = &cfg->dataset;
     int64_t G = cfg->batch_size.global_batch_size;
-    if (corpus_open(&t->corpus, d->input_dir, err) ||
-        corpus_check_tokens(t->corpus, cfg->model.vocab_size, d->cache_dir, err) ||
-        corpus_resolve_eos(t->corpus, d->eos_token_id, &t->eos, err))
+    if (input_set_open(&t->inputs, cfg, err))
         return -1;
-    if (d->eod_mask_loss && t->eos < 0)
-        return error_set(err, ERROR_INPUT,
-                         "dataset.eod_mask_loss needs to know the end-of-document token: "
-                         "set dataset.eos_token_id (GPT-2: 50256)");
-    if (derive_steps(t, err) ||
-        open_index(t, SPLIT_TRAIN, G * cfg->max_steps, &t->train_index, err))
+    t->eos = t->inputs.eos;
+    if (derive_steps(t, err) || sample_stream_open(&t->train_samples, &t->inputs,
+                                                   SPLIT_TRAIN, G * cfg->max_steps, err))
         return -1;
     t->has_valid = config_evaluates(cfg);
-    if (t->has_valid &&
-        open_index(t, SPLIT_VALID, G * cfg->eval_iters, &t->valid_index, err))
+    if (t->has_valid && sample_stream_open(&t->valid_samples, &t->inputs, SPLIT_VALID,
+                                           G * cfg->eval_iters, err))
         return error_prefix(err, "evaluation (eval_freq %lld) needs validation data",
                             (long long)cfg->eval_freq);
     return 0;
@@ -99,53 +82,32 @@ static int open_data_in_turns(struct train *t, struct error *err)
     return comm_agree(t->grid.world, rc, err);
 }
 
-/* Stashes that the schedule of this stage has in flight at most. */
-static int count_stashes(const struct train *t, int *n_stashes, struct error *err)
+static int open_plan(struct train *t, struct error *err)
 {
-    struct schedule schedule;
-    struct schedule_shape shape = layout_schedule(&t->cfg);
-    if (schedule_init(&schedule, &shape, t->grid.coord.pp, err))
+    if (plan_init(&t->plan, &t->cfg, t->grid.coord, err))
         return -1;
-    *n_stashes = schedule_max_in_flight(&schedule, SCHEDULE_ALL_CHUNKS);
-    schedule_release(&schedule);
+    t->plan.model.model_group = t->grid.model;
+    t->plan.zero.data = t->grid.data;
+    t->plan.zero.sharding = t->grid.sharding;
+    t->plan.zero.dp = t->grid.dp;
     return 0;
-}
-
-int train_model_options(const struct train *t, struct gpt_options *opt, struct error *err)
-{
-    *opt =
-        (struct gpt_options){.B = t->cfg.batch_size.micro_batch_size,
-                             .has_grads = true,
-                             .model_group = t->grid.model,
-                             .sequence_parallel = t->cfg.distributed.sequence_parallel};
-    if (layout_part(&opt->part, &t->cfg, t->grid.coord, err))
-        return -1;
-    return count_stashes(t, &opt->n_stashes, err);
-}
-
-static int open_parallel(struct train *t, struct error *err)
-{
-    enum { FUSED_ELEMENTS = 16 << 20 };
-    const struct config *cfg = &t->cfg;
-    struct schedule_shape shape = layout_schedule(cfg);
-    int64_t n = cfg->batch_size.micro_batch_size *
-                (cfg->dataset.max_seq_len / t->gpt.sp) * t->gpt.dims.H;
-    if (pipeline_open(&t->pipeline, t->grid.pipe, &shape, n, err))
-        return -1;
-    return reducer_init(&t->reducer, t->grid.data, t->gpt.grads,
-                        cfg->tensor_fusion ? FUSED_ELEMENTS : 0,
-                        (int)cfg->model.num_layers + 2, err);
 }
 
 static int open_model(struct train *t, struct error *err)
 {
     const struct config *cfg = &t->cfg;
-    struct gpt_options opt;
+    const struct config_precision *precision = &cfg->mix_precision;
+    struct schedule_shape shape = layout_schedule(cfg);
     int64_t M = cfg->batch_size.micro_batch_size;
-    if (train_model_options(t, &opt, err) || gpt_open_part(&t->gpt, cfg, &opt, err) ||
-        optimizer_open(&t->optimizer, &t->gpt.table, t->gpt.k, &cfg->optimizer, err) ||
-        open_parallel(t, err))
+    bool is_scaled = t->plan.model.dtype == DTYPE_F16;
+    if (gpt_open_part(&t->gpt, cfg, &t->plan.model, err) ||
+        zero_open(&t->zero, &t->gpt, &t->plan.zero, err) ||
+        optimizer_open(&t->optimizer, &t->plan.optimizer, err) ||
+        pipeline_open(&t->pipeline, t->grid.pipe, &shape, t->plan.n_message,
+                      t->plan.model.dtype, err))
         return -1;
+    t->scaler = (struct scaler){.scale = is_scaled ? precision->scale_loss : 1,
+                                .is_dynamic = is_scaled && precision->dynamic_loss_scale};
     t->config_json = config_to_json(cfg);
     t->weights = malloc((size_t)(M * cfg->dataset.max_seq_len) * sizeof *t->weights);
     t->loss_sums =
@@ -168,7 +130,7 @@ static int open_loader(struct train *t, struct error *err)
         .eod_mask_loss = cfg->dataset.eod_mask_loss,
         .eos = (int32_t)t->eos,
     };
-    return loader_open(&t->loader, &t->train_index, &opt, err);
+    return loader_open(&t->loader, &t->train_samples, &opt, err);
 }
 
 static int open_metrics(struct train *t, struct error *err)
@@ -193,7 +155,8 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
     *t = (struct train){.cfg = *cfg};
     if (grid_open(&t->grid, world, &shape, err) ||
         job_trace_open(&t->job_trace, t->cfg.trace, &t->grid, err) ||
-        open_data_in_turns(t, err) || comm_agree(world, train_preflight(t, err), err) ||
+        open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err) ||
+        train_preflight(t, err) || train_save_open(t, err) ||
         comm_agree(world, open_model(t, err), err) || train_restore(t, err) ||
         comm_agree(world, open_metrics(t, err), err))
         return -1;
@@ -205,15 +168,17 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
 
 static void train_close(struct train *t)
 {
+    train_save_close(t);
     loader_close(t->loader);
     metrics_close(&t->metrics);
-    reducer_release(&t->reducer);
     pipeline_close(&t->pipeline);
     optimizer_close(&t->optimizer);
+    zero_close(&t->zero);
     gpt_close(&t->gpt);
-    sample_index_close(&t->train_index);
-    sample_index_close(&t->valid_index);
-    corpus_close(t->corpus);
+    plan_release(&t->plan);
+    sample_stream_close(&t->train_samples);
+    sample_stream_close(&t->valid_samples);
+    input_set_close(&t->inputs);
     free(t->config_json);
     free(t->weights);
     free(t->loss_sums);
@@ -240,43 +205,76 @@ static int check_finite(const struct train *t, double loss, double norm,
 static int grad_norm(struct train *t, double *norm, struct error *err)
 {
     double start = trace_begin(t->job_trace.trace);
-    double *squares = optimizer_row_squares(&t->optimizer, t->gpt.grads);
-    if (comm_sum_f64(t->grid.model, squares, t->gpt.table.n_params_whole, err) ||
-        comm_sum_f64(t->grid.pipe, squares, t->gpt.table.n_params_whole, err))
+    struct optimizer *o = &t->optimizer;
+    optimizer_squares(o, &t->zero.grads);
+    if (comm_sum_f64(t->grid.sharding, o->squares, optimizer_n_squares(o), err))
         return -1;
-    *norm = optimizer_norm(&t->optimizer);
+    double *rows = optimizer_row_squares(o);
+    int64_t n = t->plan.table.n_params_whole;
+    if (comm_sum_f64(t->grid.model, rows, n, err) ||
+        comm_sum_f64(t->grid.pipe, rows, n, err))
+        return -1;
+    *norm = optimizer_norm(o) / t->scaler.scale;
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "gradient norm"});
     return 0;
 }
 
-static int report(struct train *t, double loss, double norm, double start,
-                  double reader_seconds, struct error *err)
+static int report(struct train *t, struct metrics_step *step, struct error *err)
 {
     int64_t before = t->consumed_samples - t->cfg.batch_size.global_batch_size;
-    struct metrics_step step = {.step = t->step,
-                                .epoch = train_epoch(t, before),
-                                .batch = train_batch_in_epoch(t, before),
-                                .loss = loss,
-                                .grad_norm = norm,
-                                .lr = lr_at(&t->cfg.optimizer.lr, t->step + 1),
-                                .consumed_samples = t->consumed_samples,
-                                .reader_seconds = reader_seconds,
-                                .step_seconds = clock_seconds() - start};
+    step->step = t->step;
+    step->epoch = train_epoch(t, before);
+    step->batch = train_batch_in_epoch(t, before);
+    step->lr = lr_at(&t->cfg.optimizer.lr, t->step + 1);
+    step->consumed_samples = t->consumed_samples;
     bool is_last = t->step == t->cfg.max_steps || stop_is_wanted();
     int rc = 0;
     if (comm_rank(t->grid.world) == 0)
-        rc = metrics_step(&t->metrics, &step, is_last, err);
+        rc = metrics_step(&t->metrics, step, is_last, err);
     return comm_agree(t->grid.world, rc, err);
 }
 
-static void update(struct train *t, double norm)
+static void train_abort(struct train *t, const struct error *err)
+{
+    log_error("%s", err->text);
+    comm_abort(t->grid.world, error_exit_code(err));
+}
+
+static int update(struct train *t, double norm, struct error *err)
 {
     double start = trace_begin(t->job_trace.trace);
-    optimizer_step(&t->optimizer, t->gpt.params, t->gpt.grads, norm,
-                   lr_at(&t->cfg.optimizer.lr, t->step + 1), t->step + 1);
-    t->consumed_samples += t->cfg.batch_size.global_batch_size;
-    t->step++;
+    struct optimizer_update u = {
+        .params = &t->zero.params,
+        .grads = &t->zero.grads,
+        .lr = lr_at(&t->cfg.optimizer.lr, t->step + 1),
+        .grad_norm = norm,
+        .grad_scale = 1.0 / t->scaler.scale,
+        .number = t->step + 1 - t->scaler.n_skipped,
+        .before_layer = zero_before_update,
+        .on_layer = zero_after_update,
+        .context = &t->zero,
+    };
+    // a rank that fails here has peers that wait for its parameters
+    if (optimizer_step(&t->optimizer, &u, err))
+        train_abort(t, err);
+    if (zero_finish_update(&t->zero, err))
+        return -1;
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "optimizer"});
+    return 0;
+}
+
+/* The gradients do not fit in float16 with this scale: on all ranks, since all have the
+ * same norm. */
+static int skip_update(struct train *t, double loss, double norm, struct error *err)
+{
+    double scale = t->scaler.scale;
+    scaler_update(&t->scaler, false);
+    if (comm_rank(t->grid.world) == 0)
+        log_warning("step %lld: the gradients overflow float16; the step is left out, "
+                    "loss scale %g%s%g",
+                    (long long)t->step + 1, scale,
+                    scale == t->scaler.scale ? " stays " : " -> ", t->scaler.scale);
+    return scaler_is_hopeless(&t->scaler) ? check_finite(t, loss, norm, err) : 0;
 }
 
 static int train_step(struct train *t, struct error *err)
@@ -290,12 +288,27 @@ static int train_step(struct train *t, struct error *err)
     if (train_batch_losses(t, true, &sum, err) || grad_norm(t, &norm, err))
         return -1;
     double loss = t->n_counted > 0 ? sum / (double)t->n_counted : 0.0;
-    if (check_finite(t, loss, norm, err))
-        return -1;
-    update(t, norm);
+    bool is_skipped = t->plan.model.dtype == DTYPE_F16 && !isfinite(norm);
+    double scale = t->scaler.scale;
+    if (is_skipped) {
+        if (skip_update(t, loss, norm, err))
+            return -1;
+    } else {
+        if (check_finite(t, loss, norm, err) || update(t, norm, err))
+            return -1;
+        scaler_update(&t->scaler, true);
+    }
+    t->consumed_samples += t->cfg.batch_size.global_batch_size;
+    t->step++;
     trace_end(t->job_trace.trace, start,
               &(struct trace_span){.name = "step", .args = {{"step", t->step}}});
-    return report(t, loss, norm, start, reader_seconds, err);
+    struct metrics_step step = {.loss = loss,
+                                .grad_norm = norm,
+                                .loss_scale = scale,
+                                .is_skipped = is_skipped,
+                                .reader_seconds = reader_seconds,
+                                .step_seconds = clock_seconds() - start};
+    return report(t, &step, err);
 }
 
 /* -- the run ------------------------------------------------------------------------- */
@@ -320,8 +333,10 @@ static int train_loop(struct train *t, struct error *err)
             train_evaluate(t, err))
             return -1;
         bool saves = cfg->save_load.save_steps >= 0;
+        if (train_save_poll(t, err))
+            return -1;
         if (saves && (is_end || is_due(t->step, cfg->save_load.save_steps)) &&
-            train_save(t, err))
+            train_save(t, is_end, err))
             return -1;
         if (is_stopped)
             return error_set(err, ERROR_STOPPED,

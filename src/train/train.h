@@ -18,31 +18,37 @@
 
 #include "comm/grid.h"
 #include "config/config.h"
-#include "data/corpus.h"
+#include "data/input_set.h"
 #include "data/loader.h"
-#include "data/sample_index.h"
+#include "data/sample_stream.h"
 #include "model/gpt.h"
 #include "optim/optimizer.h"
+#include "optim/scaler.h"
 #include "parallel/pipeline.h"
-#include "parallel/reducer.h"
+#include "parallel/zero.h"
 #include "train/job_trace.h"
 #include "train/metrics.h"
+#include "train/plan.h"
 
 struct train {
     struct config cfg; // effective; max_steps and decay_steps known
     char *config_json; // of cfg, for checkpoints
     struct grid grid;
-    struct corpus *corpus;
+    struct input_set inputs;
     int64_t eos; // -1: unknown
-    struct sample_index train_index, valid_index;
+    struct sample_stream train_samples, valid_samples;
     bool has_valid; // an evaluation will happen
     struct loader *loader;
+    struct plan plan;
+    struct plan_memory memory; // predicted
     struct gpt gpt;
+    struct zero zero;
     struct optimizer optimizer;
+    struct scaler scaler;
     struct pipeline pipeline;
-    struct reducer reducer;
     struct metrics metrics; // of rank 0
     struct job_trace job_trace;
+    struct saver *saver; // of checkpoints: train/save.h
 
     int64_t step;             // updates done
     int64_t first_step;       // updates done before this process started
@@ -63,16 +69,12 @@ MUST_CHECK int train_run(const struct config *cfg, struct comm *world, struct er
 /* -- phases, for train.c ------------------------------------------------------------- */
 
 /* Everything that can be refused before memory is taken and time is spent: room on disk
- * and in memory, a writable output_dir. */
-MUST_CHECK int train_preflight(const struct train *t, struct error *err);
-/* What gpt_open_part() is to be called with. */
-MUST_CHECK int train_model_options(const struct train *t, struct gpt_options *opt,
-                                   struct error *err);
+ * and in memory, a writable output_dir. Prints the memory report. [collective] */
+MUST_CHECK int train_preflight(struct train *t, struct error *err);
 
 /* Load the checkpoint that ckpt_dir means, if any, and say what changed since; or draw
  * initial weights. [collective] */
 MUST_CHECK int train_restore(struct train *t, struct error *err);
-MUST_CHECK int train_save(struct train *t, struct error *err); // [collective]
 
 /* The mean loss over eval_iters global batches of the validation part, logged.
  * [collective] */
@@ -85,6 +87,11 @@ MUST_CHECK int train_next_batch(struct train *t, struct loader *loader,
  * over data ranks and the tied embedding, when is_training. [collective] */
 MUST_CHECK int train_batch_losses(struct train *t, bool is_training, double *sum,
                                   struct error *err);
+
+/* Called on every rank when its own gradients of a step are complete and those of the
+ * embedding are not yet summed over data ranks. Does nothing; a test program that defines
+ * its own may spoil them. */
+void train_grads_hook(struct train *t);
 
 /* The epoch that holds the sample after `consumed`, and the number of the batch in it. */
 int64_t train_epoch(const struct train *t, int64_t consumed);

@@ -10,6 +10,7 @@
 
 #include "test.h"
 
+#include "base/base.h"
 #include "comm/comm.h"
 
 /* What rank r holds at element i of buffer `b`: of magnitudes 1e-3 to 1e3 and any sign,
@@ -54,6 +55,35 @@ static inline void assert_sums(const float *x, int b, int size, int64_t begin,
             fail_msg("buffer %d, element %lld: %a, the sum in rank order is %a", b,
                      (long long)i, (double)x[i], (double)want);
     }
+}
+
+/* Numbers of elements: none, few, one block and a bit, many blocks. */
+static const int64_t sizes[] = {0, 1, 2, 7, 64, 65537, 1000003};
+
+/* Ways to cut n elements, some with empty ranges and some that leave elements out. */
+enum { N_CUTS = 5 };
+
+static inline void cut(int way, int64_t n, int size, int64_t *bounds)
+{
+    comm_even_bounds(n, size, bounds);
+    for (int r = 0; r <= size; r++) {
+        int64_t ways[N_CUTS] = {
+            bounds[r],                  // evenly
+            r == 0 ? 0 : n,             // all to rank 0
+            r == size ? n : 0,          // all to the last
+            n * r / size * r / size,    // ever longer
+            n / 5 + (n / 2) * r / size, // the middle only
+        };
+        bounds[r] = ways[way];
+    }
+}
+
+/* Room for bounds; the caller frees it. */
+static inline int64_t *bounds_new(const struct comm *c)
+{
+    int64_t *bounds = calloc((size_t)comm_size(c) + 1, sizeof *bounds);
+    assert_non_null(bounds);
+    return bounds;
 }
 
 static inline int open_world(void **state)

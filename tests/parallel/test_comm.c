@@ -5,8 +5,6 @@
 
 /* -- sums ---------------------------------------------------------------------------- */
 
-static const int64_t sizes[] = {0, 1, 2, 7, 64, 65537, 1000003};
-
 static void test_values__tell_one_order_of_adding_from_another(void **state)
 {
     (void)state;
@@ -79,31 +77,6 @@ static void test_allreduce__is_found_done_by_testing_alone(void **state)
 }
 
 /* -- ranges -------------------------------------------------------------------------- */
-
-/* Ways to cut n elements, some with empty ranges and some that leave elements out. */
-enum { N_CUTS = 5 };
-
-static void cut(int way, int64_t n, int size, int64_t *bounds)
-{
-    comm_even_bounds(n, size, bounds);
-    for (int r = 0; r <= size; r++) {
-        int64_t ways[N_CUTS] = {
-            bounds[r],                  // evenly
-            r == 0 ? 0 : n,             // all to rank 0
-            r == size ? n : 0,          // all to the last
-            n * r / size * r / size,    // ever longer
-            n / 5 + (n / 2) * r / size, // the middle only
-        };
-        bounds[r] = ways[way];
-    }
-}
-
-static int64_t *bounds_new(const struct comm *c)
-{
-    int64_t *bounds = calloc((size_t)comm_size(c) + 1, sizeof *bounds);
-    assert_non_null(bounds);
-    return bounds;
-}
 
 static void
 test_reduce_scatter__gives_each_owner_its_sums_and_leaves_the_rest(void **state)

@@ -97,6 +97,8 @@ void K(layernorm_again)(float *y, const float *x, const float *mean, const float
 void K(layernorm_bwd)(float *dx, float *dg, float *db, const float *dy, const float *x,
                       const float *g, const float *mean, const float *rstd,
                       float *partial, int64_t N, int64_t C);
+void K(linear_bias)(const struct gemm *g, const float *bias);
+void K(linear_bias_gelu)(const struct gemm *g, const float *bias, float *y);
 void K(matvec)(float *y, const float *w, const float *x, const float *b, int64_t O,
                int64_t I);
 void K(bias_add)(float *x, const float *b, int64_t N, int64_t C);
@@ -119,9 +121,16 @@ void K(xent_exp)(float *row_sum, float *target_logit, float *logits, const float
                  const int32_t *targets, int64_t R, int64_t V);
 void K(xent_grad)(float *logits, const float *row_sum, const int32_t *targets,
                   const float *weight, int64_t R, int64_t V);
-void K(adamw)(float *p, const float *g, float *m, float *v, int64_t n,
-              const struct adamw *a);
-void K(sum_squares)(double *partial, const float *x, int64_t n);
+void K(adamw)(const struct update *u, const struct adamw *a);
+void K(sum_squares)(double *partial, const void *x, enum dtype dtype, int64_t n);
+void K(load)(float *y, const void *x, enum dtype dtype, int64_t n);
+void K(store)(void *y, const float *x, enum dtype dtype, int64_t n);
+void K(store_rounded)(void *y, float *x, enum dtype dtype, int64_t n);
+void K(store_add)(void *y, const float *x, enum dtype dtype, int64_t n);
+void K(load_matrix)(float *y, const void *x, enum dtype dtype, int64_t rows, int64_t cols,
+                    int64_t x_stride);
+void K(store_matrix)(void *y, const float *x, enum dtype dtype, bool accumulate,
+                     int64_t rows, int64_t cols, int64_t y_stride);
 void K(copy)(float *x, const float *y, int64_t n);
 void K(add)(float *x, const float *y, int64_t n);
 void K(fill)(float *x, float value, int64_t n);

@@ -1,6 +1,7 @@
 /*
- * Causal attention in tiles of TILE queries by TILE keys; tiles above the diagonal are
- * never computed, and no more than one tile of scores exists a thread.
+ * Causal attention in tiles of TILE queries by TILE keys; tiles above the diagonal, and
+ * those between documents, are never computed, and no more than one tile of scores exists
+ * a thread.
  *
  * Forward keeps a running maximum and sum a row (online softmax) and rescales what it has
  * summed when the maximum grows. Backward computes the scores again and turns them into
@@ -26,7 +27,8 @@ struct head {
     float scale;
     const struct dropout *drop;
     uint32_t sample;
-    int64_t drop_row; // the row of dropout that query 0 has
+    int64_t drop_row;         // the row of dropout that query 0 has
+    const int32_t *first_key; // (S), or NULL
 };
 
 static struct head head_of(const struct attention *at, int64_t b, int64_t h)
@@ -44,13 +46,34 @@ static struct head head_of(const struct attention *at, int64_t b, int64_t h)
         .drop = &at->drop,
         .sample = at->drop.first_sample + (uint32_t)b,
         .drop_row = (at->first_head + h) * at->S,
+        .first_key = at->first_key ? at->first_key + b * at->S : NULL,
     };
 }
 
-/* Keys of this tile that query row r (relative to the tile) may see. */
-static int64_t visible(int64_t q0, int64_t k0, int64_t r, int64_t n_keys)
+/* The keys of a tile that a query sees: first .. end of it, none when they are equal. */
+struct span {
+    int64_t first, end;
+};
+
+static struct span visible(const struct head *hd, int64_t q, int64_t k0, int64_t n_keys)
 {
-    return i64_min(n_keys, q0 + r - k0 + 1);
+    struct span keys = {.end = i64_min(n_keys, q - k0 + 1)};
+    if (hd->first_key)
+        keys.first = i64_min(keys.end, i64_max(0, hd->first_key[q] - k0));
+    return keys;
+}
+
+/* The first tile of keys that any query of the tile at q0 sees: its first query's, since
+ * later ones see no earlier keys. */
+static int64_t first_tile(const struct head *hd, int64_t q0)
+{
+    return hd->first_key ? hd->first_key[q0] / TILE * TILE : 0;
+}
+
+static void set_zero(float *x, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        x[c] = 0.0F;
 }
 
 /* p(q, key) = q k^T, unscaled. */
@@ -96,8 +119,8 @@ static float row_max(const float *x, int64_t n, float start)
     return lanes_max(lane);
 }
 
-/* x[c] := exp(x[c] * scale - shift) for c < n, 0 up to n_keys; returns the sum. */
-static float row_exp(float *x, int64_t n, int64_t n_keys, float scale, float shift)
+/* x[c] := exp(x[c] * scale - shift) for c < n; returns the sum. */
+static float row_exp(float *x, int64_t n, float scale, float shift)
 {
     float lane[LANES] = {0};
     int64_t c = 0;
@@ -112,8 +135,6 @@ static float row_exp(float *x, int64_t n, int64_t n_keys, float scale, float shi
         x[c + i] = e;
         lane[i] += e;
     }
-    for (c = n; c < n_keys; c++)
-        x[c] = 0.0F;
     return lanes_sum(lane);
 }
 
@@ -126,31 +147,44 @@ struct query_tile {
     float sum[TILE];
 };
 
-/* Turn scores into unnormalised probabilities and rescale what was summed before. */
+/* One row of scores into unnormalised probabilities; what was summed before is rescaled
+ * when the maximum grows. */
+static void row_softmax(float *p_r, struct query_tile *t, const struct head *hd,
+                        int64_t r, int64_t k0, struct span keys)
+{
+    float *seen = p_r + keys.first;
+    int64_t n = keys.end - keys.first;
+    bool is_first = k0 == 0 || (hd->first_key && k0 <= hd->first_key[t->q0 + r]);
+    float top = row_max(seen, n, seen[0]) * hd->scale;
+    float grown = is_first || top > t->max[r] ? top : t->max[r];
+    float sum = row_exp(seen, n, hd->scale, grown);
+    if (!is_first && grown > t->max[r]) {
+        float shrink = fast_exp(t->max[r] - grown);
+        float *out = t->out + r * t->out_stride;
+        for (int64_t d = 0; d < hd->D; d++)
+            out[d] *= shrink;
+        t->sum[r] *= shrink;
+    }
+    t->sum[r] = is_first ? sum : t->sum[r] + sum;
+    t->max[r] = grown;
+    if (hd->drop->threshold > 0) {
+        float factor[TILE];
+        tile_factors(factor, hd, t->q0 + r, k0);
+        for (int64_t c = keys.first; c < keys.end; c++)
+            p_r[c] *= factor[c];
+    }
+}
+
 static void tile_softmax(float *p, struct query_tile *t, const struct head *hd,
                          int64_t k0, int64_t n_keys)
 {
     for (int64_t r = 0; r < t->n_queries; r++) {
         float *p_r = p + r * TILE;
-        int64_t n = visible(t->q0, k0, r, n_keys);
-        float top = row_max(p_r, n, p_r[0]) * hd->scale;
-        float grown = k0 == 0 || top > t->max[r] ? top : t->max[r];
-        float sum = row_exp(p_r, n, n_keys, hd->scale, grown);
-        if (k0 > 0 && grown > t->max[r]) {
-            float shrink = fast_exp(t->max[r] - grown);
-            float *out = t->out + r * t->out_stride;
-            for (int64_t d = 0; d < hd->D; d++)
-                out[d] *= shrink;
-            t->sum[r] *= shrink;
-        }
-        t->sum[r] = k0 == 0 ? sum : t->sum[r] + sum;
-        t->max[r] = grown;
-        if (hd->drop->threshold > 0) {
-            float factor[TILE];
-            tile_factors(factor, hd, t->q0 + r, k0);
-            for (int64_t c = 0; c < n; c++)
-                p_r[c] *= factor[c];
-        }
+        struct span keys = visible(hd, t->q0 + r, k0, n_keys);
+        if (keys.first < keys.end)
+            row_softmax(p_r, t, hd, r, k0, keys);
+        set_zero(p_r, keys.first);
+        set_zero(p_r + keys.end, n_keys - keys.end);
     }
 }
 
@@ -164,7 +198,8 @@ static void query_tile_fwd(const struct attention *at, const struct head *hd, in
         .out = at->out + ((b * at->S + q0) * at->A + h) * at->D,
         .out_stride = at->A * at->D,
     };
-    for (int64_t k0 = 0; k0 < q0 + t.n_queries; k0 += TILE) {
+    int64_t k_first = first_tile(hd, q0);
+    for (int64_t k0 = k_first; k0 < q0 + t.n_queries; k0 += TILE) {
         int64_t n_keys = i64_min(TILE, q0 + t.n_queries - k0);
         tile_scores(p, hd, q0, t.n_queries, k0, n_keys);
         tile_softmax(p, &t, hd, k0, n_keys);
@@ -180,7 +215,7 @@ static void query_tile_fwd(const struct attention *at, const struct head *hd, in
                                  .c = t.out,
                                  .c_row = t.out_stride,
                                  .c_col = 1,
-                                 .accumulate = k0 > 0});
+                                 .accumulate = k0 > k_first});
     }
     float *lse = at->lse + (b * at->A + h) * at->S + q0;
     for (int64_t r = 0; r < t.n_queries; r++) {
@@ -222,23 +257,24 @@ static void head_delta(float *delta, const float *out, const float *dout, int64_
         delta[q] = lanes_dot(out + q * stride, dout + q * stride, D);
 }
 
-static void probabilities_row(float *restrict p, int64_t n, int64_t n_keys, float scale,
-                              float lse)
+static void probabilities_row(float *restrict p, int64_t n, float scale, float lse)
 {
     for (int64_t c = 0; c < n; c++)
         p[c] = fast_exp(p[c] * scale - lse);
-    for (int64_t c = n; c < n_keys; c++)
-        p[c] = 0.0F;
 }
 
 /* dp := p * (dp - delta) * scale, the gradient of the unscaled scores. */
 static void score_grad_row(float *restrict dp, const float *restrict p, int64_t n,
-                           int64_t n_keys, float delta, float scale)
+                           float delta, float scale)
 {
     for (int64_t c = 0; c < n; c++)
         dp[c] = p[c] * (dp[c] - delta) * scale;
-    for (int64_t c = n; c < n_keys; c++)
-        dp[c] = 0.0F;
+}
+
+static void multiply_row(float *restrict x, const float *restrict factor, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        x[c] *= factor[c];
 }
 
 /*
@@ -251,19 +287,23 @@ static void tile_grads(float *p, float *dp, const struct head *hd,
 {
     for (int64_t r = 0; r < n_queries; r++) {
         float *p_r = p + r * TILE, *dp_r = dp + r * TILE;
-        int64_t n = visible(q0, k0, r, n_keys);
-        probabilities_row(p_r, n, n_keys, hd->scale, gr->lse[q0 + r]);
-        if (hd->drop->threshold == 0) {
-            score_grad_row(dp_r, p_r, n, n_keys, gr->delta[q0 + r], hd->scale);
-            continue;
-        }
+        struct span keys = visible(hd, q0 + r, k0, n_keys);
+        int64_t n = keys.end - keys.first;
+        float *p_seen = p_r + keys.first, *dp_seen = dp_r + keys.first;
         float factor[TILE];
-        tile_factors(factor, hd, q0 + r, k0);
-        for (int64_t c = 0; c < n; c++)
-            dp_r[c] *= factor[c];
-        score_grad_row(dp_r, p_r, n, n_keys, gr->delta[q0 + r], hd->scale);
-        for (int64_t c = 0; c < n; c++)
-            p_r[c] *= factor[c];
+        bool is_dropped = hd->drop->threshold > 0;
+        probabilities_row(p_seen, n, hd->scale, gr->lse[q0 + r]);
+        if (is_dropped) {
+            tile_factors(factor, hd, q0 + r, k0);
+            multiply_row(dp_seen, factor + keys.first, n);
+        }
+        score_grad_row(dp_seen, p_seen, n, gr->delta[q0 + r], hd->scale);
+        if (is_dropped)
+            multiply_row(p_seen, factor + keys.first, n);
+        set_zero(p_r, keys.first);
+        set_zero(dp_r, keys.first);
+        set_zero(p_r + keys.end, n_keys - keys.end);
+        set_zero(dp_r + keys.end, n_keys - keys.end);
     }
 }
 
@@ -317,7 +357,7 @@ static void tile_bwd(const struct head *hd, const struct head_grad *gr, int64_t 
     tile_product(gr->dk + k0 * stride, dp, true, hd->q + q0 * stride, stride, hd, n_keys,
                  n_queries, q0 > k0);
     tile_product(gr->dq + q0 * stride, dp, false, hd->k + k0 * stride, stride, hd,
-                 n_queries, n_keys, k0 > 0);
+                 n_queries, n_keys, k0 > first_tile(hd, q0));
 }
 
 void K(attention_bwd)(const struct attention_bwd *at)
@@ -339,7 +379,7 @@ void K(attention_bwd)(const struct attention_bwd *at)
                                .delta = at->delta + bh * S};
         head_delta(at->delta + bh * S, fwd->out + out_at, gr.dout, A * D, S, D);
         for (int64_t k0 = 0; k0 < S; k0 += TILE)
-            for (int64_t q0 = k0; q0 < S; q0 += TILE)
+            for (int64_t q0 = k0; q0 < S && first_tile(&hd, q0) <= k0; q0 += TILE)
                 tile_bwd(&hd, &gr, q0, k0);
     }
 }
@@ -357,7 +397,7 @@ void K(attention_decode)(float *out, const float *q, const float *keys,
         for (int64_t i = 0; i < n_keys; i++)
             p[i] = lanes_dot(q + h * D, keys + i * stride + h * D, D);
         float top = row_max(p, n_keys, p[0]) * scale;
-        float inverse = 1.0F / row_exp(p, n_keys, n_keys, scale, top);
+        float inverse = 1.0F / row_exp(p, n_keys, scale, top);
         float *out_h = out + h * D;
         memset(out_h, 0, (size_t)D * sizeof *out_h);
         for (int64_t i = 0; i < n_keys; i++) {

@@ -1,0 +1,30 @@
+/*
+ * memory - what this process has of the machine's memory, and what it could still get.
+ *
+ * All numbers are the kernel's, in bytes. Where the kernel does not say (no /proc), what
+ * is used reads as 0 and what is available as UINT64_MAX: nothing known to forbid it.
+ */
+#ifndef BASE_MEMORY_H
+#define BASE_MEMORY_H
+
+#include "base/base.h"
+
+/* The most memory this process ever had at once, all kinds below together. */
+uint64_t memory_peak_bytes(void);
+
+/* What it has now, in all and by kind. The kernel counts pages by processor and adds
+ * them up late: the numbers may be off by a few hundred pages. */
+uint64_t memory_resident_bytes(void);
+uint64_t memory_anonymous_bytes(void); // its own: heap, arenas, stacks
+uint64_t memory_file_bytes(void);      // of mapped files: the system can take them back
+uint64_t memory_shared_bytes(void);    // shared with other processes, such as MPI's
+
+/* What it could still get: of the machine, of its control group and those above it, of
+ * the limit on its address space. Other processes may take it first. */
+uint64_t memory_available_bytes(void);
+
+/* The same without the limit on addresses, by the files below `root` instead of "/":
+ * proc/meminfo, proc/self/cgroup, sys/fs/cgroup. */
+uint64_t memory_available_under(const char *root);
+
+#endif

@@ -1,0 +1,224 @@
+/*
+ * The unit of reading is the block. A piece of several short runs (a matrix that mp cuts
+ * by columns) touches all blocks of its tensor, and takes from each what is its own.
+ *
+ * Pieces are cut into jobs that the threads of this process share, each with a block of
+ * its own: hashing keeps up with fast disks only together. Where numbers go is the
+ * caller's and one thread's at a time.
+ */
+#include "ckpt/ckpt_read.h"
+
+#include "base/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK_WORDS (CKPT_BLOCK_BYTES / (int64_t)sizeof(float))
+#define JOB_WORDS (16 * BLOCK_WORDS)
+/* How far ahead the kernel is told what will be read. */
+#define AHEAD_BYTES ((int64_t)8 << 20)
+
+struct job { // elements [first, end) of a piece, or of a whole tensor that goes nowhere
+    const struct ckpt_read_file *file;
+    int64_t tensor; // of the file
+    enum ckpt_kind kind;
+    const struct ckpt_piece *piece; // NULL: the tensor is only verified
+    int64_t first, end;
+};
+
+struct job_list {
+    struct job *jobs; // owned
+    int64_t n_jobs, capacity;
+};
+
+struct worker {
+    const struct ckpt_reader *r;
+    const struct ckpt_sink *sink;
+    float *block;    // CKPT_BLOCK_BYTES
+    int64_t at;      // the number of the block in it; -1: none
+    int64_t n_words; // of it
+    bool is_damaged;
+};
+
+/* -- one job ------------------------------------------------------------------------- */
+
+/* One block of the job's tensor, verified, into w->block. */
+static int read_block(struct worker *w, const struct job *job, int64_t block,
+                      struct error *err)
+{
+    const struct ckpt_read_file *file = job->file;
+    const struct safetensors_tensor *t = &file->st.tensors[job->tensor];
+    off_t at = safetensors_offset(&file->st, t) + block * CKPT_BLOCK_BYTES;
+    w->at = -1;
+    w->n_words = ckpt_block_words(t->n_elements, block);
+    if (fs_pread_exact(file->fd, w->block, (size_t)w->n_words * sizeof *w->block, at)) {
+        w->is_damaged = errno == EIO || errno == ENODATA;
+        return error_set(err, ERROR_INPUT, "cannot read tensor '%s' of '%s': %s", t->name,
+                         file->path, strerror(errno));
+    }
+    w->at = block;
+    if (ckpt_sum(&w->r->keys, 0, w->block, w->n_words) ==
+        file->hashes[file->first_hash[job->tensor] + block])
+        return 0;
+    w->is_damaged = true;
+    return error_set(
+        err, ERROR_INPUT,
+        "'%s' is damaged: tensor '%s' does not have the recorded hash (bytes "
+        "%lld to %lld of it)",
+        file->path, t->name, (long long)(block * CKPT_BLOCK_BYTES),
+        (long long)(block * CKPT_BLOCK_BYTES + w->n_words * (int64_t)sizeof(float)));
+}
+
+static int hand_on(struct worker *w, const struct job *job, int64_t first, int64_t n,
+                   const float *x, struct error *err)
+{
+    int rc;
+#pragma omp critical(ckpt_sink)
+    rc = w->sink->take(w->sink->context, job->kind, job->piece, first, n, x, err);
+    return rc;
+}
+
+/* Elements of a piece come in the order of the whole parameter, so that each block is
+ * read once a job. */
+static int run_job(struct worker *w, const struct job *job, struct error *err)
+{
+    w->at = -1;
+    for (int64_t i = job->first; i < job->end;) {
+        int64_t whole = i, n = job->end - i;
+        if (job->piece)
+            n = ckpt_piece_run(job->piece, i, n, &whole);
+        int64_t inside = whole % BLOCK_WORDS;
+        n = i64_min(n, BLOCK_WORDS - inside);
+        if (w->at != whole / BLOCK_WORDS && read_block(w, job, whole / BLOCK_WORDS, err))
+            return -1;
+        CHECK(inside + n <= w->n_words, "word %lld of a block of %lld",
+              (long long)(inside + n), (long long)w->n_words);
+        if (job->piece && hand_on(w, job, i, n, w->block + inside, err))
+            return -1;
+        i += n;
+    }
+    return 0;
+}
+
+/* -- all jobs ------------------------------------------------------------------------ */
+
+/* Ask the disk for what the job after next will want. */
+static void announce(const struct job_list *list, int64_t i)
+{
+    if (i >= list->n_jobs)
+        return;
+    const struct job *job = &list->jobs[i];
+    const struct safetensors_tensor *t = &job->file->st.tensors[job->tensor];
+    int64_t whole = job->first;
+    if (job->piece)
+        ckpt_piece_run(job->piece, job->first, 1, &whole);
+    (void)posix_fadvise(job->file->fd,
+                        safetensors_offset(&job->file->st, t) +
+                            whole * (int64_t)sizeof(float),
+                        AHEAD_BYTES, POSIX_FADV_WILLNEED);
+}
+
+/* One failure is told, of the first job that met one. */
+static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
+                    const struct ckpt_sink *sink, struct error *err)
+{
+    int64_t failed_at = INT64_MAX;
+#pragma omp parallel
+    {
+        struct worker w = {.r = r, .sink = sink};
+        w.block = malloc((size_t)CKPT_BLOCK_BYTES);
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < list->n_jobs; i++) {
+            struct error why;
+            int64_t first_failure;
+#pragma omp atomic read
+            first_failure = failed_at;
+            if (first_failure < i)
+                continue;
+            announce(list, i + 2);
+            int rc = w.block ? run_job(&w, &list->jobs[i], &why)
+                             : error_set(&why, ERROR_RUNTIME,
+                                         "out of memory for reading '%s'", r->path);
+#pragma omp critical(ckpt_failure)
+            if (rc && i < failed_at) {
+                failed_at = i;
+                r->is_damaged = w.is_damaged;
+                *err = why;
+            }
+        }
+        free(w.block);
+    }
+    return failed_at < INT64_MAX ? -1 : 0;
+}
+
+static int add_jobs(struct job_list *list, struct job job, int64_t n, struct error *err)
+{
+    for (int64_t i = 0; i < n; i += JOB_WORDS) {
+        if (list->n_jobs == list->capacity) {
+            int64_t capacity = list->capacity ? 2 * list->capacity : 256;
+            struct job *jobs = realloc(list->jobs, (size_t)capacity * sizeof *jobs);
+            if (!jobs)
+                return error_set(err, ERROR_RUNTIME,
+                                 "out of memory for reading a checkpoint");
+            list->jobs = jobs;
+            list->capacity = capacity;
+        }
+        job.first = i;
+        job.end = i64_min(n, i + JOB_WORDS);
+        list->jobs[list->n_jobs++] = job;
+    }
+    return 0;
+}
+
+int ckpt_reader_verify(struct ckpt_reader *r, struct error *err)
+{
+    struct job_list list = {.n_jobs = 0};
+    int rc = 0;
+    for (int i = 0; i < r->n_files; i++)
+        for (int64_t t = 0; t < r->files[i].st.n_tensors && rc == 0; t++)
+            rc = add_jobs(&list, (struct job){.file = &r->files[i], .tensor = t},
+                          r->files[i].st.tensors[t].n_elements, err);
+    if (rc == 0)
+        rc = run_jobs(r, &list, NULL, err);
+    free(list.jobs);
+    return rc;
+}
+
+/* The job's tensor; ckpt_reader_check() has seen that it is there. */
+static void find_tensor(const struct ckpt_reader *r, struct job *job)
+{
+    char name[CKPT_TENSOR_NAME_BYTES];
+    ckpt_tensor_name(job->piece->row, job->kind, name);
+    for (int i = 0; i < r->n_files; i++) {
+        const struct safetensors *st = &r->files[i].st;
+        const struct safetensors_tensor *t = safetensors_find(st, name);
+        if (t) {
+            job->file = &r->files[i];
+            job->tensor = t - st->tensors;
+            return;
+        }
+    }
+    CHECK(false, "tensor '%s' is missing", name);
+}
+
+int ckpt_reader_read(struct ckpt_reader *r, int n_sets, const struct ckpt_part *part,
+                     const struct ckpt_sink *sink, struct error *err)
+{
+    struct job_list list = {.n_jobs = 0};
+    int rc = 0;
+    for (int set = 0; set < n_sets; set++)
+        for (int64_t i = 0; i < part->n_pieces; i++)
+            for (int kind = ckpt_sets[set].first_kind;
+                 kind < (int)ckpt_sets[set].end_kind && rc == 0; kind++) {
+                struct job job = {.kind = (enum ckpt_kind)kind,
+                                  .piece = &part->pieces[i]};
+                find_tensor(r, &job);
+                rc = add_jobs(&list, job, part->pieces[i].n, err);
+            }
+    if (rc == 0)
+        rc = run_jobs(r, &list, sink, err);
+    free(list.jobs);
+    return rc;
+}

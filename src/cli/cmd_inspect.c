@@ -1,0 +1,276 @@
+/*
+ * trefoil inspect - what a dataset, a checkpoint or a tokenizer holds.
+ *
+ * A directory may hold several kinds of things: all of them are reported. A file is what
+ * its name says it is, and anything else is taken for the prefix of a dataset.
+ */
+#include "base/fs.h"
+#include "base/log.h"
+#include "ckpt/ckpt_manifest.h"
+#include "cli/cmd.h"
+#include "cli/inspect.h"
+#include "cli/options.h"
+#include "data/dataset_list.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_SAMPLES 1000
+#define MOST_TOKENS 100000
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), k = strlen(suffix);
+    return n >= k && strcmp(name + n - k, suffix) == 0;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Does a file of this name describe a tokenizer, alone or with another beside it? */
+static bool is_tokenizer_file(const char *name)
+{
+    static const char *const names[] = {"tokenizer.json", "vocab.json", "merges.txt",
+                                        "encoder.json", "vocab.bpe"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return ends_with(name, ".tiktoken");
+}
+
+/* report[key] := value, unless that failed. */
+static int add(json_t *report, const char *key, json_t *value)
+{
+    if (!value)
+        return -1;
+    inspect_set(report, key, value);
+    return 0;
+}
+
+/* -- a directory ----------------------------------------------------------------------
+ */
+
+struct contents { // which kinds a directory holds, going by names alone
+    bool has_manifest, has_tensors, has_tokenizer, has_datasets;
+};
+
+static int look(struct contents *c, const char *dir, struct error *err)
+{
+    struct fs_names names;
+    *c = (struct contents){0};
+    if (fs_list(dir, &names, err))
+        return -1;
+    for (int64_t i = 0; i < names.n_names; i++) {
+        const char *name = names.names[i];
+        c->has_manifest |= strcmp(name, CKPT_MANIFEST_NAME) == 0;
+        c->has_tensors |= ends_with(name, ".safetensors");
+        c->has_tokenizer |= is_tokenizer_file(name);
+        c->has_datasets |= dataset_list_is_part(name);
+    }
+    fs_names_release(&names);
+    return 0;
+}
+
+/* The files of tensors in a directory that is no checkpoint of ours. */
+static int add_tensor_files(json_t *report, const char *dir, struct error *err)
+{
+    struct fs_names names;
+    int rc = 0;
+    if (fs_list(dir, &names, err))
+        return -1;
+    json_t *files = json_array();
+    inspect_set(report, "tensor_files", files);
+    for (int64_t i = 0; i < names.n_names && rc == 0; i++) {
+        char path[PATH_MAX];
+        if (!ends_with(names.names[i], ".safetensors"))
+            continue;
+        rc = fs_join(path, sizeof path, dir, names.names[i], err);
+        json_t *file = rc ? NULL : inspect_safetensors(path, err);
+        rc = file ? 0 : -1;
+        if (file)
+            inspect_append(files, file);
+    }
+    fs_names_release(&names);
+    return rc;
+}
+
+/* All checkpoints of an output_dir, and the newest one that is whole. */
+static int add_checkpoints(json_t *report, const char *dir, bool *has_any,
+                           struct error *err)
+{
+    json_t *rows, *newest;
+    if (inspect_checkpoints(dir, &rows, &newest, err))
+        return -1;
+    *has_any = json_array_size(rows) > 0;
+    if (*has_any && !newest)
+        inspect_note(report, "no checkpoint in '%s' is whole", dir);
+    if (*has_any)
+        inspect_set(report, "checkpoints", json_incref(rows));
+    if (newest)
+        inspect_set(report, "checkpoint", json_incref(newest));
+    json_decref(newest);
+    json_decref(rows);
+    return 0;
+}
+
+static int inspect_directory(json_t *report, const char *dir,
+                             const struct inspect_options *opt, struct error *err)
+{
+    struct contents c;
+    bool has_checkpoints = false;
+    if (look(&c, dir, err) ||
+        (!c.has_manifest && add_checkpoints(report, dir, &has_checkpoints, err)))
+        return -1;
+    bool is_other = c.has_manifest || has_checkpoints || c.has_tensors || c.has_tokenizer;
+    if (!is_other && !c.has_datasets)
+        return error_set(err, ERROR_INPUT,
+                         "nothing to inspect in the directory '%s': it has no dataset "
+                         "(X.bin + X.idx, X_ids.npy + X_idx.npz), no checkpoint "
+                         "(" CKPT_MANIFEST_NAME ", *.safetensors) and no tokenizer",
+                         dir);
+    if (c.has_datasets) {
+        // a .bin of somebody else's beside a tokenizer is no reason to say nothing
+        struct error why;
+        json_t *datasets = inspect_datasets(dir, opt, is_other ? &why : err);
+        if (!datasets && !is_other)
+            return -1;
+        if (datasets)
+            inspect_set(report, "datasets", datasets);
+        else
+            inspect_note(report, "%s", why.text);
+    }
+    if (c.has_manifest && add(report, "checkpoint", inspect_checkpoint(dir, err)))
+        return -1;
+    if (c.has_tensors && !c.has_manifest && add_tensor_files(report, dir, err))
+        return -1;
+    if (c.has_tokenizer)
+        return add(report, "tokenizer", inspect_tokenizer(dir, opt, err));
+    return 0;
+}
+
+/* -- a file or a prefix ---------------------------------------------------------------
+ */
+
+/* `path` without its last component, "." when it has one only. */
+static int parent_of(const char *path, char dir[PATH_MAX], struct error *err)
+{
+    int n = (int)(base_name(path) - path);
+    if (n > 1) // the slash is not part of the name, but for the root's
+        n--;
+    if (snprintf(dir, PATH_MAX, "%.*s", n ? n : 1, n ? path : ".") >= PATH_MAX)
+        return error_set(err, ERROR_INPUT, "path too long: '%s'", path);
+    return 0;
+}
+
+static int inspect_file(json_t *report, const char *path,
+                        const struct inspect_options *opt, struct error *err)
+{
+    static const char meta_suffix[] = ".meta.json";
+    const char *name = base_name(path);
+    char other[PATH_MAX];
+    if (ends_with(name, ".safetensors"))
+        return add(report, "tensor_file", inspect_safetensors(path, err));
+    if (strcmp(name, CKPT_MANIFEST_NAME) == 0)
+        return parent_of(path, other, err)
+                   ? -1
+                   : add(report, "checkpoint", inspect_checkpoint(other, err));
+    // of a pair the half with the merges does not stand for the whole: the directory does
+    bool is_merges = strcmp(name, "merges.txt") == 0 || strcmp(name, "vocab.bpe") == 0;
+    if (is_tokenizer_file(name)) {
+        if (is_merges && parent_of(path, other, err))
+            return -1;
+        return add(report, "tokenizer",
+                   inspect_tokenizer(is_merges ? other : path, opt, err));
+    }
+    if (ends_with(name, meta_suffix)) {
+        snprintf(other, sizeof other, "%.*s", (int)(strlen(path) - strlen(meta_suffix)),
+                 path);
+        return add(report, "datasets", inspect_datasets(other, opt, err));
+    }
+    if (fs_exists(path) && !dataset_list_is_part(name))
+        return error_set(err, ERROR_INPUT,
+                         "'%s' is not known by its name: name a dataset (a directory, a "
+                         "prefix X, X.bin, X.idx, X_ids.npy, X_idx.npz), a checkpoint "
+                         "(its directory, *.safetensors) or a tokenizer (its directory, "
+                         "tokenizer.json, vocab.json, encoder.json, *.tiktoken)",
+                         path);
+    return add(report, "datasets", inspect_datasets(path, opt, err));
+}
+
+/* -- the command ----------------------------------------------------------------------
+ */
+
+static int check_options(const struct inspect_options *opt, struct error *err)
+{
+    if (opt->n_samples < 0 || opt->n_samples > MOST_SAMPLES)
+        return error_set(err, ERROR_INPUT, "--samples must lie in 0..%d; it is %lld",
+                         MOST_SAMPLES, (long long)opt->n_samples);
+    if (opt->n_tokens < 1 || opt->n_tokens > MOST_TOKENS)
+        return error_set(err, ERROR_INPUT, "--tokens must lie in 1..%d; it is %lld",
+                         MOST_TOKENS, (long long)opt->n_tokens);
+    return 0;
+}
+
+static int inspect(const char *path, const struct inspect_options *opt, bool is_json,
+                   struct error *err)
+{
+    int rc = -1;
+    json_t *report = json_object();
+    inspect_set(report, "path", inspect_text(path, strlen(path)));
+    if (check_options(opt, err) ||
+        (fs_is_directory(path) ? inspect_directory(report, path, opt, err)
+                               : inspect_file(report, path, opt, err)))
+        goto done;
+    if (is_json) {
+        json_dumpf(report, stdout, JSON_INDENT(1));
+        putchar('\n');
+    } else {
+        inspect_print(report, stdout);
+    }
+    if (fflush(stdout) || ferror(stdout)) {
+        error_set(err, ERROR_RUNTIME, "cannot write the report: %s", strerror(errno));
+        goto done;
+    }
+    rc = 0;
+done:
+    json_decref(report);
+    return rc;
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    const char *path = NULL;
+    bool is_json = false;
+    struct inspect_options opt = {.n_samples = 3, .n_tokens = 48};
+    struct error err;
+    // clang-format off
+    const struct option_spec specs[] = {
+        {"path", 0, OPTION_OPERAND, &path, true, "PATH",
+         "A file, a directory, or the prefix of a dataset."},
+        {"json", 0, OPTION_FLAG, &is_json, false, NULL,
+         "Print one JSON object instead, for other programs."},
+        {"samples", 0, OPTION_INT, &opt.n_samples, false, "N",
+         "How many documents or tokens to show; 3 when not given."},
+        {"tokens", 0, OPTION_INT, &opt.n_tokens, false, "N",
+         "How many tokens of a document to show; 48 when not given."},
+        {"tokenizer", 0, OPTION_TEXT, &opt.tokenizer, false, "NAME",
+         "What decodes a dataset's documents: bytes, or a tokenizer's directory or file; "
+         "the one its .meta.json names when not given."},
+    };
+    // clang-format on
+    const struct command command = {"trefoil inspect",
+                                    "Show what a dataset, checkpoint or tokenizer holds.",
+                                    specs, (int)ARRAY_LEN(specs)};
+    int rc = options_parse(&command, argc, argv, &err);
+    if (rc == 0)
+        rc = inspect(path, &opt, is_json, &err);
+    if (rc < 0)
+        log_error("%s", err.text);
+    return rc < 0 ? error_exit_code(&err) : 0;
+}

@@ -1,0 +1,60 @@
+/*
+ * inspect - what `trefoil inspect` finds, as JSON objects: one for each kind of thing.
+ *
+ * The text for people is printed from the same objects (inspect_print.c), so it cannot
+ * say anything else than --json does. A file that cannot be read is an error; what is
+ * merely worth knowing is a string in the object's "notes".
+ *
+ * Local to src/cli. Every returned object is the caller's, and NULL means *err is filled.
+ */
+#ifndef CLI_INSPECT_H
+#define CLI_INSPECT_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#define INSPECT_WHOLE "whole" // the state of a checkpoint that is not damaged
+
+struct inspect_options {
+    const char *tokenizer; // decodes samples; NULL: the one the dataset names
+    int64_t n_samples;     // documents shown of a dataset, tokens of a tokenizer
+    int64_t n_tokens;      // shown of a document
+};
+
+/* -- kinds of things ------------------------------------------------------------------
+ */
+
+/* An array of the datasets that `input` means, by the rules of data/corpus.h. */
+json_t *inspect_datasets(const char *input, const struct inspect_options *opt,
+                         struct error *err);
+/* The checkpoint in the directory `dir`, which holds a trainer.json. */
+json_t *inspect_checkpoint(const char *dir, struct error *err);
+/* *rows := an array with a row for each checkpoint in the directory `dir`, by name, empty
+ * when there is none; *newest := the one of the highest step that is whole, or NULL. */
+MUST_CHECK int inspect_checkpoints(const char *dir, json_t **rows, json_t **newest,
+                                   struct error *err);
+/* A file of tensors. */
+json_t *inspect_safetensors(const char *path, struct error *err);
+/* The tokenizer that `name` means to tokenizer_open(). */
+json_t *inspect_tokenizer(const char *name, const struct inspect_options *opt,
+                          struct error *err);
+
+/* -- shared ---------------------------------------------------------------------------
+ */
+
+/* n bytes as a JSON string; what is not UTF-8 becomes U+FFFD. */
+json_t *inspect_text(const char *bytes, size_t n);
+/* Add a sentence to object["notes"]. */
+void inspect_note(json_t *object, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* object[key] := value, which is taken over. */
+void inspect_set(json_t *object, const char *key, json_t *value);
+void inspect_set_int(json_t *object, const char *key, int64_t value);
+void inspect_append(json_t *array, json_t *value);
+
+/* The report for people: names and values, and a table for each array of objects. */
+void inspect_print(const json_t *report, FILE *out);
+
+#endif

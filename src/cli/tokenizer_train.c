@@ -1,0 +1,214 @@
+/*
+ * trefoil tokenizer train - a byte-level BPE learned from text or JSON lines.
+ *
+ * Text comes in pieces; it is handed on up to the last place where words surely end, so
+ * that a document need not fit in memory and its words are those of the whole.
+ */
+#include "cli/tokenizer_train.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "cli/input_files.h"
+#include "cli/options.h"
+#include "data/text_documents.h"
+#include "token/bpe_trainer.h"
+#include "token/word_split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HELD_BYTES ((size_t)1 << 20) // of text before it is handed on
+#define MOST_BAD_LINES_SHOWN 10
+#define PROGRESS_SECONDS 0.2
+
+struct training {
+    struct option_list inputs; // as given on the command line
+    const char *output;
+    const char *json_key;
+    int64_t vocab_size;
+    int64_t min_frequency;
+    struct input_files files;
+    struct bpe_trainer *trainer;
+    char *held; // text whose last word may go on
+    size_t n_held, held_capacity;
+    int64_t n_bytes, n_bad_lines;
+    double start_seconds, shown_seconds;
+};
+
+/* -- what text_documents calls ------------------------------------------------------- */
+
+/* Hand on the first n bytes of what is held. */
+static int hand_on(struct training *tr, size_t n, struct error *err)
+{
+    if (n == 0)
+        return 0;
+    if (bpe_trainer_add(tr->trainer, tr->held, n, err))
+        return -1;
+    memmove(tr->held, tr->held + n, tr->n_held - n);
+    tr->n_held -= n;
+    return 0;
+}
+
+static int append(void *context, const char *bytes, size_t n, struct error *err)
+{
+    struct training *tr = context;
+    if (n > tr->held_capacity - tr->n_held) {
+        size_t capacity = 2 * (tr->n_held + n);
+        char *larger = realloc(tr->held, capacity);
+        if (!larger)
+            return error_set(err, ERROR_RUNTIME, "out of memory for %zu bytes of text",
+                             capacity);
+        tr->held = larger;
+        tr->held_capacity = capacity;
+    }
+    memcpy(tr->held + tr->n_held, bytes, n);
+    tr->n_held += n;
+    // Looking only when twice as full keeps a text without any end of a word linear.
+    if (tr->n_held < HELD_BYTES || tr->n_held < tr->held_capacity / 2)
+        return 0;
+    return hand_on(tr, word_split_last_cut(tr->held, tr->n_held), err);
+}
+
+static int end_document(void *context, struct error *err)
+{
+    struct training *tr = context;
+    return hand_on(tr, tr->n_held, err);
+}
+
+static int bad_line(void *context, const char *path, int64_t line, const char *reason,
+                    struct error *err)
+{
+    struct training *tr = context;
+    (void)err;
+    tr->n_bad_lines++;
+    if (tr->n_bad_lines <= MOST_BAD_LINES_SHOWN)
+        log_warning("%s:%lld: line skipped: %s", path, (long long)line, reason);
+    if (tr->n_bad_lines == MOST_BAD_LINES_SHOWN)
+        log_warning("further bad lines are only counted");
+    return 0;
+}
+
+static int progress(void *context, size_t n, struct error *err)
+{
+    struct training *tr = context;
+    (void)err;
+    tr->n_bytes += (int64_t)n;
+    double now = clock_seconds();
+    if (now - tr->shown_seconds < PROGRESS_SECONDS)
+        return 0;
+    tr->shown_seconds = now;
+    log_status("tokenizer train: %.1f MB read, %lld distinct words",
+               (double)tr->n_bytes / 1e6, (long long)bpe_trainer_n_words(tr->trainer));
+    return 0;
+}
+
+static int read_inputs(struct training *tr, struct error *err)
+{
+    struct text_sink sink = {append, end_document, bad_line, progress, tr};
+    for (int64_t i = 0; i < tr->files.files.n_names; i++) {
+        const char *path = tr->files.files.names[i];
+        enum text_kind kind =
+            input_files_is_json(path) ? TEXT_JSON_LINES : TEXT_WHOLE_FILE;
+        if (text_documents_read(path, kind, tr->json_key, &sink, err))
+            return -1;
+    }
+    if (bpe_trainer_n_words(tr->trainer) == 0)
+        return error_set(err, ERROR_INPUT,
+                         "there is no text in the %lld input files (%lld bad lines "
+                         "skipped); nothing was written",
+                         (long long)tr->files.files.n_names, (long long)tr->n_bad_lines);
+    return 0;
+}
+
+/* -- the run ------------------------------------------------------------------------- */
+
+static int check_settings(const struct training *tr, struct error *err)
+{
+    if (tr->vocab_size < BPE_TRAINER_LEAST_VOCAB || tr->vocab_size > INT32_MAX)
+        return error_set(err, ERROR_INPUT,
+                         "--vocab_size %lld cannot be: it is at least %d, the 256 bytes "
+                         "and the end of a document",
+                         (long long)tr->vocab_size, BPE_TRAINER_LEAST_VOCAB);
+    if (tr->min_frequency < 1)
+        return error_set(err, ERROR_INPUT,
+                         "--min_frequency %lld cannot be: it is at "
+                         "least 1",
+                         (long long)tr->min_frequency);
+    return 0;
+}
+
+static void report(const struct training *tr, const struct tokenizer *t)
+{
+    log_info(
+        "learned '%s': %lld merges, vocab_size %lld, eos_token_id %d, from %lld bytes "
+        "with %lld distinct words in %.1f s; %lld bad lines skipped",
+        tr->output, (long long)tokenizer_n_merges(t), (long long)tokenizer_vocab_size(t),
+        tokenizer_eos(t), (long long)tr->n_bytes,
+        (long long)bpe_trainer_n_words(tr->trainer), clock_seconds() - tr->start_seconds,
+        (long long)tr->n_bad_lines);
+    if (tokenizer_vocab_size(t) < tr->vocab_size)
+        log_warning("the vocabulary has %lld tokens, not %lld: no pair is left that the "
+                    "text has %lld times (--min_frequency); give more text",
+                    (long long)tokenizer_vocab_size(t), (long long)tr->vocab_size,
+                    (long long)tr->min_frequency);
+}
+
+static int run(struct training *tr, struct error *err)
+{
+    struct tokenizer *t = NULL;
+    int rc = -1;
+    tr->start_seconds = clock_seconds();
+    if (check_settings(tr, err) ||
+        input_files_init(&tr->files, tr->inputs.values, tr->inputs.n_values, NULL, err) ||
+        bpe_trainer_open(&tr->trainer, err) || read_inputs(tr, err))
+        goto done;
+    log_status("tokenizer train: learning from %lld distinct words",
+               (long long)bpe_trainer_n_words(tr->trainer));
+    if (bpe_trainer_learn(tr->trainer, tr->vocab_size, tr->min_frequency, tr->output, &t,
+                          err) ||
+        fs_make_directories(tr->output, err) || tokenizer_save(t, tr->output, err))
+        goto done;
+    log_status_clear();
+    report(tr, t);
+    rc = 0;
+done:
+    log_status_clear();
+    tokenizer_close(t);
+    bpe_trainer_close(tr->trainer);
+    input_files_release(&tr->files);
+    free(tr->held);
+    return rc;
+}
+
+int tokenizer_train(int argc, char **argv)
+{
+    struct training tr = {.json_key = "text", .min_frequency = 2};
+    // clang-format off
+    const struct option_spec options[] = {
+        {"input", 'i', OPTION_LIST, &tr.inputs, true, "PATH",
+         "Text files, JSON lines (*.jsonl, *.json), plain or packed (gzip, zstd), or "
+         "directories of them."},
+        {"vocab_size", 0, OPTION_INT, &tr.vocab_size, true, "N",
+         "Tokens in all: 256 bytes, N - 257 merges, <|endoftext|>."},
+        {"output", 0, OPTION_TEXT, &tr.output, true, "DIR",
+         "Where to write tokenizer.json, vocab.json, merges.txt and their like."},
+        {"json_key", 0, OPTION_TEXT, &tr.json_key, false, "KEY",
+         "The key of the text in a JSON line; text when not given."},
+        {"min_frequency", 0, OPTION_INT, &tr.min_frequency, false, "N",
+         "Make no token of a pair that is in the text fewer times (2)."},
+    };
+    // clang-format on
+    const struct command cmd = {"trefoil tokenizer train",
+                                "Learn a byte-level BPE, written as Hugging Face does.",
+                                options, ARRAY_LEN(options)};
+    struct error err;
+    int rc = options_parse(&cmd, argc, argv, &err);
+    if (rc == 0)
+        rc = run(&tr, &err);
+    options_list_release(&tr.inputs);
+    if (rc >= 0)
+        return 0;
+    log_error("%s", err.text);
+    return error_exit_code(&err);
+}

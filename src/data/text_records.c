@@ -1,0 +1,182 @@
+#include "data/text_records.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_BYTES (1 << 18)
+#define MAX_BLANK_BYTES 4096 // a longer line of white space is text
+
+struct source {
+    struct text_input *in;
+    const struct text_record_sink *sink;
+    char *chunk;
+};
+
+/* *n := bytes now in s->chunk; 0 at the end of the file. */
+static int read_chunk(struct source *s, size_t *n, struct error *err)
+{
+    return text_input_read(s->in, s->chunk, CHUNK_BYTES, n, err);
+}
+
+static int append(const struct source *s, const char *bytes, size_t n, struct error *err)
+{
+    return n == 0 ? 0 : s->sink->append(s->sink->context, bytes, n, err);
+}
+
+static int end_document(const struct source *s, struct error *err)
+{
+    return s->sink->end(s->sink->context, 0, err);
+}
+
+static int read_whole_file(struct source *s, struct error *err)
+{
+    size_t n = 0;
+    do {
+        if (read_chunk(s, &n, err) || append(s, s->chunk, n, err))
+            return -1;
+    } while (n > 0);
+    return end_document(s, err);
+}
+
+/* -- blank lines --------------------------------------------------------------------- */
+
+struct blank_state {
+    bool is_in_document;
+    bool is_in_line;       // past the white space a line may start with
+    bool has_held_newline; // belongs to the document only if it goes on
+    size_t n_held;         // white space at the start of a line: text or a blank line?
+    char held[MAX_BLANK_BYTES];
+};
+
+static bool is_white(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f';
+}
+
+/* The line has something in it: what was held back belongs to the document. */
+static int start_line(struct source *s, struct blank_state *b, struct error *err)
+{
+    if ((b->has_held_newline && append(s, "\n", 1, err)) ||
+        append(s, b->held, b->n_held, err))
+        return -1;
+    b->has_held_newline = false;
+    b->n_held = 0;
+    b->is_in_line = b->is_in_document = true;
+    return 0;
+}
+
+static int end_blank_line(struct source *s, struct blank_state *b, struct error *err)
+{
+    b->n_held = 0;
+    b->has_held_newline = false;
+    if (!b->is_in_document)
+        return 0;
+    b->is_in_document = false;
+    return end_document(s, err);
+}
+
+static int take_blank_chunk(struct source *s, struct blank_state *b, size_t n,
+                            struct error *err)
+{
+    const char *at = s->chunk, *end = at + n;
+    while (at < end) {
+        if (b->is_in_line) {
+            const char *newline = memchr(at, '\n', (size_t)(end - at));
+            const char *line_end = newline ? newline : end;
+            if (append(s, at, (size_t)(line_end - at), err))
+                return -1;
+            at = newline ? newline + 1 : end;
+            b->has_held_newline = newline != NULL;
+            b->is_in_line = newline == NULL;
+        } else if (*at == '\n') {
+            if (end_blank_line(s, b, err))
+                return -1;
+            at++;
+        } else if (is_white(*at) && b->n_held < sizeof b->held) {
+            b->held[b->n_held++] = *at++;
+        } else if (start_line(s, b, err)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_blank_lines(struct source *s, struct error *err)
+{
+    struct blank_state b = {0};
+    size_t n = 0;
+    do {
+        if (read_chunk(s, &n, err) || take_blank_chunk(s, &b, n, err))
+            return -1;
+    } while (n > 0);
+    return end_blank_line(s, &b, err);
+}
+
+/* -- JSON lines ---------------------------------------------------------------------- */
+
+struct line_state {
+    int64_t number; // of the line that is being read, from 1
+    size_t n_bytes; // of it so far
+};
+
+static int end_line(struct source *s, struct line_state *l, struct error *err)
+{
+    const struct text_record_sink *sink = s->sink;
+    char reason[64];
+    int rc;
+    if (l->n_bytes > TEXT_MAX_LINE_BYTES) {
+        snprintf(reason, sizeof reason, "longer than %u MiB", TEXT_MAX_LINE_BYTES >> 20);
+        rc = sink->bad_line(sink->context, l->number, reason, err);
+    } else {
+        rc = sink->end(sink->context, l->number, err);
+    }
+    l->number++;
+    l->n_bytes = 0;
+    return rc;
+}
+
+static int take_lines_chunk(struct source *s, struct line_state *l, size_t n,
+                            struct error *err)
+{
+    const char *at = s->chunk, *end = at + n;
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const char *line_end = newline ? newline : end;
+        l->n_bytes += (size_t)(line_end - at);
+        if (l->n_bytes <= TEXT_MAX_LINE_BYTES &&
+            append(s, at, (size_t)(line_end - at), err))
+            return -1;
+        if (newline && end_line(s, l, err))
+            return -1;
+        at = newline ? newline + 1 : end;
+    }
+    return 0;
+}
+
+static int read_lines(struct source *s, struct error *err)
+{
+    struct line_state l = {.number = 1};
+    size_t n = 0;
+    do {
+        if (read_chunk(s, &n, err) || take_lines_chunk(s, &l, n, err))
+            return -1;
+    } while (n > 0);
+    return l.n_bytes > 0 ? end_line(s, &l, err) : 0; // the last newline may be missing
+}
+
+int text_records_read(struct text_input *in, enum text_kind kind,
+                      const struct text_record_sink *sink, struct error *err)
+{
+    static int (*const readers[])(struct source *, struct error *) = {
+        [TEXT_BLANK_LINES] = read_blank_lines,
+        [TEXT_WHOLE_FILE] = read_whole_file,
+        [TEXT_JSON_LINES] = read_lines,
+    };
+    struct source s = {in, sink, malloc(CHUNK_BYTES)};
+    if (!s.chunk)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    int rc = readers[kind](&s, err);
+    free(s.chunk);
+    return rc;
+}

@@ -1,0 +1,21 @@
+/*
+ * hf_import - a GPT-2 of the transformers library as a checkpoint to go on from: step 0,
+ * moments zero, its architecture and dropout in the recorded configuration.
+ *
+ * The tokenizer, where the directory has one, goes to OUTPUT_DIR/tokenizer. Memory: two
+ * of the largest tensor.
+ */
+#ifndef HF_HF_IMPORT_H
+#define HF_HF_IMPORT_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+#define HF_TOKENIZER_DIR "tokenizer" // in the directory of checkpoints
+
+/* `output_dir` is made; one that holds checkpoints already is refused. The path of the
+ * checkpoint goes to `path`. */
+MUST_CHECK int hf_import(const char *input, const char *output_dir, char *path,
+                         size_t path_size, struct error *err);
+
+#endif

@@ -1,0 +1,140 @@
+/*
+ * zero - parameters and gradients of a model whose data ranks share them out (ZeRO).
+ *
+ *   stage 0   everything on every data rank; gradients are summed everywhere
+ *   stage 1   the optimizer's state in ranges: gradients are summed to their owners,
+ *             parameters gathered from them after the update
+ *   stage 2   gradients too: a layer's are summed to their owners after each micro-batch,
+ *             from one of two buckets; no rank ever has them all
+ *   stage 3   parameters too: a layer's are gathered into one of two slots before it is
+ *             used, the next layer's while this one computes
+ *
+ * A layer is the unit of all of it: its flat range is cut by a shard_map, its sums run
+ * over all data ranks (dp x sharding) in their order, whatever the stage: so the stages
+ * give the same bits as plain data parallelism, but for several micro-batches in stages
+ * 2 and 3, whose sums are taken in another order.
+ *
+ * The embedding is the exception. Its gradient is complete only when lookup and head have
+ * met, after the last micro-batch; so from stage 2 on it has a bucket of its own for the
+ * whole step, and in stage 3 a slot of its own, filled once a step; the final norm too.
+ *
+ * Sent by each rank in a step, in parameters P, of N data ranks: 2 P (N-1)/N in stages 0
+ * and 1; with m micro-batches (m + 1) P (N-1)/N in stage 2; and 3 m P (N-1)/N at most in
+ * stage 3, less what is found in a slot.
+ *
+ * Layer: base, comm, kernels, model <- parallel. A lost peer ends the job.
+ */
+#ifndef PARALLEL_ZERO_H
+#define PARALLEL_ZERO_H
+
+#include "base/arena.h"
+#include "base/offload.h"
+#include "comm/comm.h"
+#include "model/gpt.h"
+#include "model/shard_map.h"
+#include "parallel/reducer.h"
+
+#define ZERO_SLOTS 2 // layers gathered, and gradients on their way, at a time
+
+struct zero_options {
+    int stage;                   // 0 when there is nothing to share
+    const struct shard_map *map; // over the sharding group; borrowed
+    struct comm *data;           // rank = dp * sharding + sharding rank
+    struct comm *sharding, *dp;
+    int64_t fused_bytes;     // join sums up to this; stage 0
+    const char *offload_dir; // stage 3: where owned parameters are; NULL: in memory
+};
+
+/* A run of one layer's gradients of one type: its vectors, or its matrices. */
+struct zero_run {
+    enum dtype dtype;
+    int64_t at;          // bytes from where the layer's gradients begin
+    int64_t n;           // elements
+    int64_t *bounds;     // (data size + 1) of the pieces of all data ranks, in elements
+    int64_t *dp_bounds;  // (dp + 1) of my sharding range, among the ranks that share it
+    int64_t owned_first; // elements [first, end) are this sharding rank's range
+    int64_t owned_end;
+};
+
+struct zero_layer {
+    int layer;               // as the model counts
+    struct zero_run runs[2]; // n_runs
+    int n_runs;
+    int64_t param_at, param_bytes; // in the whole storage
+    int64_t grad_at, grad_bytes;   // likewise
+    int64_t *param_bounds;         // (sharding + 1) in elements of 2 bytes
+    int64_t owned_param_at;        // in the owned storage
+    int64_t owned_grad_at;         // likewise
+    int64_t owned_param_first;     // in the layer, bytes
+    int64_t owned_grad_first;      // likewise
+    int64_t owned_param_bytes;
+    bool is_block;
+    bool has_sums; // of an earlier micro-batch of this step, in the owned gradients
+};
+
+struct zero_slot {
+    char *memory;
+    int layer; // index of what it holds, -1: nothing
+    bool is_busy;
+    struct comm_request requests[2];
+    int n_requests;
+};
+
+struct zero {
+    struct zero_options opt;
+    struct gpt *gpt; // borrowed
+    struct zero_layer *layers;
+    int *piece_of_rank;  // (data size)
+    int64_t *all_bounds; // what the layers' bounds point into
+    struct shard_store params, grads;
+    struct zero_slot slots[ZERO_SLOTS], buckets[ZERO_SLOTS];
+    struct zero_slot ends[2], end_buckets[2]; // of the embedding and the final norm
+    int next_slot, next_bucket;
+    struct reducer reducer;        // stage 0
+    struct comm_request *requests; // (2 * layers) of sums and gathers of whole layers
+    int n_requests;
+    float *widened; // some elements
+    struct offload *offload;
+    struct arena arena;
+};
+
+struct zero_memory {      // bytes, beside what the model has itself
+    size_t params, grads; // owned
+    size_t buckets;       // slots and buckets
+    size_t offloaded;
+};
+/* What zero_open() would take for a model of this table. */
+struct zero_memory zero_measure(const struct zero_options *opt, int64_t n_layers);
+
+/* For a model that was opened without parameters in stage 3, and without gradients from
+ * stage 2 on. The model's layers become this one's business. */
+MUST_CHECK int zero_open(struct zero *z, struct gpt *gpt, const struct zero_options *opt,
+                         struct error *err);
+void zero_close(struct zero *z);
+
+/* Before the first micro-batch of a step. */
+void zero_start_step(struct zero *z);
+/* After the last one, when the embedding's gradient is complete here: all that this rank
+ * owns (all, in stage 0) becomes its sum over the data ranks. [collective] */
+MUST_CHECK int zero_finish_grads(struct zero *z, struct error *err);
+
+/* For the optimizer: layer i's parameters are needed; and have been updated. [collective]
+ */
+void zero_before_update(void *zero, int i);
+void zero_after_update(void *zero, int i);
+/* The update is over: every rank has its new parameters, or will gather them.
+ * [collective]
+ */
+MUST_CHECK int zero_finish_update(struct zero *z, struct error *err);
+
+/* Owned parameters of a piece, for checkpoints: copied to or from `x`, in their type.
+ * (local) */
+MUST_CHECK int zero_read_params(struct zero *z, const struct shard_piece *piece,
+                                int64_t first, int64_t n, void *x, struct error *err);
+MUST_CHECK int zero_write_params(struct zero *z, const struct shard_piece *piece,
+                                 int64_t first, int64_t n, const void *x,
+                                 struct error *err);
+/* After writing: bring every rank up to date. [collective] */
+MUST_CHECK int zero_spread_params(struct zero *z, struct error *err);
+
+#endif

@@ -1,0 +1,450 @@
+/*
+ * One save, by all ranks:
+ *
+ *     begin     rank 0 makes the temporary directory and its files, all learn its name
+ *     write     each rank its slices, in a thread from its copy, or here from the state
+ *     settle    all agree that all have written; hashes to rank 0, which commits
+ *
+ * The thread makes no MPI calls and touches nothing but the copy, the sums and its own
+ * result, which are not touched here until it is joined.
+ */
+#include "train/save.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "ckpt/ckpt_commit.h"
+#include "ckpt/ckpt_failpoint.h"
+#include "ckpt/ckpt_part.h"
+#include "ckpt/ckpt_write.h"
+#include "train/state.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define COPY_ALIGN 16 // elements
+
+struct saver {
+    struct train *t;
+    struct param_table whole;
+    struct ckpt_layout layout;
+    struct ckpt_part part; // what this rank writes
+    struct ckpt_sums sums;
+    struct ckpt_lock lock; // rank 0's
+
+    bool is_async;
+    struct arena copy_arena;
+    float *copy;      // (N_CKPT_KINDS, n_copy)
+    int64_t n_copy;   // elements of one kind, gaps included
+    int64_t *copy_at; // (part.n_pieces) where each piece begins in it
+
+    bool is_in_flight; // begun, and neither committed nor given up
+    struct ckpt_progress progress;
+    struct ckpt_commit commit; // rank 0's
+    char temp[PATH_MAX];
+    double start_seconds;
+
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool is_done; // the thread will touch nothing any more
+    int rc;              // of the last write
+    struct error err;
+};
+
+static struct comm *world_of(const struct saver *s)
+{
+    return s->t->grid.world;
+}
+
+static bool is_first(const struct saver *s)
+{
+    return comm_rank(world_of(s)) == 0;
+}
+
+/* -- the copy ------------------------------------------------------------------------ */
+
+static bool is_writer(const struct plan *plan, const struct param *row)
+{
+    return plan->at.dp == 0 && row->is_counted;
+}
+
+size_t train_save_bytes(const struct plan *plan, const struct config *cfg)
+{
+    int64_t n = 0;
+    if (!cfg->save_load.async_save || cfg->save_load.save_steps <= 0)
+        return 0;
+    for (int64_t i = 0; i < plan->map.n_pieces; i++) {
+        const struct shard_piece *piece = &plan->map.pieces[i];
+        if (is_writer(plan, &plan->table.params[piece->row]))
+            n += i64_round_up(piece->n, COPY_ALIGN);
+    }
+    return N_CKPT_KINDS * (size_t)n * sizeof(float);
+}
+
+static int64_t piece_index(const struct saver *s, const struct ckpt_piece *piece)
+{
+    return piece - s->part.pieces;
+}
+
+static float *copy_of(const struct saver *s, enum ckpt_kind kind,
+                      const struct ckpt_piece *piece)
+{
+    return s->copy + kind * s->n_copy + s->copy_at[piece_index(s, piece)];
+}
+
+static const float *view_copy(void *context, enum ckpt_kind kind,
+                              const struct ckpt_piece *piece, int64_t first, int64_t n,
+                              float *room, struct error *err)
+{
+    (void)n;
+    (void)room;
+    (void)err;
+    return copy_of(context, kind, piece) + first;
+}
+
+static enum state_kind state_kind_of(enum ckpt_kind kind)
+{
+    static const enum state_kind kinds[N_CKPT_KINDS] = {
+        [CKPT_PARAM] = STATE_PARAM,
+        [CKPT_EXP_AVG] = STATE_EXP_AVG,
+        [CKPT_EXP_AVG_SQ] = STATE_EXP_AVG_SQ,
+    };
+    return kinds[kind];
+}
+
+static const float *view_state(void *context, enum ckpt_kind kind,
+                               const struct ckpt_piece *piece, int64_t first, int64_t n,
+                               float *room, struct error *err)
+{
+    struct saver *s = context;
+    const struct shard_piece *shard = &s->t->plan.map.pieces[piece->id];
+    if (state_read(s->t, state_kind_of(kind), shard, first, n, room, err))
+        return NULL;
+    return room;
+}
+
+static int copy_state(struct saver *s, struct error *err)
+{
+    for (int kind = 0; kind < N_CKPT_KINDS; kind++)
+        for (int64_t i = 0; i < s->part.n_pieces; i++) {
+            const struct ckpt_piece *piece = &s->part.pieces[i];
+            float *to = copy_of(s, (enum ckpt_kind)kind, piece);
+            if (!view_state(s, (enum ckpt_kind)kind, piece, 0, piece->n, to, err))
+                return -1;
+        }
+    if (ckpt_failpoint(CKPT_AT_COPIED))
+        return error_set(err, ERROR_RUNTIME, "cannot copy the state: %s",
+                         strerror(errno));
+    return 0;
+}
+
+/* -- the thread ---------------------------------------------------------------------- */
+
+static void *write_copy(void *context)
+{
+    struct saver *s = context;
+    struct ckpt_source source = {view_copy, s};
+    s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, is_first(s), &s->sums,
+                            &s->err);
+    atomic_store(&s->is_done, true);
+    return NULL;
+}
+
+/* The first write to a page costs more than all later ones: not during a save. */
+static void *touch_copy(void *context)
+{
+    struct saver *s = context;
+    memset(s->copy, 0, N_CKPT_KINDS * (size_t)s->n_copy * sizeof *s->copy);
+    atomic_store(&s->is_done, true);
+    return NULL;
+}
+
+static void *tidy(void *context)
+{
+    struct saver *s = context;
+    const struct config_save_load *save = &s->t->cfg.save_load;
+    struct ckpt_keep keep = {.last = save->keep_last, .every = save->keep_every};
+    ckpt_tidy(save->output_dir, &s->commit.name, &keep);
+    atomic_store(&s->is_done, true);
+    return NULL;
+}
+
+/* Run it in a thread, or here where none can be had. Signals are for the main thread. */
+static void run_aside(struct saver *s, void *(*work)(void *))
+{
+    sigset_t all, old;
+    atomic_store(&s->is_done, false);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    s->has_thread = pthread_create(&s->thread, NULL, work, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!s->has_thread)
+        work(s);
+}
+
+static void join(struct saver *s)
+{
+    if (s->has_thread)
+        pthread_join(s->thread, NULL);
+    s->has_thread = false;
+}
+
+/* -- opening ------------------------------------------------------------------------- */
+
+static int open_lock(struct saver *s, struct error *err)
+{
+    const char *dir = s->t->cfg.save_load.output_dir;
+    if (!is_first(s))
+        return 0;
+    if (fs_make_directories(dir, err))
+        return -1;
+    return ckpt_lock_open(&s->lock, dir, CKPT_LOCK_BEAT_SECONDS, err);
+}
+
+static int open_part(struct saver *s, struct error *err)
+{
+    const struct train *t = s->t;
+    if (param_table_init(&s->whole, &t->cfg.model, err) ||
+        ckpt_layout_init(&s->layout, &s->whole, t->cfg.save_load.max_file_bytes, err) ||
+        ckpt_sums_init(&s->sums, s->layout.n_blocks, err) ||
+        ckpt_part_init(&s->part, &t->plan.map, true, err))
+        return -1;
+    if (t->plan.at.dp > 0)
+        s->part.n_pieces = 0; // replicas have nothing to add
+    s->copy_at = calloc((size_t)s->part.n_pieces + 1, sizeof *s->copy_at);
+    if (!s->copy_at)
+        return error_set(err, ERROR_RUNTIME, "out of memory for saving checkpoints");
+    for (int64_t i = 0; i < s->part.n_pieces; i++) {
+        s->copy_at[i] = s->n_copy;
+        s->n_copy += i64_round_up(s->part.pieces[i].n, COPY_ALIGN);
+    }
+    return 0;
+}
+
+/* Is there memory for the copy beside all that the run is still going to take? */
+static bool has_room(const struct train *t, size_t copy_bytes)
+{
+    double resident = (double)memory_resident_bytes();
+    double rest = t->memory.total > resident ? t->memory.total - resident : 0;
+    double available =
+        (double)memory_available_bytes() / (double)comm_local_size(t->grid.world);
+    return (double)copy_bytes + rest <= available;
+}
+
+/* All ranks or none. */
+static int open_copy(struct saver *s, struct error *err)
+{
+    struct train *t = s->t;
+    struct error ignored;
+    size_t bytes = train_save_bytes(&t->plan, &t->cfg);
+    bool is_wanted = t->cfg.save_load.async_save && t->cfg.save_load.save_steps > 0;
+    if (!is_wanted)
+        return 0;
+    int64_t is_lacking = bytes > 0 && (!has_room(t, bytes) ||
+                                       arena_open(&s->copy_arena, bytes,
+                                                  "the copy of a checkpoint", &ignored));
+    if (comm_max_i64(world_of(s), &is_lacking, 1, err))
+        return -1;
+    if (is_lacking) {
+        arena_close(&s->copy_arena);
+        if (is_first(s))
+            log_info("checkpoints are saved while training waits: there is no memory for "
+                     "copies (%.1f MB in rank 0)",
+                     (double)bytes / 1e6);
+        return 0;
+    }
+    s->is_async = true;
+    if (bytes > 0) {
+        s->copy = arena_f32(&s->copy_arena, N_CKPT_KINDS * s->n_copy);
+        (void)madvise(s->copy_arena.base, bytes, MADV_HUGEPAGE); // only a wish
+        run_aside(s, touch_copy);
+    }
+    return 0;
+}
+
+int train_save_open(struct train *t, struct error *err)
+{
+    struct saver *s = calloc(1, sizeof *s);
+    int rc =
+        s ? 0 : error_set(err, ERROR_RUNTIME, "out of memory for saving checkpoints");
+    if (comm_agree(t->grid.world, rc, err)) {
+        free(s);
+        return -1;
+    }
+    s->t = t;
+    t->saver = s;
+    rc = open_lock(s, err);
+    if (rc == 0)
+        rc = open_part(s, err);
+    if (comm_agree(t->grid.world, rc, err))
+        return -1;
+    return open_copy(s, err);
+}
+
+void train_save_close(struct train *t)
+{
+    struct saver *s = t->saver;
+    struct error ignored;
+    if (!s)
+        return;
+    join(s);
+    if (s->is_in_flight && is_first(s))
+        ckpt_commit_abandon(&s->commit, &ignored);
+    ckpt_lock_close(&s->lock);
+    arena_close(&s->copy_arena);
+    ckpt_part_release(&s->part);
+    ckpt_sums_release(&s->sums);
+    ckpt_layout_release(&s->layout);
+    param_table_release(&s->whole);
+    free(s->copy_at);
+    free(s);
+    t->saver = NULL;
+}
+
+/* -- one save ------------------------------------------------------------------------ */
+
+static void set_progress(struct saver *s)
+{
+    const struct train *t = s->t;
+    s->progress = (struct ckpt_progress){
+        .step = t->step,
+        .epoch = train_epoch(t, t->consumed_samples),
+        .consumed_samples = t->consumed_samples,
+        .scaler = {.scale = t->scaler.is_dynamic ? t->scaler.scale : 0,
+                   .good_steps = t->scaler.good_steps,
+                   .bad_steps = t->scaler.bad_steps,
+                   .n_skipped = t->scaler.n_skipped},
+        .config_json = t->config_json,
+    };
+    input_set_fingerprint(&t->inputs, s->progress.data_fingerprint);
+}
+
+static int begin(struct saver *s, struct error *err)
+{
+    int rc = 0;
+    s->start_seconds = clock_seconds();
+    s->is_in_flight = true;
+    set_progress(s);
+    ckpt_sums_reset(&s->sums);
+    if (is_first(s)) {
+        rc = ckpt_commit_begin(&s->commit, s->t->cfg.save_load.output_dir, &s->lock,
+                               &s->layout, &s->progress, err);
+        memcpy(s->temp, s->commit.temp, sizeof s->temp);
+    }
+    if (comm_agree(world_of(s), rc, err))
+        return -1;
+    return comm_bcast_bytes(world_of(s), s->temp, sizeof s->temp, 0, err);
+}
+
+/* What rank 0 makes of a failed save, told to all. Fatal: the run has no business here
+ * any more, or this was its last save. */
+static int give_up(struct saver *s, bool is_final, struct error *err)
+{
+    struct {
+        struct error err;
+        bool is_lost;
+    } verdict = {.err = *err};
+    struct error lost;
+    if (is_first(s)) {
+        ckpt_commit_abandon(&s->commit, &verdict.err);
+        verdict.is_lost = ckpt_lock_check(&s->lock, &lost) != 0;
+    }
+    s->is_in_flight = false;
+    if (comm_bcast_bytes(world_of(s), &verdict, sizeof verdict, 0, err))
+        return -1;
+    *err = verdict.err;
+    if (is_final || verdict.is_lost)
+        return -1;
+    if (is_first(s))
+        log_warning("%s. Training goes on", err->text);
+    return 0;
+}
+
+static int commit(struct saver *s, struct error *err)
+{
+    int rc = 0;
+    if (comm_agree(world_of(s), s->rc, &s->err)) {
+        *err = s->err;
+        return -1;
+    }
+    if (ckpt_gather_sums(&s->sums, world_of(s), err))
+        return -1;
+    if (is_first(s))
+        rc = ckpt_commit_finish(&s->commit, &s->progress, &s->sums, err);
+    return comm_agree(world_of(s), rc, err);
+}
+
+/* Every rank has written, or failed to. */
+static int settle(struct saver *s, bool is_final, struct error *err)
+{
+    if (commit(s, err))
+        return give_up(s, is_final, err);
+    s->is_in_flight = false;
+    if (!is_first(s))
+        return 0;
+    log_info("saved checkpoint '%s' (%.1f s)", s->commit.final,
+             clock_seconds() - s->start_seconds);
+    if (s->is_async && !is_final)
+        run_aside(s, tidy);
+    else
+        tidy(s);
+    return 0;
+}
+
+/* The save in flight, if any, whatever is left of it. */
+static int finish_previous(struct saver *s, struct error *err)
+{
+    join(s);
+    return s->is_in_flight ? settle(s, false, err) : 0;
+}
+
+static int write_now(struct saver *s, bool is_final, struct error *err)
+{
+    struct ckpt_source source = {view_state, s};
+    s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, is_first(s), &s->sums,
+                            &s->err);
+    return settle(s, is_final, err);
+}
+
+static int write_aside(struct saver *s, struct error *err)
+{
+    if (comm_agree(world_of(s), copy_state(s, err), err))
+        return give_up(s, false, err);
+    run_aside(s, write_copy);
+    return 0;
+}
+
+int train_save(struct train *t, bool is_final, struct error *err)
+{
+    struct saver *s = t->saver;
+    double start = trace_begin(t->job_trace.trace);
+    int rc = finish_previous(s, err);
+    if (rc == 0) {
+        join(s); // of old checkpoints being removed
+        if (begin(s, err))
+            rc = give_up(s, is_final, err);
+        else if (s->is_async && !is_final)
+            rc = write_aside(s, err);
+        else
+            rc = write_now(s, is_final, err);
+    }
+    trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
+    return rc;
+}
+
+int train_save_poll(struct train *t, struct error *err)
+{
+    struct saver *s = t->saver;
+    if (!s->is_in_flight)
+        return 0;
+    int64_t is_busy = !atomic_load(&s->is_done);
+    if (comm_max_i64(world_of(s), &is_busy, 1, err))
+        return -1;
+    return is_busy ? 0 : finish_previous(s, err);
+}

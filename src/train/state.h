@@ -1,0 +1,33 @@
+/*
+ * state - the numbers that a checkpoint holds: parameters and the two moments, in
+ * float32, wherever this process has them: in memory or offloaded, as they are or with
+ * 16-bit copies, whole or in shards.
+ *
+ * A process owns the pieces of t->map. Those of the processes with dp rank 0 and rows
+ * that are counted make up the whole model, each element once.
+ */
+#ifndef TRAIN_STATE_H
+#define TRAIN_STATE_H
+
+#include "model/shard_map.h"
+#include "train/train.h"
+
+enum state_kind { STATE_PARAM, STATE_EXP_AVG, STATE_EXP_AVG_SQ, N_STATE_KINDS };
+
+/* x[0, n) := elements [first, first + n) of the piece (counted from its own first), which
+ * this process owns. (local) */
+MUST_CHECK int state_read(struct train *t, enum state_kind kind,
+                          const struct shard_piece *piece, int64_t first, int64_t n,
+                          float *x, struct error *err);
+MUST_CHECK int state_write(struct train *t, enum state_kind kind,
+                           const struct shard_piece *piece, int64_t first, int64_t n,
+                           const float *x, struct error *err);
+
+/* All pieces have been written: make what else depends on the parameters (16-bit copies,
+ * what other processes own). [collective] */
+MUST_CHECK int state_written(struct train *t, struct error *err);
+
+/* Draw initial weights; moments are zero. [collective] */
+MUST_CHECK int state_init(struct train *t, struct error *err);
+
+#endif

@@ -1,0 +1,91 @@
+#!/bin/bash
+# trefoil prepare as a user runs it: packed and unpacked inputs, directories, pipes, any
+# number of threads, bad lines, and a stop half-way.
+. "$(dirname "$0")/lib.sh"
+
+make_corpus 3000
+prepare() { "$trefoil" prepare "$@" 2>prepare.log || fail "prepare $*: $(cat prepare.log)"; }
+same_as_words() {
+    cmp -s data/words.bin "$1.bin" && cmp -s data/words.idx "$1.idx" ||
+        fail "$1 differs from the dataset of the plain text"
+}
+
+# The same documents, whichever way they come, on any number of threads.
+gzip -c words.txt >one.gz
+{ head -c 100000 words.txt | gzip; tail -c +100001 words.txt | gzip; } >two
+for threads in 1 2 5; do
+    for input in words.txt one.gz two; do
+        prepare --input $input --output out/x --threads $threads
+        same_as_words out/x
+    done
+done
+gzip -c words.txt | "$trefoil" prepare --input /dev/stdin --output out/x 2>prepare.log ||
+    fail "from a pipe: $(cat prepare.log)"
+same_as_words out/x
+awk 'BEGIN { RS = ""; q = "\"" }
+    { gsub(/\n/, "\\n"); print "{" q "id" q ": " NR ", " q "text" q ": " q $0 q "}" }' \
+    words.txt >words.jsonl
+gzip -k words.jsonl
+for input in words.jsonl words.jsonl.gz; do
+    prepare --input $input --output out/x
+    same_as_words out/x
+done
+
+# A directory is read with those below it, in bytewise order of names, without hidden ones.
+mkdir -p in/b/deep in/.hidden in/empty
+printf 'B\n' >in/B
+printf 'a\n' >in/a
+printf '{"text": "deep"}\n' >in/b/deep/x.jsonl
+printf 'c\n' >in/c
+printf 'hidden\n' | tee in/.hidden/x >in/.x
+prepare --input in --output out/dir
+[ "$(od -An -v -t u2 -w2 out/dir.bin | tr -d ' ' | tr '\n' ' ')" = \
+    "66 256 97 256 100 101 101 112 256 99 256 " ] || fail "order: $(od -An -t u2 out/dir.bin)"
+
+# With a BPE: fewer tokens, the same on any number of threads, and the dataset names the
+# tokenizer by its full path, whatever is in it.
+bpe='a "small" bpe'
+"$trefoil" tokenizer train --input words.txt --vocab_size 300 --output "$bpe" 2>train.log ||
+    fail "tokenizer train: $(cat train.log)"
+prepare --input words.txt --output bpe/one --tokenizer "$bpe" --threads 1
+prepare --input words.jsonl.gz --output bpe/many --tokenizer "$bpe" --threads 3
+cmp bpe/one.bin bpe/many.bin && cmp bpe/one.idx bpe/many.idx || fail "threads change tokens"
+[ "$(stat -c %s bpe/one.bin)" -lt $(($(stat -c %s data/words.bin) / 2)) ] ||
+    fail "the BPE does not shorten the text"
+grep -qF "{\"tokenizer\": \"$(realpath .)/a \\\"small\\\" bpe\", \"vocab_size\": 300," bpe/one.meta.json ||
+    fail "the description of the dataset is $(cat bpe/one.meta.json)"
+
+# Bad lines: told with their place and counted, or fatal.
+printf '{"text": "a"}\n{"text": 5}\n\nx\n{"text": "b"}\n' >bad.jsonl
+prepare --input bad.jsonl --output out/bad
+grep -q 'bad.jsonl:2: line skipped: no string under the key "text"' prepare.log &&
+    grep -q 'bad.jsonl:4: line skipped: not JSON' prepare.log &&
+    grep -q '2 documents, 4 tokens .* 2 bad lines skipped' prepare.log ||
+    fail "bad lines: $(cat prepare.log)"
+expect 2 'bad.jsonl:2: no string under the key' \
+    "$trefoil" prepare --input bad.jsonl --output strict/x --strict
+[ -z "$(ls strict)" ] || fail "left behind: $(ls strict)"
+
+# What cannot be read says so, and leaves nothing.
+head -c 1000 one.gz >cut.gz
+expect 2 "'cut.gz': it ends after 1000 bytes, in the middle of its gzip data" \
+    "$trefoil" prepare --input words.txt cut.gz --output cut/x
+[ -z "$(ls cut)" ] || fail "left behind: $(ls cut)"
+
+# A stop while it waits for more text leaves nothing, and the old dataset as it was.
+mkfifo fifo
+cp data/words.bin before.bin
+"$trefoil" prepare --input words.txt fifo --output data/words 2>stop.log &
+pid=$!
+exec 9>fifo # opens only once the reader is there
+kill -INT $pid
+wait $pid
+[ $? -eq 75 ] || fail "a stopped run ended otherwise: $(cat stop.log)"
+exec 9>&-
+cmp -s before.bin data/words.bin || fail "a stopped run changed the dataset"
+ls data | grep -q tmp && fail "left behind: $(ls data)"
+
+expect 2 'threads must be' "$trefoil" prepare --input words.txt --output out/x --threads 5000
+expect 2 "no tokenizer 'nowhere'|'nowhere'" \
+    "$trefoil" prepare --input words.txt --output out/x --tokenizer nowhere
+exit 0
