@@ -56,6 +56,7 @@ bench: ## speed against the floor and PyTorch; BENCH_ARGS="--help" for its optio
 	@$(CONFIGURE) build $(CMAKE_ARGS)
 	@$(BUILD) build -j $(JOBS) --target trefoil_bench trefoil
 	@bench/run.py $(BENCH_ARGS)
+	@bench/precision.py
 	@bench/parallel.py
 
 docs: all ## regenerate docs/config.md from the table of keys

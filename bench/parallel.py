@@ -7,7 +7,7 @@ of the threads each. Data and tensor parallelism run a global batch of 2; the pi
 runs 8 micro-batches, layers dealt evenly and balanced against the head, and is also
 compared with its ideal: the time of its busiest stage for all micro-batches plus one
 micro-batch of the other stage, from the trace of the run. Equal stages would reach 8/9 of
-one process.
+one process. The stages of sharding are compared with plain data parallelism.
 The best step of all rounds counts.
 """
 
@@ -35,9 +35,14 @@ PreTraining:
   Optimizer: {lr: {max_lr: 1.0e-4, min_lr: 1.0e-5}}
   batch_size: {micro_batch_size: 1}
 """
+SHARD = "Distributed.sharding.sharding_degree=2"
+STAGE = "Distributed.sharding.sharding_stage="
 LAYOUTS = {  # name -> (samples a step, settings)
     "one": (2, []),
     "dp2": (2, ["Distributed.dp_degree=2"]),
+    "sharding2, stage 1": (2, [SHARD, STAGE + "1"]),
+    "sharding2, stage 2": (2, [SHARD, STAGE + "2"]),
+    "sharding2, stage 3": (2, [SHARD, STAGE + "3"]),
     "mp2": (2, ["Distributed.mp_degree=2"]),
     "one, 8 samples": (8, []),
     "pp2, 8 micro-batches": (8, ["Distributed.pp_degree=2"]),
@@ -85,7 +90,10 @@ def main():
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--trefoil", type=pathlib.Path, default=ROOT / "build" / "trefoil")
+    parser.add_argument("--only", help="names of layouts, with semicolons between them")
     options = parser.parse_args()
+    for name in [n for n in LAYOUTS if options.only and n not in options.only.split(";")]:
+        del LAYOUTS[name]
     best, ideals = {}, {}
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
@@ -107,9 +115,11 @@ def main():
                     ideals[name] = max(ideals.get(name, share), share)
     print(f"\n{'layout':24} {'step s':>8} {'tokens/s':>9} {'/ one process':>14}")
     for name, (samples, _) in LAYOUTS.items():
-        alone = best["one" if samples == 2 else "one, 8 samples"]
+        alone = best.get("one" if samples == 2 else "one, 8 samples", float("nan"))
         rate = samples * 1024 / best[name]
         print(f"{name:24} {best[name]:8.3f} {rate:9.0f} {alone / best[name]:14.2f}")
+    for name in (name for name in LAYOUTS if name.startswith("sharding")):
+        print(f"{name} takes {best[name] / best['dp2']:.3f} of dp2's step")
     for name, share in ideals.items():
         print(f"{name} reaches {share:.3f} of its bubble-limited ideal")
 

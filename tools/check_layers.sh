@@ -17,8 +17,9 @@ model:     base config kernels comm
 parallel:  base config kernels comm model
 optim:     base config kernels model
 ckpt:      base config kernels comm model optim token
+hf:        base config kernels comm model ckpt token
 train:     base config kernels comm data model parallel optim ckpt launch token
-cli:       base config kernels comm data model parallel optim ckpt train launch token
+cli:       base config kernels comm data model parallel optim ckpt hf train launch token
 "
 
 # A header of a library and the folders that may include it.
@@ -26,7 +27,7 @@ libraries="
 blis.h:      kernels
 mpi.h:       comm
 libfyaml.h:  config
-jansson.h:   config data ckpt train cli token
+jansson.h:   config data ckpt hf train cli token
 pcre2.h:     token
 zstd.h:      data
 "

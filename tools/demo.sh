@@ -1,6 +1,6 @@
 #!/bin/bash
-# Trains a small GPT on the King James Bible on two processes, lets it write, and shows
-# that other layouts train the same model: about three minutes.
+# Learns a tokenizer and trains a small GPT on the King James Bible on two processes, lets
+# it write, and shows that other layouts train the same model: about three minutes.
 # `make demo` builds the program and installs the text (Debian's bible-kjv) before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 trefoil=build/trefoil
 config=configs/demo.yaml
 text=data/demo/kjv.txt
+tokenizer=data/demo/tokenizer
 tokens=data/demo/kjv
 output=output/demo
 
@@ -38,14 +39,18 @@ echo "demo: the text of the King James Bible -> $text"
 make_text >"$text.tmp"
 mv "$text.tmp" "$text"
 
+echo "demo: a byte-level BPE learnt from the text -> $tokenizer"
+rm -rf "$tokenizer"
+"$trefoil" tokenizer train --input "$text" --vocab_size 2048 --output "$tokenizer"
+
 echo "demo: text -> tokens"
-"$trefoil" prepare --input "$text" --output "$tokens"
+"$trefoil" prepare --input "$text" --tokenizer "$tokenizer" --output "$tokens"
 
 echo "demo: training on two processes ($config)"
 "$trefoil" pretrain -c "$config" -o save_load.output_dir="$output"
 
 echo "demo: what it has learnt to write:"
-"$trefoil" generate --ckpt "$output" --prompt 'In the beginning' --temperature 0.7 --seed 1
+"$trefoil" generate --ckpt "$output" --tokenizer "$tokenizer" --prompt 'In the beginning' --temperature 0.7 --seed 1
 echo "demo: the checkpoint is in $output"
 echo "demo: the layout is not part of the result:"
 "$trefoil" selftest

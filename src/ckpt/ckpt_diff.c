@@ -82,7 +82,7 @@ static bool is_expected(const struct comparison *c, const char *name)
 {
     char expected[CKPT_TENSOR_NAME_BYTES];
     for (int64_t i = 0; i < c->whole->n_params; i++)
-        for (int kind = c->set->first_kind; kind < (int)c->set->end_kind; kind++) {
+        for (int kind = c->set->first_kind; kind < c->set->end_kind; kind++) {
             ckpt_tensor_name(&c->whole->params[i], (enum ckpt_kind)kind, expected);
             if (strcmp(expected, name) == 0)
                 return true;
@@ -108,7 +108,7 @@ int ckpt_diff_check(const struct param_table *whole, enum ckpt_set set,
     struct comparison c = {whole, &ckpt_sets[set], headers, n_headers, {.n_found = 0}};
     int64_t n_tensors = 0, n_accounted = 0;
     for (int64_t i = 0; i < whole->n_params; i++)
-        for (int kind = c.set->first_kind; kind < (int)c.set->end_kind; kind++)
+        for (int kind = c.set->first_kind; kind < c.set->end_kind; kind++)
             n_accounted += compare_entry(&c, &whole->params[i], (enum ckpt_kind)kind);
     for (int i = 0; i < n_headers; i++)
         n_tensors += headers[i]->n_tensors;

@@ -85,8 +85,7 @@ static int add_set(struct ckpt_layout *layout, enum ckpt_set set,
 {
     layout->set_files[set] = layout->n_files;
     for (int64_t i = 0; i < whole->n_params; i++)
-        for (int kind = ckpt_sets[set].first_kind; kind < (int)ckpt_sets[set].end_kind;
-             kind++)
+        for (int kind = ckpt_sets[set].first_kind; kind < ckpt_sets[set].end_kind; kind++)
             if (add_tensor(layout, set, &whole->params[i], (enum ckpt_kind)kind,
                            max_file_bytes, err))
                 return -1;

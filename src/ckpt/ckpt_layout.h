@@ -28,7 +28,7 @@ enum ckpt_set { CKPT_MODEL, CKPT_OPTIMIZER, N_CKPT_SETS };
 
 struct ckpt_set_spec {
     const char *name;
-    enum ckpt_kind first_kind, end_kind; // of the tensors a parameter has in it
+    int first_kind, end_kind; // enum ckpt_kind, of the tensors a parameter has in it
 };
 extern const struct ckpt_set_spec ckpt_sets[N_CKPT_SETS];
 

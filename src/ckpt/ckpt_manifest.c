@@ -277,11 +277,13 @@ static int read_text(const char *path, char **text, size_t *n, bool *is_damaged,
                      struct error *err)
 {
     if (access(path, R_OK)) {
-        *is_damaged |= errno == ENOENT;
+        if (errno == ENOENT)
+            *is_damaged = true;
         return error_set(err, ERROR_INPUT, "cannot read '%s': %s", path, strerror(errno));
     }
     if (fs_read_all(path, MAX_MANIFEST_BYTES, text, n, err)) {
-        *is_damaged |= err->kind == ERROR_INPUT;
+        if (err->kind == ERROR_INPUT)
+            *is_damaged = true;
         return -1;
     }
     return 0;
@@ -332,7 +334,8 @@ int ckpt_manifest_check_file(const char *dir, const char *name, const json_t *re
     if (strchr(name, '/') || !get_count(record, "bytes", &n_bytes))
         return damaged(is_damaged, err, path, "its record in " CKPT_MANIFEST_NAME);
     if (stat(path, &st)) {
-        *is_damaged |= errno == ENOENT;
+        if (errno == ENOENT)
+            *is_damaged = true;
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
     }
     if (st.st_size == n_bytes)

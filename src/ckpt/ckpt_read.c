@@ -211,7 +211,7 @@ int ckpt_reader_read(struct ckpt_reader *r, int n_sets, const struct ckpt_part *
     for (int set = 0; set < n_sets; set++)
         for (int64_t i = 0; i < part->n_pieces; i++)
             for (int kind = ckpt_sets[set].first_kind;
-                 kind < (int)ckpt_sets[set].end_kind && rc == 0; kind++) {
+                 kind < ckpt_sets[set].end_kind && rc == 0; kind++) {
                 struct job job = {.kind = (enum ckpt_kind)kind,
                                   .piece = &part->pieces[i]};
                 find_tensor(r, &job);

@@ -149,8 +149,8 @@ static int write_pieces(struct part_writer *w, const struct ckpt_part *part,
 {
     for (int set = 0; set < N_CKPT_SETS; set++)
         for (int64_t i = 0; i < part->n_pieces; i++)
-            for (int kind = ckpt_sets[set].first_kind;
-                 kind < (int)ckpt_sets[set].end_kind; kind++)
+            for (int kind = ckpt_sets[set].first_kind; kind < ckpt_sets[set].end_kind;
+                 kind++)
                 if (write_piece(w, &part->pieces[i], (enum ckpt_kind)kind, err))
                     return -1;
     return 0;

@@ -1,13 +1,17 @@
 /*
- * trefoil generate - continue a text with a trained model, printing as it goes.
+ * trefoil generate - continue texts with a trained model, printing as it goes.
  *
- * When the context is full, the newest half of it is read again as a new prompt.
+ * When the context is full, the newest half of it is read again as a new prompt. What is
+ * drawn depends on the seed and on the place of a prompt among all, on nothing else.
  */
 #include "base/log.h"
 #include "ckpt/ckpt.h"
+#include "cli/ckpt_tokenizer.h"
 #include "cli/cmd.h"
+#include "cli/inspect.h"
 #include "cli/options.h"
 #include "config/config.h"
+#include "data/text_list.h"
 #include "model/gpt_decode.h"
 #include "model/sampler.h"
 #include "token/tokenizer.h"
@@ -19,19 +23,24 @@
 #include <string.h>
 
 struct generate {
-    const char *ckpt, *prompt, *prompt_ids;
+    const char *ckpt, *prompt, *prompt_ids, *prompts_path;
     const char *tokenizer_name; // NULL: not given
     int64_t max_tokens, num_threads, seed;
-    bool is_greedy;
+    bool is_greedy, is_json;
     struct sampler sampler;
 
+    char path[PATH_MAX]; // of the checkpoint
     struct config cfg;
     struct comm *alone;
     struct gpt gpt;
     struct gpt_decoder decoder;
     struct tokenizer *tokenizer; // NULL when the prompt is ids
-    int32_t *tokens;             // prompt and what was generated
-    int64_t n_tokens;
+    struct encoder *encoder;
+    struct text_list prompts; // of a file
+    int32_t eos;              // -1: unknown
+
+    struct token_list tokens; // of the prompt at hand, and what was generated
+    int64_t n_prompt;         // of these, the prompt's
 };
 
 /* -- checks -------------------------------------------------------------------------- */
@@ -39,19 +48,24 @@ struct generate {
 static int check_options(const struct generate *gen, struct error *err)
 {
     const struct sampler *s = &gen->sampler;
-    if ((gen->prompt != NULL) == (gen->prompt_ids != NULL))
+    int n_given = (gen->prompt != NULL) + (gen->prompt_ids != NULL) +
+                  (gen->prompts_path != NULL);
+    if (n_given != 1)
         return error_set(err, ERROR_INPUT,
-                         "trefoil generate: give one of --prompt and --prompt_ids");
+                         "trefoil generate: give one of --prompt and --prompt_ids, "
+                         "or --prompts FILE");
     if (s->temperature < 0)
         return error_set(err, ERROR_INPUT, "--temperature must not be negative; it is %g",
                          s->temperature);
     if (s->top_p <= 0 || s->top_p > 1)
         return error_set(err, ERROR_INPUT, "--top_p must be in (0, 1]; it is %g",
                          s->top_p);
-    if (s->top_k < 0 || gen->max_tokens < 1 || gen->num_threads < 0)
+    if (s->top_k < 0 || gen->max_tokens < 1 || gen->max_tokens > INT32_MAX ||
+        gen->num_threads < 0)
         return error_set(err, ERROR_INPUT,
-                         "--top_k must not be negative, --max_tokens must be at least 1, "
-                         "--num_threads must not be negative");
+                         "--top_k must not be negative, --max_tokens must be at least 1 "
+                         "and at most %d, --num_threads must not be negative",
+                         INT32_MAX);
     return 0;
 }
 
@@ -59,53 +73,84 @@ static int check_options(const struct generate *gen, struct error *err)
 
 static int open_model(struct generate *gen, struct error *err)
 {
-    char path[PATH_MAX];
     struct ckpt_info info;
-    if (ckpt_resolve(gen->ckpt, path, sizeof path, err) ||
-        ckpt_read_info(path, &info, err))
+    if (ckpt_resolve(gen->ckpt, gen->path, sizeof gen->path, err) ||
+        ckpt_read_info(gen->path, &info, err))
         return -1;
     int rc = config_from_json(&gen->cfg, info.config_json, err);
     ckpt_info_release(&info);
     if (rc)
-        return error_prefix(err, "checkpoint '%s'", path);
+        return error_prefix(err, "checkpoint '%s'", gen->path);
     gen->cfg.dataset.max_seq_len = gen->cfg.model.max_position_embeddings;
     if (comm_world_open(&gen->alone, err) ||
         gpt_open(&gen->gpt, &gen->cfg, 1, false, gen->alone, err) ||
-        ckpt_load_params(path, &gen->gpt.table, gen->gpt.params, err) ||
+        ckpt_load_params(gen->path, &gen->gpt.table, gen->gpt.params, err) ||
         gpt_decoder_open(&gen->decoder, &gen->gpt, err))
         return -1;
     return 0;
 }
 
-/* The one that was named; else bytes, if the model's vocabulary can be theirs, rounded up
- * or not. */
 static int open_tokenizer(struct generate *gen, struct error *err)
 {
-    const char *name = gen->tokenizer_name ? gen->tokenizer_name : TOKENIZER_BYTES;
-    int64_t V = gen->cfg.model.vocab_size;
-    if (!gen->prompt)
+    gen->eos = (int32_t)gen->cfg.dataset.eos_token_id;
+    if (gen->prompt_ids)
         return 0;
-    if (tokenizer_open(&gen->tokenizer, name, err))
+    if (ckpt_tokenizer_open(&gen->tokenizer, gen->tokenizer_name, gen->path, &gen->cfg,
+                            false, err) ||
+        encoder_open(&gen->encoder, gen->tokenizer, err))
         return -1;
-    int64_t n_ids = tokenizer_vocab_size(gen->tokenizer);
-    if (!gen->tokenizer_name && (V < n_ids || V > i64_round_up(n_ids, 128)))
-        return error_set(
-            err, ERROR_INPUT,
-            "checkpoint '%s' has a vocabulary of %lld tokens, which is not "
-            "the byte-level one: name its tokenizer with --tokenizer DIR, or "
-            "give the prompt as token ids with --prompt_ids \"1 2 3\"",
-            gen->ckpt, (long long)V);
-    if (n_ids > V)
-        return error_set(err, ERROR_INPUT,
-                         "the tokenizer '%s' has %lld tokens, but checkpoint '%s' only "
-                         "%lld: name the tokenizer it was trained with",
-                         name, (long long)n_ids, gen->ckpt, (long long)V);
+    gen->eos = tokenizer_eos(gen->tokenizer);
+    return 0;
+}
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), k = strlen(suffix);
+    return n >= k && strcmp(name + n - k, suffix) == 0;
+}
+
+static int open_prompts(struct generate *gen, struct error *err)
+{
+    bool is_json = gen->prompts_path && ends_with(gen->prompts_path, ".jsonl");
+    return gen->prompts_path
+               ? text_list_read(&gen->prompts, gen->prompts_path,
+                                is_json ? TEXT_LIST_JSON : TEXT_LIST_LINES, err)
+               : 0;
+}
+
+static int open_sampler(struct generate *gen, struct error *err)
+{
+    // ids past the tokenizer's, which round a vocabulary up, stand for nothing
+    int64_t V =
+        gen->tokenizer ? tokenizer_vocab_size(gen->tokenizer) : gen->cfg.model.vocab_size;
+    if (gen->is_greedy)
+        gen->sampler.temperature = 0;
+    gen->sampler.seed = (uint64_t)gen->seed;
+    return sampler_init(&gen->sampler, V, err);
+}
+
+/* -- prompts ------------------------------------------------------------------------- */
+
+static int append_token(struct generate *gen, int32_t id, struct error *err)
+{
+    struct token_list *list = &gen->tokens;
+    if (list->n == list->capacity) {
+        int64_t wanted = 2 * list->capacity + 1024;
+        int32_t *larger = realloc(list->ids, (size_t)wanted * sizeof *larger);
+        if (!larger)
+            return error_set(err, ERROR_RUNTIME, "out of memory for %lld tokens",
+                             (long long)wanted);
+        list->ids = larger;
+        list->capacity = wanted;
+    }
+    list->ids[list->n++] = id;
     return 0;
 }
 
 /* gen->tokens := the ids written in text; commas and blanks separate. */
 static int parse_ids(struct generate *gen, const char *text, struct error *err)
 {
+    gen->tokens.n = 0;
     while (*text) {
         char *end;
         if (strchr(" ,\t\n", *text)) {
@@ -120,57 +165,34 @@ static int parse_ids(struct generate *gen, const char *text, struct error *err)
                 "--prompt_ids: '%.20s' is no token id below the vocabulary's "
                 "size %lld",
                 text, (long long)gen->cfg.model.vocab_size);
-        gen->tokens[gen->n_tokens++] = (int32_t)id;
+        if (append_token(gen, (int32_t)id, err))
+            return -1;
         text = end;
     }
+    if (gen->tokens.n == 0)
+        return error_set(err, ERROR_INPUT, "--prompt_ids holds no token id");
     return 0;
 }
 
 /* gen->tokens := the ids of the text; for an empty one, of what may stand before a
  * document. */
-static int encode_prompt(struct generate *gen, const char *text, struct error *err)
+static int encode_prompt(struct generate *gen, const char *text, size_t n,
+                         struct error *err)
 {
-    struct encoder *encoder = NULL;
-    struct token_list list = {0};
-    int rc = -1;
-    if (encoder_open(&encoder, gen->tokenizer, err) ||
-        encoder_encode(encoder, text, strlen(text), false, &list, err))
-        goto done;
-    for (int64_t i = 0; i < list.n; i++) // at most one a byte, so there is room
-        gen->tokens[gen->n_tokens++] = list.ids[i];
-    if (list.n == 0 && tokenizer_eos(gen->tokenizer) < 0) {
-        error_set(err, ERROR_INPUT,
-                  "--prompt is empty, and the tokenizer '%s' has no token that could "
-                  "stand before a text; give a word to begin with",
-                  gen->tokenizer_name);
-        goto done;
-    }
-    if (list.n == 0)
-        gen->tokens[gen->n_tokens++] = tokenizer_eos(gen->tokenizer);
-    rc = 0;
-done:
-    encoder_close(encoder);
-    token_list_release(&list);
-    return rc;
-}
-
-static int read_prompt(struct generate *gen, struct error *err)
-{
-    const char *text = gen->prompt ? gen->prompt : gen->prompt_ids;
-    size_t room = strlen(text) + 2 + (size_t)gen->max_tokens; // 2: eos, a space added
-    gen->tokens = malloc(room * sizeof *gen->tokens);
-    if (!gen->tokens)
-        return error_set(err, ERROR_RUNTIME, "out of memory for %zu tokens", room);
-    if (gen->prompt)
-        return encode_prompt(gen, text, err);
-    if (parse_ids(gen, text, err))
+    gen->tokens.n = 0;
+    if (encoder_encode(gen->encoder, text, n, false, &gen->tokens, err))
         return -1;
-    if (gen->n_tokens == 0)
-        return error_set(err, ERROR_INPUT, "--prompt_ids holds no token id");
-    return 0;
+    if (gen->tokens.n > 0)
+        return 0;
+    if (gen->eos < 0)
+        return error_set(err, ERROR_INPUT,
+                         "a prompt is empty, and the tokenizer '%s' has no token that "
+                         "could stand before a text; give a word to begin with",
+                         tokenizer_name(gen->tokenizer));
+    return append_token(gen, gen->eos, err);
 }
 
-/* -- the loop ------------------------------------------------------------------------ */
+/* -- one continuation ---------------------------------------------------------------- */
 
 static void print_token(const struct generate *gen, int32_t id)
 {
@@ -188,27 +210,92 @@ static void print_token(const struct generate *gen, int32_t id)
 /* The logits after the tokens so far; reads the newest half again when S is full. */
 static const float *next_logits(struct generate *gen)
 {
-    int64_t S = gen->gpt.dims.S, n = gen->n_tokens;
+    int64_t S = gen->gpt.dims.S, n = gen->tokens.n;
     if (gen->decoder.n_past > 0 && gen->decoder.n_past < S)
-        return gpt_decoder_feed(&gen->decoder, gen->tokens + n - 1, 1);
+        return gpt_decoder_feed(&gen->decoder, gen->tokens.ids + n - 1, 1);
     int64_t context = n < S ? n : i64_max(1, S / 2);
     gpt_decoder_reset(&gen->decoder);
-    return gpt_decoder_feed(&gen->decoder, gen->tokens + n - context, context);
+    return gpt_decoder_feed(&gen->decoder, gen->tokens.ids + n - context, context);
 }
 
-static void run(struct generate *gen)
+/* Draw up to max_tokens after gen->tokens, of prompt number `index`; *is_ended: by the
+ * token that ends a document, which is not kept. */
+static int continue_prompt(struct generate *gen, int64_t index, bool *is_ended,
+                           struct error *err)
 {
-    if (gen->prompt)
-        fputs(gen->prompt, stdout);
-    for (int64_t i = 0; i < gen->max_tokens; i++) {
-        int32_t id = sampler_next(&gen->sampler, next_logits(gen), i);
-        gen->tokens[gen->n_tokens++] = id;
-        if (gen->tokenizer && id == tokenizer_eos(gen->tokenizer))
+    gen->n_prompt = gen->tokens.n;
+    *is_ended = false;
+    gpt_decoder_reset(&gen->decoder);
+    for (int64_t i = 0; i < gen->max_tokens && !*is_ended; i++) {
+        int64_t draw = (int64_t)((uint64_t)index << 32 | (uint64_t)i);
+        int32_t id = sampler_next(&gen->sampler, next_logits(gen), draw);
+        *is_ended = id == gen->eos;
+        if (*is_ended)
             break;
-        print_token(gen, id);
+        if (append_token(gen, id, err))
+            return -1;
+        if (!gen->is_json)
+            print_token(gen, id);
     }
-    putchar('\n');
+    return 0;
 }
+
+/* What was generated, as text; NULL: out of memory. */
+static json_t *completion_text(const struct generate *gen)
+{
+    const int32_t *ids = gen->tokens.ids + gen->n_prompt;
+    int64_t n_ids = gen->tokens.n - gen->n_prompt;
+    size_t n = tokenizer_decode(gen->tokenizer, ids, n_ids, NULL, 0);
+    char *bytes = malloc(n + 1);
+    if (!bytes)
+        return NULL;
+    tokenizer_decode(gen->tokenizer, ids, n_ids, bytes, n);
+    json_t *text = inspect_text(bytes, n);
+    free(bytes);
+    return text;
+}
+
+static int print_json(const struct generate *gen, int64_t index, const char *prompt,
+                      size_t n_prompt, bool is_ended, struct error *err)
+{
+    json_t *text = gen->tokenizer ? completion_text(gen) : json_null();
+    if (!text)
+        return error_set(err, ERROR_RUNTIME, "out of memory for a continuation");
+    json_t *object = json_object(), *ids = json_array();
+    for (int64_t i = gen->n_prompt; i < gen->tokens.n; i++)
+        inspect_append(ids, json_integer(gen->tokens.ids[i]));
+    inspect_set_int(object, "index", index);
+    inspect_set(object, "prompt", inspect_text(prompt, n_prompt));
+    inspect_set(object, "completion", text);
+    inspect_set(object, "ids", ids);
+    inspect_set(object, "stop", json_string(is_ended ? "eos" : "length"));
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    fflush(stdout);
+    json_decref(object);
+    return 0;
+}
+
+static int run_one(struct generate *gen, int64_t index, const char *prompt,
+                   size_t n_prompt, struct error *err)
+{
+    bool is_ended;
+    if (gen->prompt_ids ? parse_ids(gen, prompt, err)
+                        : encode_prompt(gen, prompt, n_prompt, err))
+        return -1;
+    if (!gen->is_json && index > 0)
+        putchar('\n');
+    if (!gen->is_json && gen->tokenizer)
+        fwrite(prompt, 1, n_prompt, stdout);
+    if (continue_prompt(gen, index, &is_ended, err))
+        return -1;
+    if (gen->is_json)
+        return print_json(gen, index, prompt, n_prompt, is_ended, err);
+    putchar('\n');
+    return 0;
+}
+
+/* -- the command --------------------------------------------------------------------- */
 
 static int generate(struct generate *gen, struct error *err)
 {
@@ -216,17 +303,18 @@ static int generate(struct generate *gen, struct error *err)
         return -1;
     if (gen->num_threads > 0)
         kernels_set_threads((int)gen->num_threads);
-    if (open_model(gen, err) || open_tokenizer(gen, err) || read_prompt(gen, err))
+    if (open_prompts(gen, err) || open_model(gen, err) || open_tokenizer(gen, err) ||
+        open_sampler(gen, err))
         return -1;
-    if (gen->is_greedy)
-        gen->sampler.temperature = 0;
-    gen->sampler.seed = (uint64_t)gen->seed;
-    // ids past the tokenizer's, which round a vocabulary up, stand for nothing
-    int64_t V =
-        gen->tokenizer ? tokenizer_vocab_size(gen->tokenizer) : gen->cfg.model.vocab_size;
-    if (sampler_init(&gen->sampler, V, err))
-        return -1;
-    run(gen);
+    const char *one = gen->prompt ? gen->prompt : gen->prompt_ids;
+    if (one)
+        return run_one(gen, 0, one, strlen(one), err);
+    for (int64_t i = 0; i < gen->prompts.n_items; i++) {
+        const struct text_list_item *item = &gen->prompts.items[i];
+        if (run_one(gen, i, item->text, item->n, err))
+            return error_prefix(err, "prompt %lld of '%s'", (long long)i + 1,
+                                gen->prompts_path);
+    }
     return 0;
 }
 
@@ -236,8 +324,10 @@ static void release(struct generate *gen)
     gpt_decoder_close(&gen->decoder);
     gpt_close(&gen->gpt);
     comm_world_close(gen->alone);
+    encoder_close(gen->encoder);
     tokenizer_close(gen->tokenizer);
-    free(gen->tokens);
+    text_list_release(&gen->prompts);
+    token_list_release(&gen->tokens);
 }
 
 int cmd_generate(int argc, char **argv)
@@ -248,12 +338,14 @@ int cmd_generate(int argc, char **argv)
         {"ckpt", 0, OPTION_TEXT, &gen.ckpt, true, "DIR",
          "A checkpoint, or a directory of them (the newest valid one)."},
         {"prompt", 0, OPTION_TEXT, &gen.prompt, false, "TEXT", "The text to continue."},
+        {"prompts", 0, OPTION_TEXT, &gen.prompts_path, false, "FILE",
+         "Texts to continue: one a line, or *.jsonl with {\"text\": ...} a line."},
         {"prompt_ids", 0, OPTION_TEXT, &gen.prompt_ids, false, "IDS",
-         "The same as token ids; then ids are printed."},
+         "A prompt as token ids; then ids are printed."},
         {"tokenizer", 0, OPTION_TEXT, &gen.tokenizer_name, false, "DIR",
-         "The tokenizer the model was trained with; bytes when not given."},
+         "The tokenizer the model was trained with, where its data does not tell."},
         {"max_tokens", 0, OPTION_INT, &gen.max_tokens, false, "N",
-         "Tokens to generate (200)."},
+         "Tokens to generate at most (200); the end of a document stops earlier."},
         {"greedy", 0, OPTION_FLAG, &gen.is_greedy, false, NULL,
          "Always take the likeliest token; the same as --temperature 0."},
         {"temperature", 0, OPTION_NUMBER, &gen.sampler.temperature, false, "T",
@@ -263,11 +355,13 @@ int cmd_generate(int argc, char **argv)
         {"top_p", 0, OPTION_NUMBER, &gen.sampler.top_p, false, "P",
          "Keep the likeliest tokens that reach probability P (1.0)."},
         {"seed", 0, OPTION_INT, &gen.seed, false, "N", "Seed of the draws (1024)."},
+        {"json", 0, OPTION_FLAG, &gen.is_json, false, NULL,
+         "Print one JSON object a prompt, when it is complete."},
         {"num_threads", 0, OPTION_INT, &gen.num_threads, false, "N",
          "Threads (0: all cores)."},
     };
     const struct command cmd = {"trefoil generate",
-                                "Continue a text with a trained model.", options,
+                                "Continue texts with a trained model.", options,
                                 ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);

@@ -8,7 +8,7 @@
 #define N_NOT_GIVEN INT64_MIN
 
 /* The commands that know how to be one rank of several. */
-static const char *const parallel_commands[] = {"pretrain"};
+static const char *const parallel_commands[] = {"pretrain", "eval"};
 
 /* Where the options of launch end and the command begins: all options take a value, and
  * --help ends them wherever it stands. */
@@ -34,8 +34,8 @@ static int check_command(const char *command, struct error *err)
             return 0;
     return error_set(err, ERROR_INPUT,
                      "trefoil launch: '%s' is not a command that runs on several "
-                     "processes; %s is",
-                     command, parallel_commands[0]);
+                     "processes; pretrain and eval are",
+                     command);
 }
 
 /* The number of ranks from -n, from the list of --devices, or from both when they agree.

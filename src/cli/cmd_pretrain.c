@@ -11,6 +11,7 @@
 #include "launch/worker.h"
 #include "train/layout.h"
 #include "train/train.h"
+#include "train/usage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 struct pretrain {
     const char *path;
     struct option_list overrides;
+    bool is_dry;
     char **argv; // all words of the command
 };
 
@@ -86,12 +88,14 @@ static int pretrain(const struct pretrain *p)
 {
     struct config cfg;
     struct error err;
-    if (comm_is_launched()) {
+    if (comm_is_launched() && !p->is_dry) {
         int rc = run_rank(p, &err);
         return worker_finish(rc, &err);
     }
     if (load(p, &cfg, 1, &err) || layout_check(&cfg, 0, &err))
         return fail(&err);
+    if (p->is_dry)
+        return usage_dry_run(&cfg, &err) ? fail(&err) : 0;
     bool is_job = config_n_processes(&cfg) > 1;
     return (is_job ? run_job(p, &cfg, &err) : train_here(&cfg, &err)) ? fail(&err) : 0;
 }
@@ -103,6 +107,8 @@ int cmd_pretrain(int argc, char **argv)
         {"config", 'c', OPTION_TEXT, &p.path, true, "FILE", "The YAML configuration."},
         {"override", 'o', OPTION_LIST, &p.overrides, false, "KEY=VALUE",
          "Set a key after the file, e.g. -o max_steps=100; may be repeated."},
+        {"dry_run", 0, OPTION_FLAG, &p.is_dry, false, NULL,
+         "Print the memory that each process would take, and end."},
     };
     const struct command cmd = {
         "trefoil pretrain",

@@ -18,7 +18,10 @@
 #include <string.h>
 
 #define LAYOUTS_MOST 64
-#define LAYOUTS_DEFAULT "1, pp2, pp3, pp2 v2, pp2 fthenb, dp2, mp2, dp2 mp2, dp2 mp2 pp2"
+#define LAYOUTS_DEFAULT                                                                  \
+    "1, recompute, pp2, pp3, pp2 v2, pp2 fthenb, dp2, sh2, sh2 stage2, sh2 stage3, "     \
+    "mp2, "                                                                              \
+    "dp2 mp2, dp2 mp2 pp2, sh2 stage3 pp2 recompute"
 
 struct request {
     const char *layouts;
@@ -201,8 +204,9 @@ int cmd_selftest(int argc, char **argv)
     struct request r = {.layouts = LAYOUTS_DEFAULT, .n_steps = 5, .name_width = 6};
     const struct option_spec options[] = {
         {"layouts", 0, OPTION_TEXT, &r.layouts, false, "LIST",
-         "Layouts with commas between, of the words dpN mpN ppN vN (chunks) tN (threads) "
-         "fthenb sp; unless given: " LAYOUTS_DEFAULT "."},
+         "Layouts with commas between, of the words dpN mpN ppN vN (chunks) shN "
+         "(sharding) "
+         "stageN tN (threads) fthenb sp recompute; unless given: " LAYOUTS_DEFAULT "."},
         {"steps", 0, OPTION_INT, &r.n_steps, false, "N", "Updates of each run (5)."},
     };
     const struct command cmd = {

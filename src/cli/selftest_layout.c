@@ -18,10 +18,13 @@ static const struct {
     {"dp", offsetof(struct selftest_layout, dp), true},
     {"mp", offsetof(struct selftest_layout, mp), true},
     {"pp", offsetof(struct selftest_layout, pp), true},
+    {"sh", offsetof(struct selftest_layout, sharding), true},
+    {"stage", offsetof(struct selftest_layout, stage), true},
     {"v", offsetof(struct selftest_layout, chunks), true},
     {"t", offsetof(struct selftest_layout, threads), true},
     {"fthenb", offsetof(struct selftest_layout, f_then_b), false},
     {"sp", offsetof(struct selftest_layout, sequence_parallel), false},
+    {"recompute", offsetof(struct selftest_layout, recompute), false},
 };
 
 static bool parse_degree(const char *digits, int64_t *degree)
@@ -53,8 +56,8 @@ static int refuse(const char *word, const char *words, size_t n_bytes, struct er
 {
     return error_set(err, ERROR_INPUT,
                      "--layouts: '%s' in '%.*s' is no layout: use 1, or dpN, mpN, ppN, "
-                     "vN (chunks), tN (threads), fthenb, sp, with N from 1 to %d, as in "
-                     "'dp2 mp2 pp2 v2 fthenb'",
+                     "vN (chunks), shN (sharding), stageN, tN (threads), fthenb, sp, "
+                     "recompute, with N from 1 to %d, as in 'dp2 mp2 pp2 v2 fthenb'",
                      word, (int)i64_min((int64_t)n_bytes, 200), words, MOST_PROCESSES);
 }
 
@@ -77,8 +80,8 @@ int selftest_layout_parse(struct selftest_layout *layout, const char *words,
     char word[16];
     const char *at = words, *end = words + n_bytes;
     size_t used = 0;
-    *layout =
-        (struct selftest_layout){.dp = 1, .mp = 1, .pp = 1, .chunks = 1, .threads = 1};
+    *layout = (struct selftest_layout){
+        .dp = 1, .mp = 1, .pp = 1, .chunks = 1, .threads = 1, .sharding = 1, .stage = 1};
     while (next_word(&at, end, word, sizeof word)) {
         if (!take_word(layout, word))
             return refuse(word, words, n_bytes, err);
@@ -101,7 +104,7 @@ int selftest_layout_parse(struct selftest_layout *layout, const char *words,
 
 int64_t selftest_layout_processes(const struct selftest_layout *layout)
 {
-    return layout->dp * layout->mp * layout->pp;
+    return layout->dp * layout->mp * layout->pp * layout->sharding;
 }
 
 /* -- promises ------------------------------------------------------------------------ */
@@ -110,7 +113,7 @@ struct selftest_promise selftest_promise(const struct selftest_layout *layout)
 {
     if (layout->mp > 1)
         return (struct selftest_promise){.first = 2e-6, .later = 1e-4};
-    if (layout->dp > 1)
+    if (layout->dp * layout->sharding > 1)
         return (struct selftest_promise){.first = 0, .later = 1e-4};
     return (struct selftest_promise){0};
 }

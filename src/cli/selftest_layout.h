@@ -11,7 +11,8 @@
  * A layout is not part of the result. How near to one process it stays is promised by
  * what it cuts: a pipeline moves work and changes no sum, so every bit is the same; data
  * parallelism adds gradients in another order, so the loss before the first update is the
- * same and later ones are near; tensor parallelism cuts sums inside a layer.
+ * same and later ones are near, sharded or not; tensor parallelism cuts sums inside a
+ * layer; recomputation computes the same again.
  *
  * Layer: base <- this. Pure.
  */
@@ -26,7 +27,8 @@
 struct selftest_layout {
     char name[64]; // the words as given, single spaces
     int64_t dp, mp, pp, chunks, threads;
-    bool f_then_b, sequence_parallel;
+    int64_t sharding, stage;
+    bool f_then_b, sequence_parallel, recompute;
 };
 
 /* Of one process, or of the n_bytes at `words`; unknown words are ERROR_INPUT. */

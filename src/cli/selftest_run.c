@@ -163,6 +163,10 @@ static void build_command(struct command_line *line, const struct selftest *st,
     add_setting(line, "Distributed.mp_degree", layout->mp);
     add_setting(line, "Distributed.pp_degree", layout->pp);
     add_setting(line, "Distributed.virtual_pp_degree", layout->chunks);
+    add_setting(line, "Distributed.sharding.sharding_degree", layout->sharding);
+    add_setting(line, "Distributed.sharding.sharding_stage", layout->stage);
+    add_word(line, "-o");
+    add_word(line, "use_recompute=%s", layout->recompute ? "True" : "False");
     add_word(line, "-o");
     add_word(line, "Distributed.pp_schedule=%s", layout->f_then_b ? "F-then-B" : "1F1B");
     add_word(line, "-o");

@@ -87,7 +87,8 @@ const struct config_key config_keys[] = {
                    "empty means none."},
     {KEY("fused_linear", CONFIG_BOOL, fused_linear),
         .default_text = "False",
-        .meaning = "Add biases inside the matrix product."},
+        .meaning = "Add biases, and apply GELU, to each panel of a matrix product as it is done. "
+                   "Never changes a result; on this device it is no faster."},
     {KEY("tensor_fusion", CONFIG_BOOL, tensor_fusion),
         .default_text = "False",
         .meaning = "Reduce gradients in large fused buffers."},

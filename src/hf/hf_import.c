@@ -37,8 +37,8 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
                        struct error *err)
 {
     const struct config_model *m = &hf->model;
-    char text[11][96];
-    char *overrides[11];
+    char text[13][96];
+    char *overrides[13];
     const struct {
         const char *key;
         int64_t value;
@@ -50,7 +50,7 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
         {"Model.ffn_hidden_size", m->ffn_hidden_size},
         {"Model.max_position_embeddings", m->max_position_embeddings},
         {"dataset.max_seq_len", m->max_position_embeddings},
-        {"dataset.eos_token_id", hf->eos}, // last: left out when there is none
+        {"dataset.eos_token_id", hf->eos},
     };
     const struct {
         const char *key;
@@ -59,11 +59,13 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
         {"Model.hidden_dropout_prob", m->hidden_dropout_prob},
         {"Model.attention_probs_dropout_prob", m->attention_probs_dropout_prob},
         {"Model.initializer_range", m->initializer_range},
+        {"Optimizer.lr.max_lr", 5e-5}, // the defaults of these two are the seeds', which
+        {"Optimizer.lr.min_lr", 1e-5}, // have them the wrong way round
     };
     int n = 0;
     for (size_t i = 0; i < ARRAY_LEN(rates); i++)
         snprintf(text[n++], sizeof text[0], "%s=%.17g", rates[i].key, rates[i].value);
-    for (size_t i = 0; i < ARRAY_LEN(sizes) - (hf->eos < 0); i++)
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
         snprintf(text[n++], sizeof text[0], "%s=%lld", sizes[i].key,
                  (long long)sizes[i].value);
     for (int i = 0; i < n; i++)

@@ -152,7 +152,10 @@ static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struc
     sc->norm = arena_f32(ar, N * d->H);
     sc->hidden = arena_f32(ar, N * d->H);
     layout_wide(sc, ar, g, has_grads);
-    sc->rows = arena_f32(ar, is_typed && has_grads ? rows : 0);
+    // backward widens rows while nothing is in the stream
+    sc->rows = sc->stream;
+    if (is_typed && has_grads && rows > N / g->sp * d->H)
+        sc->rows = arena_f32(ar, rows);
     sc->panel = arena_f32(ar, gpt_panel_elements(g));
     sc->delta = arena_f32(ar, has_grads ? N * d->A : 0);
     sc->partial = arena_f32(ar, has_grads ? kernel_partials(N, widest) : 0);
@@ -173,7 +176,10 @@ static void layout_lookup(struct gpt_lookup *lookup, struct arena *ar,
     int64_t V = g->part.has_embedding && opt->has_grads ? g->dims.V : 0;
     int64_t most = opt->n_step_tokens > 0 ? opt->n_step_tokens : g->dims.B * g->dims.S;
     lookup->n_rows_most = i64_min(V, most);
-    lookup->rows = arena_f32(ar, lookup->n_rows_most * g->dims.H);
+    // after the only micro-batch of a step, scratch is free until the gradients are added
+    lookup->rows = g->scratch.wide;
+    if (!opt->has_one_micro_batch)
+        lookup->rows = arena_f32(ar, lookup->n_rows_most * g->dims.H);
     lookup->ids = arena_i32(ar, lookup->n_rows_most);
     lookup->slot = arena_i32(ar, V);
 }
@@ -227,6 +233,7 @@ static int prepare(struct gpt *g, const struct config *cfg, const struct gpt_opt
         .sp = opt->sequence_parallel ? opt->part.mp : 1,
         .dtype = opt->dtype,
         .grad_dtype = opt->grad_dtype,
+        .fuses_bias = opt->fuses_bias,
     };
     if (param_table_init_part(&g->table, &cfg->model, &opt->part, err))
         return -1;

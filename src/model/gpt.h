@@ -128,6 +128,7 @@ struct gpt {
     uint64_t seed;
     struct comm *model_group; // the ranks that share each block; borrowed
     int sp;                   // parts of a sequence between blocks: 1, or mp
+    bool fuses_bias;
 
     enum dtype dtype;           // of matrices and stashes
     enum dtype grad_dtype;      // of the gradients of matrices
@@ -169,10 +170,12 @@ struct gpt_options {
     enum dtype dtype;       // of matrices and stashes
     enum dtype grad_dtype;
     enum gpt_recompute recompute;
-    const bool *keeps_all;   // (L) blocks that recompute nothing all the same; or NULL
-    bool params_are_brought; // by gpt.layers: have no memory for them
-    bool grads_are_brought;  // likewise
-    int64_t n_step_tokens;   // that one step looks up here at most; 0: B * S
+    const bool *keeps_all;    // (L) blocks that recompute nothing all the same; or NULL
+    bool params_are_brought;  // by gpt.layers: have no memory for them
+    bool grads_are_brought;   // likewise
+    int64_t n_step_tokens;    // that one step looks up here at most; 0: B * S
+    bool has_one_micro_batch; // a step: the lookup's gradient can share scratch memory
+    bool fuses_bias;          // into products (fused_linear)
 };
 
 struct gpt_memory { // bytes

@@ -87,8 +87,7 @@ static float *make_qkv(struct gpt *g, int64_t layer, const struct gpt_batch *bat
     int64_t N = batch->B * batch->S, H = g->dims.H, AD3 = 3 * g->dims.A * g->dims.D;
     float *qkv = gpt_work(g, st->qkv, sc->wide);
     gpt_norm_fwd(g, batch, sc->norm, st->ln1_mean, st->ln1_rstd, x, p->ln1_g, p->ln1_b);
-    gpt_linear_fwd(g, qkv, sc->norm, p->qkv_w, N, H, AD3);
-    g->k->bias_add(qkv, p->qkv_b, N, AD3);
+    gpt_linear_bias_fwd(g, qkv, sc->norm, p->qkv_w, p->qkv_b, N, H, AD3);
     gpt_keep(g, st->qkv, qkv, N * AD3);
     return qkv;
 }
@@ -124,9 +123,9 @@ static float *attention_part_fwd(struct gpt *g, int64_t layer,
     return x_mid;
 }
 
-/* The first half of the MLP: fc. */
-static float *make_fc(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
-                      struct block_stash *st, const float *x_mid)
+/* The first half of the MLP: fc, and with wants_gelu also wide := gelu(fc + bias). */
+static void make_fc(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+                    struct block_stash *st, const float *x_mid, bool wants_gelu)
 {
     const struct layer_params *p = &g->p[layer];
     struct gpt_scratch *sc = &g->scratch;
@@ -134,9 +133,11 @@ static float *make_fc(struct gpt *g, int64_t layer, const struct gpt_batch *batc
     float *fc = gpt_work(g, st->fc, sc->wide);
     gpt_norm_fwd(g, batch, sc->norm, st->ln2_mean, st->ln2_rstd, x_mid, p->ln2_g,
                  p->ln2_b);
-    gpt_linear_fwd(g, fc, sc->norm, p->fc_w, N, H, F);
+    bool has_gelu =
+        gpt_linear_gelu_fwd(g, fc, sc->wide, sc->norm, p->fc_w, p->fc_b, N, H, F);
     gpt_keep(g, st->fc, fc, N * F);
-    return fc;
+    if (wants_gelu && !has_gelu)
+        g->k->bias_gelu_fwd(sc->wide, fc, p->fc_b, N, F);
 }
 
 static void mlp_part_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
@@ -145,8 +146,7 @@ static void mlp_part_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *b
     const struct layer_params *p = &g->p[layer];
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
-    const float *fc = make_fc(g, layer, batch, st, x_mid);
-    g->k->bias_gelu_fwd(sc->wide, fc, p->fc_b, N, F);
+    make_fc(g, layer, batch, st, x_mid, true);
     gpt_linear_fwd(g, sc->hidden, sc->wide, p->fc2_w, N, F, H);
     struct dropout drop =
         block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_MLP_OUT, layer);
@@ -182,7 +182,7 @@ static void recompute(struct gpt *g, int64_t layer, const struct gpt_batch *batc
         break;
     case RECOMPUTE_BLOCK:
         x = gpt_recall(g, st->x, sc->stream, own);
-        make_fc(g, layer, batch, st, attention_part_fwd(g, layer, batch, st, x));
+        make_fc(g, layer, batch, st, attention_part_fwd(g, layer, batch, st, x), false);
         break;
     }
 }

@@ -16,6 +16,13 @@ void gpt_local_ids(const struct gpt *g, int32_t *local, const int32_t *ids, int6
 /* y (N, O) = x (N, I) w^T. */
 void gpt_linear_fwd(const struct gpt *g, float *y, const float *x, const void *w,
                     int64_t N, int64_t I, int64_t O);
+/* y (N, O) = x (N, I) w^T + bias. */
+void gpt_linear_bias_fwd(const struct gpt *g, float *y, const float *x, const void *w,
+                         const float *bias, int64_t N, int64_t I, int64_t O);
+/* c (N, O) = x (N, I) w^T; and, where that is fused, y = gelu(c + bias): true. */
+bool gpt_linear_gelu_fwd(const struct gpt *g, float *c, float *y, const float *x,
+                         const void *w, const float *bias, int64_t N, int64_t I,
+                         int64_t O);
 /* dx (N, I) = dy (N, O) w. dx may be anything but dy. */
 void gpt_linear_bwd_input(const struct gpt *g, float *dx, const float *dy, const void *w,
                           int64_t N, int64_t I, int64_t O);

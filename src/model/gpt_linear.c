@@ -36,21 +36,21 @@ static const void *element(const void *x, enum dtype dtype, int64_t i)
 }
 
 /* y (N, O columns of stride y_row) = x (N, I) w^T, w (O, I). */
-static void product_fwd(const struct gpt *g, float *y, int64_t y_row, const float *x,
-                        const float *w, int64_t N, int64_t I, int64_t O)
+static struct gemm product_fwd(float *y, int64_t y_row, const float *x, const float *w,
+                               int64_t N, int64_t I, int64_t O)
 {
-    g->k->gemm(&(struct gemm){.m = N,
-                              .n = O,
-                              .k = I,
-                              .a = x,
-                              .a_row = I,
-                              .a_col = 1,
-                              .b = w,
-                              .b_row = 1,
-                              .b_col = I,
-                              .c = y,
-                              .c_row = y_row,
-                              .c_col = 1});
+    return (struct gemm){.m = N,
+                         .n = O,
+                         .k = I,
+                         .a = x,
+                         .a_row = I,
+                         .a_col = 1,
+                         .b = w,
+                         .b_row = 1,
+                         .b_col = I,
+                         .c = y,
+                         .c_row = y_row,
+                         .c_col = 1};
 }
 
 /* dx (N, I) (+)= R columns of dy (N, O) times w (R, I). */
@@ -96,15 +96,49 @@ void gpt_linear_fwd(const struct gpt *g, float *y, const float *x, const void *w
                     int64_t N, int64_t I, int64_t O)
 {
     int64_t rows = panel_rows(I);
+    struct gemm product = product_fwd(y, O, x, w, N, I, O);
     if (g->dtype == DTYPE_F32) {
-        product_fwd(g, y, O, x, w, N, I, O);
+        g->k->gemm(&product);
         return;
     }
     for (int64_t o = 0; o < O; o += rows) {
         int64_t R = i64_min(rows, O - o);
         g->k->load(g->scratch.panel, element(w, g->dtype, o * I), g->dtype, R * I);
-        product_fwd(g, y + o, O, x, g->scratch.panel, N, I, R);
+        product = product_fwd(y + o, O, x, g->scratch.panel, N, I, R);
+        g->k->gemm(&product);
     }
+}
+
+/* Fusing is for float32: a 16-bit result is rounded between the product and what follows,
+ * which is a pass of its own. */
+static bool is_fused(const struct gpt *g)
+{
+    return g->fuses_bias && g->dtype == DTYPE_F32;
+}
+
+void gpt_linear_bias_fwd(const struct gpt *g, float *y, const float *x, const void *w,
+                         const float *bias, int64_t N, int64_t I, int64_t O)
+{
+    if (is_fused(g)) {
+        struct gemm product = product_fwd(y, O, x, w, N, I, O);
+        g->k->linear_bias(&product, bias);
+        return;
+    }
+    gpt_linear_fwd(g, y, x, w, N, I, O);
+    g->k->bias_add(y, bias, N, O);
+}
+
+bool gpt_linear_gelu_fwd(const struct gpt *g, float *c, float *y, const float *x,
+                         const void *w, const float *bias, int64_t N, int64_t I,
+                         int64_t O)
+{
+    if (!is_fused(g)) {
+        gpt_linear_fwd(g, c, x, w, N, I, O);
+        return false;
+    }
+    struct gemm product = product_fwd(c, O, x, w, N, I, O);
+    g->k->linear_bias_gelu(&product, bias, y);
+    return true;
 }
 
 void gpt_linear_bwd_input(const struct gpt *g, float *dx, const float *dy, const void *w,

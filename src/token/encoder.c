@@ -1,8 +1,8 @@
 /*
  * A text is taken apart three times: at added tokens, into words, and each word into
  * tokens. Most words of a text have been met before, so an encoder keeps the tokens of
- * short words in a table of fixed size, one word a slot: a newer word takes the place of
- * an older one that has the same slot.
+ * short words in a table of fixed size, in pairs of slots: of the words that belong to a
+ * pair, the two that were met last are there, the last one first.
  */
 #include "token/bpe.h"
 #include "token/grow.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CACHE_SLOTS 32768u // a power of two
+#define CACHE_PAIRS 32768u // a power of two
 #define CACHE_WORD_BYTES 16
 #define CACHE_IDS 11
 
@@ -46,7 +46,7 @@ int encoder_open(struct encoder **out, const struct tokenizer *t, struct error *
     if (!e)
         return error_set(err, ERROR_RUNTIME, "out of memory for an encoder");
     e->tokenizer = t;
-    e->cache = calloc(CACHE_SLOTS, sizeof *e->cache);
+    e->cache = calloc((size_t)2 * CACHE_PAIRS, sizeof *e->cache);
     if (!e->cache) {
         error_set(err, ERROR_RUNTIME, "out of memory for an encoder");
         goto done;
@@ -128,12 +128,19 @@ static inline void word_key(const char *word, size_t n, uint64_t *low, uint64_t 
     }
 }
 
-static inline struct cached_word *slot_of(struct encoder *e, uint64_t low, uint64_t high,
-                                          size_t n)
+/* The two slots where the word may be. */
+static inline struct cached_word *slots_of(struct encoder *e, uint64_t low, uint64_t high,
+                                           size_t n)
 {
     uint64_t h = (low ^ n) * 0x9E3779B97F4A7C15u;
     h = (h ^ h >> 32 ^ high) * 0xD6E8FEB86659FD93u;
-    return &e->cache[(h >> 40) & (CACHE_SLOTS - 1)];
+    return &e->cache[2 * ((h >> 40) & (CACHE_PAIRS - 1))];
+}
+
+static inline bool is_word(const struct cached_word *slot, uint64_t low, uint64_t high,
+                           size_t n)
+{
+    return slot->low == low && slot->high == high && slot->n_bytes == n;
 }
 
 /* Without looking at the cache. */
@@ -158,6 +165,23 @@ static int merge_word(struct encoder *e, const char *word, size_t n,
     return 0;
 }
 
+/* Merge a word and keep its tokens, if they fit, in the slot. */
+static int learn_word(struct encoder *e, const char *word, size_t n,
+                      struct cached_word *slot, struct token_list *list,
+                      struct error *err)
+{
+    int64_t before = list->n;
+    if (merge_word(e, word, n, list, err))
+        return -1;
+    if (list->n - before > CACHE_IDS)
+        return 0;
+    word_key(word, n, &slot->low, &slot->high);
+    slot->n_bytes = (uint8_t)n;
+    slot->n_ids = (uint8_t)(list->n - before);
+    memcpy(slot->ids, list->ids + before, slot->n_ids * sizeof *slot->ids);
+    return 0;
+}
+
 static inline int encode_word(struct encoder *e, const char *word, size_t n,
                               struct token_list *list, struct error *err)
 {
@@ -165,25 +189,19 @@ static inline int encode_word(struct encoder *e, const char *word, size_t n,
     if (n > CACHE_WORD_BYTES)
         return merge_word(e, word, n, list, err);
     word_key(word, n, &low, &high);
-    struct cached_word *slot = slot_of(e, low, high, n);
-    if (slot->n_bytes == n && slot->low == low && slot->high == high) {
-        if (reserve(list, CACHE_IDS, err))
-            return -1;
-        // all of them: the length is then known to the compiler
-        memcpy(list->ids + list->n, slot->ids, sizeof slot->ids);
-        list->n += slot->n_ids;
-        return 0;
+    struct cached_word *slots = slots_of(e, low, high, n);
+    if (!is_word(&slots[0], low, high, n)) {
+        struct cached_word other = slots[1];
+        slots[1] = slots[0];
+        slots[0] = other;
+        if (!is_word(&other, low, high, n))
+            return learn_word(e, word, n, &slots[0], list, err);
     }
-    int64_t before = list->n;
-    if (merge_word(e, word, n, list, err))
+    if (reserve(list, CACHE_IDS, err))
         return -1;
-    if (list->n - before <= CACHE_IDS) {
-        slot->low = low;
-        slot->high = high;
-        slot->n_bytes = (uint8_t)n;
-        slot->n_ids = (uint8_t)(list->n - before);
-        memcpy(slot->ids, list->ids + before, slot->n_ids * sizeof *slot->ids);
-    }
+    // all of them: the length is then known to the compiler
+    memcpy(list->ids + list->n, slots[0].ids, sizeof slots[0].ids);
+    list->n += slots[0].n_ids;
     return 0;
 }
 

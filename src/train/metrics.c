@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #define MAX_FILE_BYTES ((size_t)1 << 32)
+#define NUMBER_BYTES 32 // of a number as text
 
 int64_t metrics_peak_bytes(void)
 {
@@ -103,6 +104,16 @@ static void show_progress(const struct metrics *m, const struct metrics_step *s)
                (long long)(left / 60 % 60), (long long)(left % 60));
 }
 
+/* As JSON, which has no infinity and no NaN: null. */
+static const char *number(char text[NUMBER_BYTES], double x)
+{
+    if (isfinite(x))
+        snprintf(text, NUMBER_BYTES, "%.9g", x);
+    else
+        snprintf(text, NUMBER_BYTES, "null");
+    return text;
+}
+
 static int report(struct metrics *m, const struct metrics_step *s, struct error *err)
 {
     double steps = (double)m->n_steps;
@@ -114,19 +125,18 @@ static int report(struct metrics *m, const struct metrics_step *s, struct error 
              "ips_total: %.0f tokens/s, ips: %.0f tokens/s, learning rate: %.5e",
              (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss,
              reader_cost, batch_cost, 1.0 / batch_cost, ips_total, ips, s->lr);
-    char norm[32] = "null"; // JSON has no infinity
-    if (isfinite(s->grad_norm))
-        snprintf(norm, sizeof norm, "%.9g", s->grad_norm);
-    int printed = fprintf(
-        m->file,
-        "{\"step\": %lld, \"epoch\": %lld, \"batch\": %lld, \"loss\": %.9g, "
-        "\"grad_norm\": %s, \"lr\": %.9g, \"loss_scale\": %.9g, \"skipped\": %s, "
-        "\"reader_cost\": %.9g, "
-        "\"batch_cost\": %.9g, \"ips_total\": %.9g, \"ips\": %.9g, "
-        "\"consumed_samples\": %lld, \"peak_memory_bytes\": %lld}\n",
-        (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss, norm,
-        s->lr, s->loss_scale, s->is_skipped ? "true" : "false", reader_cost, batch_cost,
-        ips_total, ips, (long long)s->consumed_samples, (long long)metrics_peak_bytes());
+    char loss[NUMBER_BYTES], norm[NUMBER_BYTES];
+    int printed =
+        fprintf(m->file,
+                "{\"step\": %lld, \"epoch\": %lld, \"batch\": %lld, \"loss\": %s, "
+                "\"grad_norm\": %s, \"lr\": %.9g, \"loss_scale\": %.9g, \"skipped\": %s, "
+                "\"reader_cost\": %.9g, "
+                "\"batch_cost\": %.9g, \"ips_total\": %.9g, \"ips\": %.9g, "
+                "\"consumed_samples\": %lld, \"peak_memory_bytes\": %lld}\n",
+                (long long)s->step, (long long)s->epoch, (long long)s->batch,
+                number(loss, s->loss), number(norm, s->grad_norm), s->lr, s->loss_scale,
+                s->is_skipped ? "true" : "false", reader_cost, batch_cost, ips_total, ips,
+                (long long)s->consumed_samples, (long long)metrics_peak_bytes());
     m->reader_seconds = m->step_seconds = 0;
     m->n_steps = 0;
     return check_written(m, printed, err);
@@ -155,10 +165,11 @@ int metrics_eval(struct metrics *m, int64_t step, int64_t epoch, int64_t n_batch
              "avg_eval_cost: %.5f sec, speed: %.2f step/s",
              (long long)step, (long long)epoch, (long long)n_batches, loss, cost,
              1.0 / cost);
-    int printed =
-        fprintf(m->file,
-                "{\"step\": %lld, \"epoch\": %lld, \"eval_batches\": %lld, "
-                "\"eval_loss\": %.9g, \"eval_cost\": %.9g}\n",
-                (long long)step, (long long)epoch, (long long)n_batches, loss, cost);
+    char text[NUMBER_BYTES];
+    int printed = fprintf(m->file,
+                          "{\"step\": %lld, \"epoch\": %lld, \"eval_batches\": %lld, "
+                          "\"eval_loss\": %s, \"eval_cost\": %.9g}\n",
+                          (long long)step, (long long)epoch, (long long)n_batches,
+                          number(text, loss), cost);
     return check_written(m, printed, err);
 }

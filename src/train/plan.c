@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "parallel/pipeline.h"
 #include "train/layout.h"
+#include "train/save.h"
 
 #include <stdlib.h>
 
@@ -72,6 +73,8 @@ static int plan_model(struct plan *p, const struct config *cfg, struct error *er
         .params_are_brought = stage >= 3,
         .grads_are_brought = stage >= 2,
         .n_step_tokens = b->local_batch_size * cfg->dataset.max_seq_len,
+        .has_one_micro_batch = b->num_micro_batches == 1,
+        .fuses_bias = cfg->fused_linear,
     };
     if (list_kept_layers(p, cfg, err) || layout_part(&p->model.part, cfg, p->at, err))
         return -1;
@@ -132,6 +135,16 @@ static double staging_bytes(const struct plan *p)
     return total + (double)comm_group_bytes(is_tied ? 2 : 1);
 }
 
+/* What a process of this program has when it starts to train, seen here: its libraries,
+ * MPI's, the products' packed panels. */
+static double program_bytes(const struct plan *p)
+{
+    const double alone = 20e6, in_a_job = 45e6;
+    double now = (double)memory_resident_bytes();
+    double usual = grid_size(&p->shape) > 1 ? in_a_job : alone;
+    return now > usual ? now : usual;
+}
+
 int plan_memory(struct plan_memory *mem, const struct plan *p, const struct config *cfg,
                 struct error *err)
 {
@@ -148,10 +161,11 @@ int plan_memory(struct plan_memory *mem, const struct plan *p, const struct conf
         .activations = (double)model.activations,
         .comm = (double)(messages + zero.buckets) + staging_bytes(p),
         .scratch = (double)model.scratch,
-        .program = (double)memory_resident_bytes(),
+        .saving = (double)train_save_bytes(p, cfg),
+        .program = program_bytes(p),
         .offloaded = (double)(zero.offloaded + optimizer.offloaded),
     };
     mem->total = mem->params + mem->grads + mem->optimizer + mem->activations +
-                 mem->comm + mem->scratch + mem->program;
+                 mem->comm + mem->scratch + mem->saving + mem->program;
     return 0;
 }

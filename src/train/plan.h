@@ -35,6 +35,7 @@ void plan_release(struct plan *p);
 
 struct plan_memory { // bytes
     double params, grads, optimizer, activations, comm, scratch;
+    double saving;    // the copy that a checkpoint in flight is written from
     double program;   // what a process has before anything of this
     double total;     // of all the above
     double offloaded; // on disk

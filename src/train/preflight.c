@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "ckpt/ckpt.h"
-#include "train/memory_table.h"
+#include "train/usage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,37 +19,13 @@
 
 /* -- memory -------------------------------------------------------------------------- */
 
-/* Who knows its own numbers tells rank 0, which prints a row a rank. */
-static int report_memory(struct train *t, struct error *err)
-{
-    int size = comm_size(t->grid.world);
-    int64_t *bounds = calloc((size_t)size + 1, sizeof *bounds);
-    struct plan_memory *all = calloc((size_t)size, sizeof *all);
-    int rc = bounds && all ? 0
-                           : error_set(err, ERROR_RUNTIME,
-                                       "out of memory for the report of %d ranks", size);
-    rc = comm_agree(t->grid.world, rc, err);
-    for (int r = 0; r <= size && rc == 0; r++)
-        bounds[r] = r * (int64_t)sizeof *all;
-    if (rc == 0)
-        rc = comm_gather_bytes(t->grid.world, &t->memory, all, bounds, 0, err);
-    if (rc == 0 && comm_rank(t->grid.world) == 0) {
-        log_info("%.2f M parameters in rank 0; predicted memory:",
-                 (double)t->plan.table.n_elements / MB);
-        memory_table_log(all, NULL, size);
-    }
-    free(bounds);
-    free(all);
-    return rc;
-}
-
 static int check_memory(const struct train *t, struct error *err)
 {
     const struct plan_memory *mem = &t->memory;
     // processes of one machine share its memory, and ask for it at the same time
     double available =
         (double)memory_available_bytes() / (double)comm_local_size(t->grid.world);
-    double needed = mem->total - mem->program;
+    double needed = mem->total - mem->program - mem->saving; // saves can do without
     if (needed > available)
         return error_set(
             err, ERROR_RUNTIME,
@@ -154,7 +130,7 @@ static int check_all(struct train *t, struct error *err)
 int train_preflight(struct train *t, struct error *err)
 {
     int rc = plan_memory(&t->memory, &t->plan, &t->cfg, err);
-    if (comm_agree(t->grid.world, rc, err) || report_memory(t, err))
+    if (comm_agree(t->grid.world, rc, err) || usage_report_predicted(t, err))
         return -1;
     return comm_agree(t->grid.world, check_all(t, err), err);
 }

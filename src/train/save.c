@@ -29,9 +29,11 @@
 #include <sys/mman.h>
 
 #define COPY_ALIGN 16 // elements
+#define COPY_CHUNK ((int64_t)1 << 20)
 
 struct saver {
     struct train *t;
+    bool is_first; // rank 0
     struct param_table whole;
     struct ckpt_layout layout;
     struct ckpt_part part; // what this rank writes
@@ -62,11 +64,6 @@ static struct comm *world_of(const struct saver *s)
     return s->t->grid.world;
 }
 
-static bool is_first(const struct saver *s)
-{
-    return comm_rank(world_of(s)) == 0;
-}
-
 /* -- the copy ------------------------------------------------------------------------ */
 
 static bool is_writer(const struct plan *plan, const struct param *row)
@@ -74,10 +71,18 @@ static bool is_writer(const struct plan *plan, const struct param *row)
     return plan->at.dp == 0 && row->is_counted;
 }
 
+/* Whether there are saves that training goes on after. */
+static bool wants_copies(const struct config *cfg)
+{
+    const struct config_save_load *save = &cfg->save_load;
+    return save->async_save && save->save_steps > 0 &&
+           (cfg->max_steps == 0 || save->save_steps < cfg->max_steps);
+}
+
 size_t train_save_bytes(const struct plan *plan, const struct config *cfg)
 {
     int64_t n = 0;
-    if (!cfg->save_load.async_save || cfg->save_load.save_steps <= 0)
+    if (!wants_copies(cfg))
         return 0;
     for (int64_t i = 0; i < plan->map.n_pieces; i++) {
         const struct shard_piece *piece = &plan->map.pieces[i];
@@ -129,15 +134,42 @@ static const float *view_state(void *context, enum ckpt_kind kind,
     return room;
 }
 
+/* Elements [first, end) of one kind in the copy: parts of one piece or of several. */
+static int copy_range(struct saver *s, enum ckpt_kind kind, int64_t first, int64_t end,
+                      struct error *err)
+{
+    for (int64_t i = 0; i < s->part.n_pieces && s->copy_at[i] < end; i++) {
+        const struct ckpt_piece *piece = &s->part.pieces[i];
+        int64_t at = s->copy_at[i];
+        int64_t begin = i64_max(first, at), stop = i64_min(end, at + piece->n);
+        float *to = copy_of(s, kind, piece) + begin - at;
+        if (begin < stop &&
+            !view_state(s, kind, piece, begin - at, stop - begin, to, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* By all threads, as far as the state is in memory: training waits for it. */
 static int copy_state(struct saver *s, struct error *err)
 {
-    for (int kind = 0; kind < N_CKPT_KINDS; kind++)
-        for (int64_t i = 0; i < s->part.n_pieces; i++) {
-            const struct ckpt_piece *piece = &s->part.pieces[i];
-            float *to = copy_of(s, (enum ckpt_kind)kind, piece);
-            if (!view_state(s, (enum ckpt_kind)kind, piece, 0, piece->n, to, err))
-                return -1;
+    int64_t n_chunks = (s->n_copy + COPY_CHUNK - 1) / COPY_CHUNK;
+    int rc = 0;
+#pragma omp parallel for schedule(dynamic) if (!plan_offload_dir(&s->t->cfg))
+    for (int64_t i = 0; i < N_CKPT_KINDS * n_chunks; i++) {
+        struct error why;
+        int64_t first = i % n_chunks * COPY_CHUNK;
+        int64_t end = i64_min(s->n_copy, first + COPY_CHUNK);
+        if (copy_range(s, (enum ckpt_kind)(i / n_chunks), first, end, &why) == 0)
+            continue;
+#pragma omp critical(save_copy)
+        {
+            rc = -1;
+            *err = why;
         }
+    }
+    if (rc)
+        return -1;
     if (ckpt_failpoint(CKPT_AT_COPIED))
         return error_set(err, ERROR_RUNTIME, "cannot copy the state: %s",
                          strerror(errno));
@@ -150,7 +182,7 @@ static void *write_copy(void *context)
 {
     struct saver *s = context;
     struct ckpt_source source = {view_copy, s};
-    s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, is_first(s), &s->sums,
+    s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, s->is_first, &s->sums,
                             &s->err);
     atomic_store(&s->is_done, true);
     return NULL;
@@ -200,7 +232,7 @@ static void join(struct saver *s)
 static int open_lock(struct saver *s, struct error *err)
 {
     const char *dir = s->t->cfg.save_load.output_dir;
-    if (!is_first(s))
+    if (!s->is_first)
         return 0;
     if (fs_make_directories(dir, err))
         return -1;
@@ -231,7 +263,8 @@ static int open_part(struct saver *s, struct error *err)
 static bool has_room(const struct train *t, size_t copy_bytes)
 {
     double resident = (double)memory_resident_bytes();
-    double rest = t->memory.total > resident ? t->memory.total - resident : 0;
+    double needed = t->memory.total - t->memory.saving;
+    double rest = needed > resident ? needed - resident : 0;
     double available =
         (double)memory_available_bytes() / (double)comm_local_size(t->grid.world);
     return (double)copy_bytes + rest <= available;
@@ -243,8 +276,7 @@ static int open_copy(struct saver *s, struct error *err)
     struct train *t = s->t;
     struct error ignored;
     size_t bytes = train_save_bytes(&t->plan, &t->cfg);
-    bool is_wanted = t->cfg.save_load.async_save && t->cfg.save_load.save_steps > 0;
-    if (!is_wanted)
+    if (!wants_copies(&t->cfg))
         return 0;
     int64_t is_lacking = bytes > 0 && (!has_room(t, bytes) ||
                                        arena_open(&s->copy_arena, bytes,
@@ -253,7 +285,7 @@ static int open_copy(struct saver *s, struct error *err)
         return -1;
     if (is_lacking) {
         arena_close(&s->copy_arena);
-        if (is_first(s))
+        if (s->is_first)
             log_info("checkpoints are saved while training waits: there is no memory for "
                      "copies (%.1f MB in rank 0)",
                      (double)bytes / 1e6);
@@ -278,6 +310,7 @@ int train_save_open(struct train *t, struct error *err)
         return -1;
     }
     s->t = t;
+    s->is_first = comm_rank(t->grid.world) == 0;
     t->saver = s;
     rc = open_lock(s, err);
     if (rc == 0)
@@ -294,7 +327,7 @@ void train_save_close(struct train *t)
     if (!s)
         return;
     join(s);
-    if (s->is_in_flight && is_first(s))
+    if (s->is_in_flight && s->is_first)
         ckpt_commit_abandon(&s->commit, &ignored);
     ckpt_lock_close(&s->lock);
     arena_close(&s->copy_arena);
@@ -332,7 +365,7 @@ static int begin(struct saver *s, struct error *err)
     s->is_in_flight = true;
     set_progress(s);
     ckpt_sums_reset(&s->sums);
-    if (is_first(s)) {
+    if (s->is_first) {
         rc = ckpt_commit_begin(&s->commit, s->t->cfg.save_load.output_dir, &s->lock,
                                &s->layout, &s->progress, err);
         memcpy(s->temp, s->commit.temp, sizeof s->temp);
@@ -351,7 +384,7 @@ static int give_up(struct saver *s, bool is_final, struct error *err)
         bool is_lost;
     } verdict = {.err = *err};
     struct error lost;
-    if (is_first(s)) {
+    if (s->is_first) {
         ckpt_commit_abandon(&s->commit, &verdict.err);
         verdict.is_lost = ckpt_lock_check(&s->lock, &lost) != 0;
     }
@@ -361,7 +394,7 @@ static int give_up(struct saver *s, bool is_final, struct error *err)
     *err = verdict.err;
     if (is_final || verdict.is_lost)
         return -1;
-    if (is_first(s))
+    if (s->is_first)
         log_warning("%s. Training goes on", err->text);
     return 0;
 }
@@ -375,7 +408,7 @@ static int commit(struct saver *s, struct error *err)
     }
     if (ckpt_gather_sums(&s->sums, world_of(s), err))
         return -1;
-    if (is_first(s))
+    if (s->is_first)
         rc = ckpt_commit_finish(&s->commit, &s->progress, &s->sums, err);
     return comm_agree(world_of(s), rc, err);
 }
@@ -386,7 +419,7 @@ static int settle(struct saver *s, bool is_final, struct error *err)
     if (commit(s, err))
         return give_up(s, is_final, err);
     s->is_in_flight = false;
-    if (!is_first(s))
+    if (!s->is_first)
         return 0;
     log_info("saved checkpoint '%s' (%.1f s)", s->commit.final,
              clock_seconds() - s->start_seconds);
@@ -407,7 +440,7 @@ static int finish_previous(struct saver *s, struct error *err)
 static int write_now(struct saver *s, bool is_final, struct error *err)
 {
     struct ckpt_source source = {view_state, s};
-    s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, is_first(s), &s->sums,
+    s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, s->is_first, &s->sums,
                             &s->err);
     return settle(s, is_final, err);
 }

@@ -7,6 +7,7 @@
 #include "train/layout.h"
 #include "train/save.h"
 #include "train/stop.h"
+#include "train/usage.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -375,6 +376,8 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
         log_info("nothing to do: the checkpoint is at step %lld and max_steps is %lld",
                  (long long)t.step, (long long)t.cfg.max_steps);
     rc = train_loop(&t, err);
+    if (rc == 0 && t.step > t.first_step)
+        rc = usage_report_measured(&t, err);
     if (rc == 0 || err->kind == ERROR_STOPPED) // else ranks may be out of step
         rc = write_trace(&t, rc, err);
 done:

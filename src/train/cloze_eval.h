@@ -1,0 +1,29 @@
+/*
+ * cloze_eval - how often a model gets the last word of a text right, as LAMBADA asks.
+ *
+ * A text without its last word is the context. The word counts as right when, given all
+ * tokens before it, each of its tokens is the likeliest one. The word is taken as a space
+ * and its letters, as it stands in the text; white space around the context is dropped.
+ */
+#ifndef TRAIN_CLOZE_EVAL_H
+#define TRAIN_CLOZE_EVAL_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "comm/comm.h"
+#include "data/text_list.h"
+#include "model/gpt_decode.h"
+#include "token/tokenizer.h"
+
+/* How many of the texts end with the word the model expects, over all processes. A
+ * context longer than the model's is cut at its beginning. [collective] */
+MUST_CHECK int cloze_eval(int64_t *n_correct, struct gpt_decoder *dec,
+                          const struct tokenizer *tokenizer, const struct text_list *list,
+                          struct comm *world, struct error *err);
+
+/* The last word of the n bytes, and the bytes before it without white space around:
+ * false when there is no word, or none before it. Lengths in bytes. */
+bool cloze_split(const char *text, size_t n, size_t *context_first, size_t *context_n,
+                 size_t *word_first, size_t *word_n);
+
+#endif

@@ -1,0 +1,211 @@
+#include "train/usage.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "train/layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MB 1e6
+#define LINE_BYTES 256
+
+/* -- the table ----------------------------------------------------------------------- */
+
+struct column {
+    const char *name;
+    size_t member;
+    int width;
+};
+
+static const struct column columns[] = {
+    {"parameters", offsetof(struct plan_memory, params), 10},
+    {"gradients", offsetof(struct plan_memory, grads), 9},
+    {"optimizer", offsetof(struct plan_memory, optimizer), 9},
+    {"activations", offsetof(struct plan_memory, activations), 11},
+    {"comm", offsetof(struct plan_memory, comm), 8},
+    {"scratch", offsetof(struct plan_memory, scratch), 8},
+    {"saving", offsetof(struct plan_memory, saving), 8},
+    {"program", offsetof(struct plan_memory, program), 7},
+    {"total", offsetof(struct plan_memory, total), 9},
+};
+
+typedef void print_fn(const char *line);
+
+static void to_log(const char *line)
+{
+    log_info("%s", line);
+}
+
+static void to_stdout(const char *line)
+{
+    puts(line);
+}
+
+static double cell(const struct plan_memory *row, const struct column *c)
+{
+    double value;
+    memcpy(&value, (const char *)row + c->member, sizeof value);
+    return value / MB;
+}
+
+static void print_head(print_fn *print, bool has_peak)
+{
+    char line[LINE_BYTES];
+    int used = snprintf(line, sizeof line, "%-10s", "MB");
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+        used += snprintf(line + used, sizeof line - (size_t)used, " %*s",
+                         columns[i].width, columns[i].name);
+    snprintf(line + used, sizeof line - (size_t)used, "%s", has_peak ? "  measured" : "");
+    print(line);
+}
+
+static void print_row(print_fn *print, const char *name, const struct plan_memory *row,
+                      const double *peak)
+{
+    char line[LINE_BYTES];
+    int used = snprintf(line, sizeof line, "%-10s", name);
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+        used += snprintf(line + used, sizeof line - (size_t)used, " %*.1f",
+                         columns[i].width, cell(row, &columns[i]));
+    if (peak)
+        used += snprintf(line + used, sizeof line - (size_t)used, " %9.1f (%+.1f%%)",
+                         *peak / MB, 100.0 * (*peak / row->total - 1.0));
+    if (row->offloaded > 0)
+        snprintf(line + used, sizeof line - (size_t)used, "  and %.1f on disk",
+                 row->offloaded / MB);
+    print(line);
+}
+
+static bool are_alike(const struct plan_memory *a, const struct plan_memory *b)
+{
+    for (size_t i = 0; i + 2 < ARRAY_LEN(columns); i++) // up to program and total
+        if (cell(a, &columns[i]) != cell(b, &columns[i]))
+            return false;
+    return a->offloaded == b->offloaded;
+}
+
+/* Many ranks: neighbours that are alike share a row. */
+static void print_table(print_fn *print, const struct plan_memory *rows,
+                        const double *peaks, int n)
+{
+    enum { MOST_ROWS = 16 };
+    print_head(print, peaks != NULL);
+    for (int i = 0, end; i < n; i = end) {
+        char name[32];
+        end = i + 1;
+        while (n > MOST_ROWS && !peaks && end < n && are_alike(&rows[i], &rows[end]))
+            end++;
+        if (end == i + 1)
+            snprintf(name, sizeof name, "rank %d", i);
+        else
+            snprintf(name, sizeof name, "%d-%d", i, end - 1);
+        print_row(print, name, &rows[i], peaks ? &peaks[i] : NULL);
+    }
+}
+
+/* -- before ----------------------------------------------------------------------------
+ */
+
+int usage_dry_run(const struct config *cfg, struct error *err)
+{
+    struct grid_shape shape = layout_grid(cfg);
+    int n = (int)grid_size(&shape);
+    struct plan_memory *rows = calloc((size_t)n, sizeof *rows);
+    int rc = rows ? 0 : error_set(err, ERROR_RUNTIME, "out of memory for %d rows", n);
+    for (int rank = 0; rank < n && rc == 0; rank++) {
+        struct plan plan;
+        rc = plan_init(&plan, cfg, grid_coord_of(&shape, rank), err);
+        if (rc == 0) {
+            rc = plan_memory(&rows[rank], &plan, cfg, err);
+            plan_release(&plan);
+        }
+    }
+    if (rc == 0)
+        print_table(to_stdout, rows, NULL, n);
+    free(rows);
+    return rc;
+}
+
+/* all[r] := rank r's n_bytes, on rank 0. */
+static int gather(struct train *t, const void *mine, size_t n_bytes, void *all,
+                  struct error *err)
+{
+    int size = comm_size(t->grid.world);
+    int64_t *bounds = calloc((size_t)size + 1, sizeof *bounds);
+    int rc = bounds && all ? 0
+                           : error_set(err, ERROR_RUNTIME,
+                                       "out of memory for the report of %d ranks", size);
+    rc = comm_agree(t->grid.world, rc, err);
+    for (int r = 0; r <= size && rc == 0; r++)
+        bounds[r] = r * (int64_t)n_bytes;
+    if (rc == 0)
+        rc = comm_gather_bytes(t->grid.world, mine, all, bounds, 0, err);
+    free(bounds);
+    return rc;
+}
+
+int usage_report_predicted(struct train *t, struct error *err)
+{
+    int size = comm_size(t->grid.world);
+    struct plan_memory *all = calloc((size_t)size, sizeof *all);
+    int rc = gather(t, &t->memory, sizeof *all, all, err);
+    if (rc == 0 && comm_rank(t->grid.world) == 0) {
+        log_info("%.2f M parameters in rank 0; predicted memory:",
+                 (double)t->plan.table.n_elements / MB);
+        print_table(to_log, all, NULL, size);
+    }
+    free(all);
+    return rc;
+}
+
+/* -- after -----------------------------------------------------------------------------
+ */
+
+static double sent_bytes(const struct comm *group, enum comm_kind kind)
+{
+    return (double)comm_volume(group).sent_bytes[kind];
+}
+
+/* What rank 0 sent in a step, in bytes and, for what concerns parameters and gradients,
+ * in sizes of all its parameters. */
+static void log_volume(const struct train *t)
+{
+    const struct grid *g = &t->grid;
+    double steps = (double)(t->step - t->first_step);
+    double params = (double)t->plan.table.n_bytes[STORE_PARAMS];
+    double sums =
+        sent_bytes(g->data, COMM_ALLREDUCE) + sent_bytes(g->data, COMM_REDUCE_SCATTER);
+    double gathers =
+        sent_bytes(g->sharding, COMM_ALLGATHER) + sent_bytes(g->dp, COMM_ALLGATHER);
+    double model = 0;
+    for (int kind = 0; kind < COMM_N_KINDS; kind++)
+        model += sent_bytes(g->model, (enum comm_kind)kind);
+    log_info("sent by rank 0 in a step: %.1f MB to sum gradients and %.1f MB to gather "
+             "parameters over %d data ranks, together %.2f x its parameters; %.1f MB "
+             "within layers, %.1f MB between stages",
+             sums / steps / MB, gathers / steps / MB, g->data_size,
+             (sums + gathers) / steps / params, model / steps / MB,
+             sent_bytes(g->pipe, COMM_P2P) / steps / MB);
+}
+
+int usage_report_measured(struct train *t, struct error *err)
+{
+    int size = comm_size(t->grid.world);
+    double peak = (double)memory_peak_bytes();
+    struct plan_memory *rows = calloc((size_t)size, sizeof *rows);
+    double *peaks = calloc((size_t)size, sizeof *peaks);
+    int rc = gather(t, &t->memory, sizeof *rows, rows, err);
+    if (rc == 0)
+        rc = gather(t, &peak, sizeof *peaks, peaks, err);
+    if (rc == 0 && comm_rank(t->grid.world) == 0) {
+        log_info("memory, predicted and the measured peak:");
+        print_table(to_log, rows, peaks, size);
+        if (size > 1)
+            log_volume(t);
+    }
+    free(rows);
+    free(peaks);
+    return rc;
+}

@@ -1,0 +1,19 @@
+/*
+ * usage - what a run takes of the machine, told before it starts and after it has ended:
+ * memory by category and rank, and the bytes that a rank sends in a step.
+ */
+#ifndef TRAIN_USAGE_H
+#define TRAIN_USAGE_H
+
+#include "train/train.h"
+
+/* The memory of any layout, a row a rank, to standard output; nothing is allocated or
+ * started. */
+MUST_CHECK int usage_dry_run(const struct config *cfg, struct error *err);
+
+/* t->memory of all ranks as a table in the log; and, at the end, the measured peaks beside
+ * it and what was sent. [collective] */
+MUST_CHECK int usage_report_predicted(struct train *t, struct error *err);
+MUST_CHECK int usage_report_measured(struct train *t, struct error *err);
+
+#endif
