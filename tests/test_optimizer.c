@@ -33,11 +33,13 @@ struct world {
     char *params, *grads; // as the table lays them out
 };
 
+/* Of several magnitudes, so that another order of adding shows. */
 static float value_at(int64_t i, int64_t salt)
 {
+    static const float scales[] = {1.0F, 0.03F, 1.0F / 1024, 1.0F};
     uint64_t h = (uint64_t)(i * 31 + salt + 7) * 0x9E3779B97F4A7C15u;
     h = (h ^ h >> 29) * 0xBF58476D1CE4E5B9u;
-    return (float)(h >> 40) / 16777216.0F - 0.5F;
+    return ((float)(h >> 40) / 16777216.0F - 0.5F) * scales[h >> 20 & 3];
 }
 
 /* The row's elements become numbers that depend on `salt`. */

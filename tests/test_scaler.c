@@ -75,6 +75,9 @@ static void test_scaler__never_goes_below_one_nor_to_infinity(void **state)
     assert_close(s.scale, 1.5, 0);
     update_times(&s, false, 20);
     assert_close(s.scale, 1, 0);
+    s = dynamic_scaler(0.5); // below from the start: an overflow is no reason to raise it
+    update_times(&s, false, 20);
+    assert_close(s.scale, 0.5, 0);
     s = dynamic_scaler(1e30);
     update_times(&s, true, 5000);
     assert_true((double)(float)s.scale <= 1e31); // the loss is scaled in float

@@ -53,8 +53,8 @@ static void compare_tensor(struct diff *d, const char *name, const struct param 
 struct comparison {
     const struct param_table *whole;
     const struct ckpt_set_spec *set;
-    const struct safetensors *const *headers;
-    int n_headers;
+    const struct ckpt_read_file *files;
+    int n_files;
     struct diff diff;
 };
 
@@ -66,8 +66,8 @@ static int64_t compare_entry(struct comparison *c, const struct param *param,
     char name[CKPT_TENSOR_NAME_BYTES];
     int64_t n_found = 0;
     ckpt_tensor_name(param, kind, name);
-    for (int i = 0; i < c->n_headers; i++) {
-        const struct safetensors_tensor *t = safetensors_find(c->headers[i], name);
+    for (int i = 0; i < c->n_files; i++) {
+        const struct safetensors_tensor *t = safetensors_find(&c->files[i].st, name);
         if (t && n_found++ == 0)
             compare_tensor(&c->diff, name, param, t);
     }
@@ -92,26 +92,26 @@ static bool is_expected(const struct comparison *c, const char *name)
 
 static void list_unexpected(struct comparison *c, int64_t n_unexpected)
 {
-    for (int i = 0; i < c->n_headers; i++)
-        for (int64_t j = 0; j < c->headers[i]->n_tensors && n_unexpected > 0; j++)
-            if (!is_expected(c, c->headers[i]->tensors[j].name)) {
+    for (int i = 0; i < c->n_files; i++)
+        for (int64_t j = 0; j < c->files[i].st.n_tensors && n_unexpected > 0; j++)
+            if (!is_expected(c, c->files[i].st.tensors[j].name)) {
                 diff_add(&c->diff, "; '%.100s' is not in the model",
-                         c->headers[i]->tensors[j].name);
+                         c->files[i].st.tensors[j].name);
                 n_unexpected--;
             }
 }
 
 int ckpt_diff_check(const struct param_table *whole, enum ckpt_set set,
-                    const struct safetensors *const *headers, int n_headers,
-                    const char *path, struct error *err)
+                    const struct ckpt_read_file *files, int n_files, const char *path,
+                    struct error *err)
 {
-    struct comparison c = {whole, &ckpt_sets[set], headers, n_headers, {.n_found = 0}};
+    struct comparison c = {whole, &ckpt_sets[set], files, n_files, {.n_found = 0}};
     int64_t n_tensors = 0, n_accounted = 0;
     for (int64_t i = 0; i < whole->n_params; i++)
         for (int kind = c.set->first_kind; kind < c.set->end_kind; kind++)
             n_accounted += compare_entry(&c, &whole->params[i], (enum ckpt_kind)kind);
-    for (int i = 0; i < n_headers; i++)
-        n_tensors += headers[i]->n_tensors;
+    for (int i = 0; i < n_files; i++)
+        n_tensors += files[i].st.n_tensors;
     list_unexpected(&c, n_tensors - n_accounted);
     const struct diff *d = &c.diff;
     if (d->n_found == 0)

@@ -7,14 +7,14 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "ckpt/ckpt_layout.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/ckpt_read.h"
 #include "model/param_table.h"
 
-/* 0 if the files described by `headers` hold exactly the tensors that `set` has of the
- * model `whole`, in any order; else the error lists what is missing, unexpected, there
- * twice, or of another shape. `path` names the checkpoint in it. */
+/* 0 if these files hold exactly the tensors that `set` has of the model `whole`, in any
+ * order; else the error lists what is missing, unexpected, there twice, or of another
+ * shape. `path` names the checkpoint in it. */
 MUST_CHECK int ckpt_diff_check(const struct param_table *whole, enum ckpt_set set,
-                               const struct safetensors *const *headers, int n_headers,
+                               const struct ckpt_read_file *files, int n_files,
                                const char *path, struct error *err);
 
 #endif

@@ -28,6 +28,11 @@ static void add_others(struct ckpt_sums *sums, const struct ckpt_sum_record *all
         ckpt_sums_add_record(sums, &all[i]);
 }
 
+static int out_of_memory(struct error *err)
+{
+    return error_set(err, ERROR_RUNTIME, "out of memory for the hashes of a checkpoint");
+}
+
 int ckpt_gather_sums(struct ckpt_sums *sums, struct comm *comm, struct error *err)
 {
     int size = comm_size(comm), me = comm_rank(comm), rc = 0;
@@ -37,22 +42,24 @@ int ckpt_gather_sums(struct ckpt_sums *sums, struct comm *comm, struct error *er
     int64_t *bounds = calloc((size_t)size + 1, sizeof *bounds);
     struct ckpt_sum_record *all = NULL;
     if (!mine || !bounds)
-        rc =
-            error_set(err, ERROR_RUNTIME, "out of memory for the hashes of a checkpoint");
+        rc = out_of_memory(err);
     rc = comm_agree(comm, rc, err);
-    if (rc == 0)
-        rc = share_bounds(comm, ckpt_sums_records(sums, mine), bounds, err);
-    if (rc == 0 && me == 0) {
+    if (rc || !mine || !bounds)
+        goto done;
+    rc = share_bounds(comm, ckpt_sums_records(sums, mine), bounds, err);
+    if (rc)
+        goto done;
+    if (me == 0) {
         all = malloc((size_t)bounds[size] + 1);
         if (!all)
-            rc = error_set(err, ERROR_RUNTIME,
-                           "out of memory for the hashes of a checkpoint");
+            rc = out_of_memory(err);
     }
     rc = comm_agree(comm, rc, err);
     if (rc == 0)
         rc = comm_gather_bytes(comm, mine, all, bounds, 0, err);
     if (rc == 0 && me == 0)
         add_others(sums, all, bounds, size);
+done:
     free(mine);
     free(bounds);
     free(all);

@@ -53,21 +53,24 @@ static int add_file(struct ckpt_layout *layout, struct error *err)
     return 0;
 }
 
+/* The last file has tensors, and one more of n_bytes would make it too large. */
+static bool is_full(const struct ckpt_layout *layout, int64_t n_bytes,
+                    int64_t max_file_bytes)
+{
+    const struct safetensors *st = &layout->files[layout->n_files - 1].st;
+    return st->n_tensors > 0 && n_bytes > max_file_bytes - st->data_bytes;
+}
+
 static int add_tensor(struct ckpt_layout *layout, enum ckpt_set set,
                       const struct param *row, enum ckpt_kind kind,
                       int64_t max_file_bytes, struct error *err)
 {
     char name[CKPT_TENSOR_NAME_BYTES];
     int64_t n_bytes = row->n_elements * (int64_t)sizeof(float);
-    struct ckpt_layout_file *last =
-        layout->n_files > 0 ? &layout->files[layout->n_files - 1] : NULL;
     bool is_first = layout->n_files == layout->set_files[set];
-    if (is_first ||
-        (last->st.n_tensors > 0 && n_bytes > max_file_bytes - last->st.data_bytes)) {
-        if (add_file(layout, err))
-            return -1;
-        last = &layout->files[layout->n_files - 1];
-    }
+    if ((is_first || is_full(layout, n_bytes, max_file_bytes)) && add_file(layout, err))
+        return -1;
+    struct ckpt_layout_file *last = &layout->files[layout->n_files - 1];
     ckpt_tensor_name(row, kind, name);
     *tensor_at(layout, row->number, kind) =
         (struct ckpt_tensor){.file = layout->n_files - 1,

@@ -294,7 +294,7 @@ int ckpt_manifest_read(struct ckpt_manifest *m, const char *dir, bool *is_damage
 {
     char path[PATH_MAX];
     char *text = NULL;
-    size_t n;
+    size_t n = 0;
     json_error_t at;
     json_t *root = NULL;
     int rc = -1;
@@ -362,8 +362,8 @@ int ckpt_manifest_check_plain_file(const char *dir, const char *name,
                                    const json_t *record, bool *is_damaged,
                                    struct error *err)
 {
-    char path[PATH_MAX], hash[17], *text;
-    size_t n;
+    char path[PATH_MAX], hash[17], *text = NULL;
+    size_t n = 0;
     if (ckpt_manifest_check_file(dir, name, record, is_damaged, err) ||
         fs_join(path, sizeof path, dir, name, err) ||
         read_text(path, &text, &n, is_damaged, err))

@@ -46,8 +46,9 @@ MUST_CHECK int ckpt_reader_open(struct ckpt_reader *r, const char *path, int n_s
 void ckpt_reader_close(struct ckpt_reader *r);
 
 /* 0 if the open sets hold the tensors of `whole` (all of the model) and no others. */
-MUST_CHECK int ckpt_reader_check(struct ckpt_reader *r, const struct param_table *whole,
-                                 int n_sets, struct error *err);
+MUST_CHECK int ckpt_reader_check(const struct ckpt_reader *r,
+                                 const struct param_table *whole, int n_sets,
+                                 struct error *err);
 
 /* Read the pieces of `part` to `sink`; after ckpt_reader_check(). */
 MUST_CHECK int ckpt_reader_read(struct ckpt_reader *r, int n_sets,

@@ -189,20 +189,14 @@ void ckpt_reader_close(struct ckpt_reader *r)
     ckpt_manifest_release(&r->manifest);
 }
 
-int ckpt_reader_check(struct ckpt_reader *r, const struct param_table *whole, int n_sets,
-                      struct error *err)
+int ckpt_reader_check(const struct ckpt_reader *r, const struct param_table *whole,
+                      int n_sets, struct error *err)
 {
-    const struct safetensors **headers = calloc((size_t)r->n_files + 1, sizeof *headers);
-    if (!headers)
-        return out_of_memory(r->path, err);
-    for (int i = 0; i < r->n_files; i++)
-        headers[i] = &r->files[i].st;
-    int rc = 0;
-    for (int set = 0; set < n_sets && rc == 0; set++) {
+    for (int set = 0; set < n_sets; set++) {
         int first = r->set_files[set], end = r->set_files[set + 1];
-        rc = ckpt_diff_check(whole, (enum ckpt_set)set, headers + first, end - first,
-                             r->path, err);
+        if (ckpt_diff_check(whole, (enum ckpt_set)set, r->files + first, end - first,
+                            r->path, err))
+            return -1;
     }
-    free(headers);
-    return rc;
+    return 0;
 }

@@ -182,11 +182,12 @@ int ckpt_write_part(const char *dir, const struct ckpt_layout *layout,
     int rc = -1;
     w.room = malloc((size_t)CHUNK_ELEMENTS * sizeof *w.room);
     w.fds = malloc((n_files + 1) * sizeof *w.fds);
+    for (size_t i = 0; w.fds && i < n_files; i++)
+        w.fds[i] = -1;
     if (!w.room || !w.fds) {
         error_set(err, ERROR_RUNTIME, "out of memory for writing '%s'", dir);
         goto done;
     }
-    memset(w.fds, -1, n_files * sizeof *w.fds); // every int becomes -1
     for (int i = 0; i < layout->n_files && is_maker; i++)
         if (open_file(&w, i, err))
             goto done;

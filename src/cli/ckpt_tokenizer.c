@@ -19,7 +19,8 @@ struct search {
     const char *why;     // where it was found
 };
 
-/* -- where to look --------------------------------------------------------------------- */
+/* -- where to look ---------------------------------------------------------------------
+ */
 
 static int look_beside(struct search *s, struct error *err)
 {

@@ -110,8 +110,9 @@ static int open_inputs(struct eval *ev, struct error *err)
         return -1;
     if (ev->data_name && eval_data_open(&ev->data, ev->data_name, ev->tokenizer, err))
         return -1;
-    return ev->cloze_path ? text_list_read(&ev->texts, ev->cloze_path, TEXT_LIST_JSON, err)
-                          : 0;
+    return ev->cloze_path
+               ? text_list_read(&ev->texts, ev->cloze_path, TEXT_LIST_JSON, err)
+               : 0;
 }
 
 /* -- reporting ----------------------------------------------------------------------- */
@@ -133,8 +134,8 @@ static void set_real(json_t *object, const char *key, double value)
 
 static void print_json(const struct eval *ev)
 {
-    json_t *object = json_pack("{s:s, s:I}", "ckpt", ev->path, "step",
-                               (json_int_t)ev->step);
+    json_t *object =
+        json_pack("{s:s, s:I}", "ckpt", ev->path, "step", (json_int_t)ev->step);
     if (ev->data_name) {
         set_real(object, "loss", ev->result.loss);
         set_real(object, "ppl", exp(ev->result.loss));

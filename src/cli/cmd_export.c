@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct export {
+struct export
+{
     const char *ckpt, *to, *output, *dtype_name, *tokenizer_name;
     int64_t max_file_bytes;
 

@@ -48,8 +48,8 @@ struct generate {
 static int check_options(const struct generate *gen, struct error *err)
 {
     const struct sampler *s = &gen->sampler;
-    int n_given = (gen->prompt != NULL) + (gen->prompt_ids != NULL) +
-                  (gen->prompts_path != NULL);
+    int n_given =
+        (gen->prompt != NULL) + (gen->prompt_ids != NULL) + (gen->prompts_path != NULL);
     if (n_given != 1)
         return error_set(err, ERROR_INPUT,
                          "trefoil generate: give one of --prompt and --prompt_ids, "

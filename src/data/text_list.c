@@ -66,7 +66,8 @@ static int end_line(struct reading *r, struct error *err)
     return rc;
 }
 
-/* -- what the reader of documents calls ------------------------------------------------ */
+/* -- what the reader of documents calls ------------------------------------------------
+ */
 
 static int take_bytes(void *context, const char *bytes, size_t n, struct error *err)
 {

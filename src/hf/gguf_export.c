@@ -11,14 +11,13 @@
 
 #define EPSILON 1e-5F
 
-enum { GGML_F32 = 0, GGML_F16 = 1 };           // types of tensors
+enum { GGML_F32 = 0, GGML_F16 = 1 };            // types of tensors
 enum { FILE_ALL_F32 = 0, FILE_MOSTLY_F16 = 1 }; // of general.file_type
 
 /* Of `row` in the file; see the header. */
 static enum dtype type_of(const struct param *row, enum dtype dtype)
 {
-    bool is_f32 =
-        !row->has_decay || strcmp(row->name, "embedding.position.weight") == 0;
+    bool is_f32 = !row->has_decay || strcmp(row->name, "embedding.position.weight") == 0;
     return is_f32 ? DTYPE_F32 : dtype;
 }
 

@@ -1,6 +1,6 @@
 /*
- * gguf_export - a checkpoint as one GGUF file of a GPT-2 with its tokenizer, for llama.cpp
- * and what is built on it.
+ * gguf_export - a checkpoint as one GGUF file of a GPT-2 with its tokenizer, for
+ * llama.cpp and what is built on it.
  *
  * Norms, biases and the position embedding are float32 whatever was asked for, as
  * llama.cpp's own converter has them. The head is the word embedding, so there is no

@@ -24,8 +24,7 @@ static json_t *id_or_null(int64_t id)
 
 static char *take_text(json_t *root)
 {
-    char *text =
-        root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(root);
     return text;
 }

@@ -30,7 +30,7 @@ struct hf_exporter {
     const struct hf_export_options *opt;
     char output[PATH_MAX]; // without slashes at its end
     char temp[PATH_MAX];
-    bool has_temp; // it is ours to remove
+    bool has_temp;         // it is ours to remove
     struct entry *entries; // by name, owned
     int64_t n_entries;
     int64_t total_bytes;
@@ -41,7 +41,8 @@ static const enum safetensors_dtype file_dtypes[] = {[DTYPE_F32] = SAFETENSORS_F
                                                      [DTYPE_F16] = SAFETENSORS_F16,
                                                      [DTYPE_BF16] = SAFETENSORS_BF16};
 
-/* -- which tensor goes where ---------------------------------------------------------- */
+/* -- which tensor goes where ----------------------------------------------------------
+ */
 
 static int by_name(const void *a, const void *b)
 {
@@ -94,7 +95,8 @@ static void file_name(const struct hf_exporter *x, int file, char name[FILE_NAME
                  x->n_files);
 }
 
-/* -- files of tensors ------------------------------------------------------------------ */
+/* -- files of tensors ------------------------------------------------------------------
+ */
 
 static int describe_file(const struct hf_exporter *x, int file, struct safetensors *st,
                          char **header, struct error *err)
@@ -102,9 +104,8 @@ static int describe_file(const struct hf_exporter *x, int file, struct safetenso
     for (int64_t i = 0; i < x->n_entries; i++) {
         const struct entry *e = &x->entries[i];
         struct hf_shape shape = hf_shape(e->row, HF_TRANSFORMERS);
-        if (e->file == file &&
-            safetensors_append(st, e->name, file_dtypes[x->opt->dtype], shape.n_dims,
-                               shape.shape, err))
+        if (e->file == file && safetensors_append(st, e->name, file_dtypes[x->opt->dtype],
+                                                  shape.n_dims, shape.shape, err))
             return -1;
     }
     return safetensors_encode_header(st, header, err);
@@ -155,7 +156,8 @@ done:
     return rc;
 }
 
-/* -- the small files ------------------------------------------------------------------- */
+/* -- the small files -------------------------------------------------------------------
+ */
 
 /* Takes `text`; NULL is what a rendering without memory gave. */
 static int write_text(const struct hf_exporter *x, const char *name, char *text,
@@ -202,7 +204,8 @@ static int write_small_files(const struct hf_exporter *x, struct error *err)
     return x->opt->tokenizer ? tokenizer_save(x->opt->tokenizer, x->temp, err) : 0;
 }
 
-/* -- the directory --------------------------------------------------------------------- */
+/* -- the directory ---------------------------------------------------------------------
+ */
 
 static int check_output(const char *output, struct error *err)
 {

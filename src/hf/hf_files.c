@@ -77,9 +77,10 @@ static int open_listed(struct hf_files *hf, const json_t *map, struct error *err
         if (!file)
             return -1;
         if (!safetensors_find(&file->st, tensor))
-            return error_set(err, ERROR_INPUT,
-                             "'%s' does not hold the tensor '%.200s' that %s says it does",
-                             file->path, tensor, INDEX_NAME);
+            return error_set(
+                err, ERROR_INPUT,
+                "'%s' does not hold the tensor '%.200s' that %s says it does", file->path,
+                tensor, INDEX_NAME);
     }
     return 0;
 }

@@ -30,7 +30,8 @@ struct hf_importer {
     struct ckpt_commit commit;
 };
 
-/* -- the configuration ----------------------------------------------------------------- */
+/* -- the configuration -----------------------------------------------------------------
+ */
 
 /* Defaults, and the model's own: through the same checks as a user's. */
 static int make_config(struct hf_importer *im, const struct hf_config *hf,
@@ -76,7 +77,8 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
     return 0;
 }
 
-/* -- numbers --------------------------------------------------------------------------- */
+/* -- numbers ---------------------------------------------------------------------------
+ */
 
 /* im->turned := the numbers of `row`, laid out as ours. */
 static int hold(struct hf_importer *im, const struct param *row, struct error *err)
@@ -108,7 +110,8 @@ static const float *view(void *context, enum ckpt_kind kind,
     return room;
 }
 
-/* -- the checkpoint -------------------------------------------------------------------- */
+/* -- the checkpoint --------------------------------------------------------------------
+ */
 
 static int open_input(struct hf_importer *im, const char *input, struct error *err)
 {

@@ -14,7 +14,8 @@
 #include "model/param_table.h"
 
 #define HF_NAME_BYTES 80
-#define HF_PREFIX "transformer." // of all names in a GPT2LMHeadModel, of none in a GPT2Model
+#define HF_PREFIX                                                                        \
+    "transformer." // of all names in a GPT2LMHeadModel, of none in a GPT2Model
 
 enum hf_dialect { HF_TRANSFORMERS, HF_GGUF, N_HF_DIALECTS };
 

@@ -70,8 +70,7 @@ static int take(void *context, enum ckpt_kind kind, const struct ckpt_piece *pie
 const float *hf_source_read(struct hf_source *src, const struct param *row,
                             enum hf_dialect dialect, struct error *err)
 {
-    struct ckpt_piece piece = {
-        .row = row, .runs = param_runs(row), .n = row->n_elements};
+    struct ckpt_piece piece = {.row = row, .runs = param_runs(row), .n = row->n_elements};
     struct ckpt_part part = {&piece, 1, row->n_elements};
     struct ckpt_sink sink = {take, src->raw};
     if (ckpt_reader_read(&src->reader, CKPT_MODEL + 1, &part, &sink, err))
@@ -98,10 +97,11 @@ int hf_write_numbers(int fd, const float *x, int64_t n, enum dtype dtype,
     uint8_t bytes[CHUNK * sizeof(float)];
     int64_t bad = dtype == DTYPE_F16 ? find_too_large(x, n) : n;
     if (bad < n)
-        return error_set(err, ERROR_INPUT,
-                         "tensor '%s' does not fit float16: number %lld of it is %g, over "
-                         "65504; another --dtype can hold it",
-                         name, (long long)bad, (double)x[bad]);
+        return error_set(
+            err, ERROR_INPUT,
+            "tensor '%s' does not fit float16: number %lld of it is %g, over "
+            "65504; another --dtype can hold it",
+            name, (long long)bad, (double)x[bad]);
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t part = i64_min(CHUNK, n - i);
         dtype_store(bytes, x + i, dtype, part);

@@ -4,8 +4,7 @@
  * Every layer is cut into `size` contiguous ranges of nearly equal length, one for each
  * process, so that a layer can be summed to its owners, or brought together from them, as
  * soon as it is ready. Cuts fall on beginnings of rows and on multiples of
- * KERNEL_SQUARE_CHUNK elements in a row: then no sum of squares is cut. A pipeline's
- * first and last stage hold the word embedding both, and cut it alike.
+ * KERNEL_SQUARE_CHUNK elements in a row: then no sum of squares is cut.
  *
  * What a process owns is a list of pieces (runs of elements of one row), in the order of
  * the flat buffer. `local` counts the elements owned, without what others own: buffers

@@ -15,7 +15,7 @@ void scaler_update(struct scaler *s, bool is_finite)
     s->good_steps = 0;
     s->bad_steps++;
     s->n_skipped++;
-    if (s->is_dynamic && s->bad_steps % SCALER_BAD_STEPS == 0)
+    if (s->is_dynamic && s->bad_steps % SCALER_BAD_STEPS == 0 && s->scale > 1)
         s->scale = s->scale > 2 ? s->scale / 2 : 1;
 }
 

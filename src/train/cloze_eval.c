@@ -83,8 +83,7 @@ static bool is_right(struct cloze *c)
     int64_t room = dec->gpt->dims.S - (c->word.n - 1), V = dec->gpt->dims.V;
     int64_t n = i64_min(c->context.n, room);
     gpt_decoder_reset(dec);
-    const float *logits =
-        gpt_decoder_feed(dec, c->context.ids + c->context.n - n, n);
+    const float *logits = gpt_decoder_feed(dec, c->context.ids + c->context.n - n, n);
     for (int64_t i = 0; i < c->word.n; i++) {
         if (likeliest(logits, V) != c->word.ids[i])
             return false;

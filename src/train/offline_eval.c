@@ -28,10 +28,11 @@ static int check_token(const struct evaluation *ev, int64_t at, int32_t id,
 {
     if (id >= 0 && id < ev->g->dims.V)
         return 0;
-    return error_set(err, ERROR_INPUT,
-                     "'%s': token %lld is %ld, outside of the model's vocabulary of %lld; "
-                     "it was made with another tokenizer",
-                     ev->stream->name, (long long)at, (long)id, (long long)ev->g->dims.V);
+    return error_set(
+        err, ERROR_INPUT,
+        "'%s': token %lld is %ld, outside of the model's vocabulary of %lld; "
+        "it was made with another tokenizer",
+        ev->stream->name, (long long)at, (long)id, (long long)ev->g->dims.V);
 }
 
 /* Row b of the batch := window w. What lies past the stream is token 0, which counts for

@@ -18,7 +18,7 @@
 #include "comm/comm.h"
 #include "model/gpt.h"
 
-struct eval_stream { // tokens, wherever they are
+struct eval_stream {  // tokens, wherever they are
     const char *name; // for errors
     int64_t n_tokens;
     int (*read)(void *context, int64_t first, int64_t n, int32_t *tokens,

@@ -5,6 +5,10 @@
  *     write     each rank its slices, in a thread from its copy, or here from the state
  *     settle    all agree that all have written; hashes to rank 0, which commits
  *
+ * The thread copies the state first, while the next step runs forward and backward, which
+ * only read it; the update waits for the end of the copy. Offloaded state moves between
+ * memory and disk all the time: there the copy is made before the step goes on.
+ *
  * The thread makes no MPI calls and touches nothing but the copy, the sums and its own
  * result, which are not touched here until it is joined.
  */
@@ -22,6 +26,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -29,7 +34,6 @@
 #include <sys/mman.h>
 
 #define COPY_ALIGN 16 // elements
-#define COPY_CHUNK ((int64_t)1 << 20)
 
 struct saver {
     struct train *t;
@@ -41,6 +45,9 @@ struct saver {
     struct ckpt_lock lock; // rank 0's
 
     bool is_async;
+    bool copies_aside; // the copy is the thread's work too
+    bool awaits_copy;  // is_copied was or will be posted, and has not been waited for
+    sem_t is_copied;
     struct arena copy_arena;
     float *copy;      // (N_CKPT_KINDS, n_copy)
     int64_t n_copy;   // elements of one kind, gaps included
@@ -134,42 +141,15 @@ static const float *view_state(void *context, enum ckpt_kind kind,
     return room;
 }
 
-/* Elements [first, end) of one kind in the copy: parts of one piece or of several. */
-static int copy_range(struct saver *s, enum ckpt_kind kind, int64_t first, int64_t end,
-                      struct error *err)
-{
-    for (int64_t i = 0; i < s->part.n_pieces && s->copy_at[i] < end; i++) {
-        const struct ckpt_piece *piece = &s->part.pieces[i];
-        int64_t at = s->copy_at[i];
-        int64_t begin = i64_max(first, at), stop = i64_min(end, at + piece->n);
-        float *to = copy_of(s, kind, piece) + begin - at;
-        if (begin < stop &&
-            !view_state(s, kind, piece, begin - at, stop - begin, to, err))
-            return -1;
-    }
-    return 0;
-}
-
-/* By all threads, as far as the state is in memory: training waits for it. */
 static int copy_state(struct saver *s, struct error *err)
 {
-    int64_t n_chunks = (s->n_copy + COPY_CHUNK - 1) / COPY_CHUNK;
-    int rc = 0;
-#pragma omp parallel for schedule(dynamic) if (!plan_offload_dir(&s->t->cfg))
-    for (int64_t i = 0; i < N_CKPT_KINDS * n_chunks; i++) {
-        struct error why;
-        int64_t first = i % n_chunks * COPY_CHUNK;
-        int64_t end = i64_min(s->n_copy, first + COPY_CHUNK);
-        if (copy_range(s, (enum ckpt_kind)(i / n_chunks), first, end, &why) == 0)
-            continue;
-#pragma omp critical(save_copy)
-        {
-            rc = -1;
-            *err = why;
+    for (int kind = 0; kind < N_CKPT_KINDS; kind++)
+        for (int64_t i = 0; i < s->part.n_pieces; i++) {
+            const struct ckpt_piece *piece = &s->part.pieces[i];
+            float *to = copy_of(s, (enum ckpt_kind)kind, piece);
+            if (!view_state(s, (enum ckpt_kind)kind, piece, 0, piece->n, to, err))
+                return -1;
         }
-    }
-    if (rc)
-        return -1;
     if (ckpt_failpoint(CKPT_AT_COPIED))
         return error_set(err, ERROR_RUNTIME, "cannot copy the state: %s",
                          strerror(errno));
@@ -178,12 +158,15 @@ static int copy_state(struct saver *s, struct error *err)
 
 /* -- the thread ---------------------------------------------------------------------- */
 
-static void *write_copy(void *context)
+static void *copy_and_write(void *context)
 {
     struct saver *s = context;
     struct ckpt_source source = {view_copy, s};
-    s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, s->is_first, &s->sums,
-                            &s->err);
+    s->rc = s->copies_aside ? copy_state(s, &s->err) : 0;
+    sem_post(&s->is_copied);
+    if (s->rc == 0)
+        s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, s->is_first,
+                                &s->sums, &s->err);
     atomic_store(&s->is_done, true);
     return NULL;
 }
@@ -303,13 +286,16 @@ static int open_copy(struct saver *s, struct error *err)
 int train_save_open(struct train *t, struct error *err)
 {
     struct saver *s = calloc(1, sizeof *s);
-    int rc =
-        s ? 0 : error_set(err, ERROR_RUNTIME, "out of memory for saving checkpoints");
-    if (comm_agree(t->grid.world, rc, err)) {
+    int rc = 0;
+    if (!s)
+        rc = error_set(err, ERROR_RUNTIME, "out of memory for saving checkpoints");
+    if (comm_agree(t->grid.world, rc, err) || !s) {
         free(s);
         return -1;
     }
     s->t = t;
+    sem_init(&s->is_copied, 0, 0);
+    s->copies_aside = !plan_offload_dir(&t->cfg);
     s->is_first = comm_rank(t->grid.world) == 0;
     t->saver = s;
     rc = open_lock(s, err);
@@ -335,6 +321,7 @@ void train_save_close(struct train *t)
     ckpt_sums_release(&s->sums);
     ckpt_layout_release(&s->layout);
     param_table_release(&s->whole);
+    sem_destroy(&s->is_copied);
     free(s->copy_at);
     free(s);
     t->saver = NULL;
@@ -433,6 +420,7 @@ static int settle(struct saver *s, bool is_final, struct error *err)
 /* The save in flight, if any, whatever is left of it. */
 static int finish_previous(struct saver *s, struct error *err)
 {
+    train_save_before_update(s->t);
     join(s);
     return s->is_in_flight ? settle(s, false, err) : 0;
 }
@@ -447,10 +435,24 @@ static int write_now(struct saver *s, bool is_final, struct error *err)
 
 static int write_aside(struct saver *s, struct error *err)
 {
-    if (comm_agree(world_of(s), copy_state(s, err), err))
+    int rc = s->copies_aside ? 0 : copy_state(s, err);
+    if (comm_agree(world_of(s), rc, err))
         return give_up(s, false, err);
-    run_aside(s, write_copy);
+    s->awaits_copy = true;
+    run_aside(s, copy_and_write);
     return 0;
+}
+
+void train_save_before_update(struct train *t)
+{
+    struct saver *s = t->saver;
+    double start = trace_begin(t->job_trace.trace);
+    if (!s->awaits_copy)
+        return;
+    s->awaits_copy = false;
+    while (sem_wait(&s->is_copied) && errno == EINTR)
+        ;
+    trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
 }
 
 int train_save(struct train *t, bool is_final, struct error *err)

@@ -1,12 +1,12 @@
 /*
  * save - checkpoints of a running job: every process writes its own slices.
  *
- * Asynchronous where memory allows (save_load.async_save): the step loop is held while
- * each process copies what it owns; a thread writes and syncs the copy while training
- * goes on, and the step loop commits at the first step boundary where the threads of all
- * processes are done. At most one save is in flight. The last save of a run, and all
- * saves where a copy does not fit, are written straight from the state, while training
- * waits.
+ * Asynchronous where memory allows (save_load.async_save): a thread copies what the
+ * process owns, and writes and syncs the copy while training goes on. The step loop waits
+ * for the copy at most, where it would change the state, and commits at the first step
+ * boundary where the threads of all processes are done. At most one save is in flight.
+ * The last save of a run, and all saves where a copy does not fit, are written straight
+ * from the state, while training waits.
  *
  * A save that fails on one process fails on all. That is a warning, the next save is a
  * new attempt; only for the last one it is an error.
@@ -31,6 +31,9 @@ void train_save_close(struct train *t);
 /* Save the state as it is now. is_final: complete, or failed, when this returns.
  * [collective] */
 MUST_CHECK int train_save(struct train *t, bool is_final, struct error *err);
+/* Before parameters or moments change: wait until a save in flight has its copy. (local)
+ */
+void train_save_before_update(struct train *t);
 /* At every step boundary: commit a save in flight if all have written it. [collective] */
 MUST_CHECK int train_save_poll(struct train *t, struct error *err);
 

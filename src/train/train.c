@@ -243,6 +243,7 @@ static void train_abort(struct train *t, const struct error *err)
 
 static int update(struct train *t, double norm, struct error *err)
 {
+    train_save_before_update(t);
     double start = trace_begin(t->job_trace.trace);
     struct optimizer_update u = {
         .params = &t->zero.params,
@@ -289,7 +290,9 @@ static int train_step(struct train *t, struct error *err)
     if (train_batch_losses(t, true, &sum, err) || grad_norm(t, &norm, err))
         return -1;
     double loss = t->n_counted > 0 ? sum / (double)t->n_counted : 0.0;
-    bool is_skipped = t->plan.model.dtype == DTYPE_F16 && !isfinite(norm);
+    // a loss that is none is not the scale's fault: it is not scaled
+    bool is_skipped =
+        t->plan.model.dtype == DTYPE_F16 && isfinite(loss) && !isfinite(norm);
     double scale = t->scaler.scale;
     if (is_skipped) {
         if (skip_update(t, loss, norm, err))

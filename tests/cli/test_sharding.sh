@@ -18,6 +18,7 @@ offload=Distributed.sharding.sharding_offload=True
 run dp2 2
 whole=$(predicted 3 1)
 [ -n "$whole" ] || fail "no memory table: $(cat run.log)"
+grep -qE 'rank 1 .*[0-9] \([+-][0-9.]+%\)' run.log || fail "no measured peak at the end"
 for s in 1 2 3; do run two_$s 2 $(stage 2 $s) && same two_$s dp2; done
 awk -v a="$whole" -v b="$(predicted 3 1)" 'BEGIN { exit !(b < 0.65 * a && b > 0.35 * a) }' ||
     fail "of $whole MB of optimizer state two ranks have $(predicted 3 1) each"

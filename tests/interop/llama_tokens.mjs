@@ -15,7 +15,12 @@ const entry = path.join(modules, "node-llama-cpp", require("./package.json").mai
 const { getLlama, LlamaLogLevel } = await import(pathToFileURL(entry));
 
 const request = JSON.parse(fs.readFileSync(0, "utf8"));
-const llama = await getLlama({ gpu: false, build: "never", logLevel: LlamaLogLevel.error });
+const llama = await getLlama({
+    gpu: false,
+    build: "never",
+    logLevel: LlamaLogLevel.error,
+    maxThreads: 1, // its threads wait for each other without sleeping
+});
 const model = await llama.loadModel({ modelPath: request.model });
 const context = await model.createContext({
     contextSize: model.trainContextSize,
@@ -23,6 +28,7 @@ const context = await model.createContext({
     experimentalKvCacheKeyType: "F32",
     experimentalKvCacheValueType: "F32",
     flashAttention: false,
+    threads: 1,
 });
 
 async function continuation(prompt) {

@@ -1,0 +1,66 @@
+#!/bin/bash
+# Prompts from a file: their order is the only thing that counts beside the seed; the
+# tokenizer is found; a document that ends stops.
+. "$(dirname "$0")/lib.sh"
+
+for _ in $(seq 60); do
+    printf 'the cat sat on the mat\n\na dog ran to the sea\n\n'
+done >words.txt
+"$trefoil" tokenizer train --input words.txt --vocab_size 280 --output bpe 2>tokenizer.log ||
+    fail "tokenizer: $(cat tokenizer.log)"
+mkdir data
+"$trefoil" prepare --input words.txt --tokenizer bpe --output data/words 2>prepare.log ||
+    fail prepare
+make_config
+must_train max_steps=400 Optimizer.lr.decay_steps=400 eval_freq=0 save_steps=0 Model.vocab_size=280 \
+    Model.hidden_dropout_prob=0 Model.attention_probs_dropout_prob=0 dataset.split=1,0,0
+
+generate() {
+    "$trefoil" generate --ckpt out --num_threads 1 "$@" 2>generate.log ||
+        fail "generate $*: $(cat generate.log)"
+}
+
+# No tokenizer named: the data's own. The end of the document is where it was in training.
+generate --greedy --prompt 'the cat sat' >one.txt
+[ "$(cat one.txt)" = 'the cat sat on the mat' ] || fail "$(cat one.txt)"
+grep -q 'of the data it was trained on' generate.log || fail "$(cat generate.log)"
+
+printf 'the cat sat\n\na dog ran\nthe cat sat\n' >prompts.txt
+generate --greedy --prompts prompts.txt >three.txt
+printf 'the cat sat on the mat\n\na dog ran to the sea\n\nthe cat sat on the mat\n' |
+    cmp - three.txt || fail "$(cat three.txt)"
+generate --greedy --prompts prompts.txt --json >three.json
+[ "$(grep -c '"stop":"eos"' three.json)" -eq 3 ] || fail "$(cat three.json)"
+grep -q '"index":1,"prompt":"a dog ran","completion":" to the sea"' three.json ||
+    fail "$(cat three.json)"
+printf '{"text": "the cat sat"}\n{"text": "a dog ran"}\n{"text": "the cat sat"}\n' >p.jsonl
+generate --greedy --prompts p.jsonl --json | cmp - three.json || fail "JSON lines differ"
+
+# Draws: the same again, other ones for another place or seed.
+hot=(--temperature 5 --max_tokens 12 --json)
+generate "${hot[@]}" --prompts prompts.txt >hot.json
+generate "${hot[@]}" --prompts prompts.txt | cmp - hot.json || fail "not the same again"
+ids() { sed 's/.*"ids"://' "$1"; }
+[ "$(ids hot.json | sed -n 1p)" != "$(ids hot.json | sed -n 3p)" ] ||
+    fail "two places of one prompt draw the same: $(cat hot.json)"
+head -1 prompts.txt >first.txt
+generate "${hot[@]}" --prompts first.txt | cmp - <(head -1 hot.json) ||
+    fail "what follows a prompt depends on the prompts after it"
+generate "${hot[@]}" --prompts first.txt --seed 5 >seed.json
+! cmp -s seed.json <(head -1 hot.json) || fail "the seed changes nothing"
+
+# As many as wanted, past the end of the context.
+generate --prompt_ids '1 2 3' --max_tokens 50 --greedy >ids.txt
+[ "$(wc -w <ids.txt)" -eq 50 ] || fail "50 ids: $(cat ids.txt)"
+
+expect 2 'one of --prompt and --prompt_ids, or --prompts' \
+    "$trefoil" generate --ckpt out --prompt a --prompts prompts.txt
+expect 2 'nothing.txt' "$trefoil" generate --ckpt out --prompts nothing.txt
+: >empty.txt
+expect 2 'no text' "$trefoil" generate --ckpt out --prompts empty.txt
+mv bpe gone
+expect 2 'the tokenizer of the data it was trained on cannot be opened' \
+    "$trefoil" generate --ckpt out --prompt a
+"$trefoil" generate --ckpt out --prompt 'the cat sat' --greedy --tokenizer gone --num_threads 1 \
+    2>generate.log | cmp - one.txt || fail "--tokenizer: $(cat generate.log)"
+exit 0

@@ -1,0 +1,177 @@
+/*
+ * gpt_fixture - a tiny model and one training step of it, in any of its variants: what
+ * the tests of src/model compare with each other.
+ */
+#ifndef TESTS_GPT_FIXTURE_H
+#define TESTS_GPT_FIXTURE_H
+
+#include "test.h"
+
+#include "model/gpt.h"
+
+enum { B = 4, S = 33, N = B * S, L = 4, MICRO = 2 };
+
+static const enum dtype all_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+
+static inline struct config small_config(double dropout)
+{
+    return (struct config){
+        .model = {.vocab_size = 101,
+                  .hidden_size = 40,
+                  .num_layers = L,
+                  .num_attention_heads = 4,
+                  .ffn_hidden_size = 150,
+                  .hidden_dropout_prob = dropout,
+                  .attention_probs_dropout_prob = dropout,
+                  .max_position_embeddings = S},
+        .dataset = {.max_seq_len = S},
+        .seed = 77,
+    };
+}
+
+/* -- one step --------------------------------------------------------------------------
+ */
+
+struct text {
+    int32_t tokens[N], targets[N], starts[N];
+    float weights[N];
+    bool has_starts;
+};
+
+static inline struct text make_text(int64_t V, float scale)
+{
+    struct text t = {.has_starts = false};
+    struct philox_key key = philox_key(3, PHILOX_SAMPLE_TOKEN, 0);
+    for (int64_t n = 0; n < N; n++) {
+        t.tokens[n] = (int32_t)(philox_uniform(key, (uint64_t)n, 0) * (float)V);
+        t.targets[n] = (int32_t)(philox_uniform(key, (uint64_t)n, 1) * (float)V);
+        t.weights[n] = n % 7 == 0 ? 0.0F : scale / N;
+    }
+    return t;
+}
+
+struct outcome { // grads: (n_flat) in float32, as the table counts elements
+    double loss_sums[B];
+    float *grads;
+    struct param_table table;
+};
+
+static inline void outcome_release(struct outcome *out)
+{
+    free(out->grads);
+    param_table_release(&out->table);
+}
+
+static inline float *widened_grads(const struct gpt *g)
+{
+    float *x = calloc((size_t)g->table.n_flat, sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < g->table.n_params; i++) {
+        const struct param *row = &g->table.params[i];
+        dtype_load(x + row->offset, (char *)g->grads + row->in[STORE_GRADS].at,
+                   row->in[STORE_GRADS].dtype, row->n_elements);
+    }
+    return x;
+}
+
+static inline struct gpt_batch micro_batch(const struct text *t, int64_t b)
+{
+    return (struct gpt_batch){.B = MICRO,
+                              .S = S,
+                              .tokens = t->tokens + b * S,
+                              .targets = t->targets + b * S,
+                              .weights = t->weights + b * S,
+                              .document_start = t->has_starts ? t->starts + b * S : NULL,
+                              .step = 5,
+                              .first_sample = b,
+                              .is_training = true,
+                              .accumulate = b > 0,
+                              .is_last = b + MICRO == B};
+}
+
+static inline struct gpt_options options_of(struct comm *alone)
+{
+    return (struct gpt_options){.B = MICRO,
+                                .n_stashes = 2,
+                                .has_grads = true,
+                                .part = param_part_whole(L),
+                                .model_group = alone,
+                                .n_step_tokens = N};
+}
+
+/* All forwards, then all backwards: as a pipeline has them in flight. The model's chunks
+ * follow each other through `between`. */
+static inline void run_micro_batches(struct gpt *g, const struct text *t,
+                                     double *loss_sums)
+{
+    enum { ROWS = MICRO * S };
+    int n_chunks = g->part.n_chunks;
+    size_t n = (size_t)(ROWS * g->dims.H);
+    char *between = calloc(n, sizeof(float));
+    float *dx = calloc(n, sizeof *dx);
+    assert_true(between && dx);
+    gpt_start_step(g);
+    for (int64_t b = 0; b < B; b += MICRO)
+        for (int c = 0; c < n_chunks; c++) {
+            struct gpt_batch batch = micro_batch(t, b);
+            gpt_chunk_forward(g, c, &batch, &g->stashes[b / MICRO * n_chunks + c],
+                              between, between, loss_sums + b);
+        }
+    for (int64_t b = 0; b < B; b += MICRO)
+        for (int c = n_chunks - 1; c >= 0; c--) {
+            struct gpt_batch batch = micro_batch(t, b);
+            gpt_chunk_backward(g, c, &batch, &g->stashes[b / MICRO * n_chunks + c], dx);
+        }
+    gpt_finish_grads(g);
+    free(between);
+    free(dx);
+}
+
+/* One step of micro-batches; `change` is what differs from options_of(). */
+static inline struct outcome run_step(const struct config *cfg, const struct text *t,
+                                      const struct gpt_options *change)
+{
+    struct outcome out = {{0}, NULL, {0}};
+    struct gpt g;
+    struct error err;
+    struct comm *alone;
+    assert_ok(comm_world_open(&alone, &err), err);
+    struct gpt_options opt = options_of(alone);
+    opt.dtype = change->dtype;
+    opt.grad_dtype = change->grad_dtype;
+    opt.recompute = change->recompute;
+    opt.keeps_all = change->keeps_all;
+    if (change->part.n_chunks > 0)
+        opt.part = change->part;
+    opt.n_stashes = 2 * opt.part.n_chunks;
+    assert_ok(gpt_open_part(&g, cfg, &opt, &err), err);
+    gpt_init_params(&g, 0.05);
+    run_micro_batches(&g, t, out.loss_sums);
+    out.grads = widened_grads(&g);
+    assert_ok(param_table_init(&out.table, &cfg->model, &err), err);
+    assert_int_equal(out.table.n_flat, g.table.n_flat);
+    gpt_close(&g);
+    comm_world_close(alone);
+    return out;
+}
+
+static inline void assert_same(const struct outcome *a, const struct outcome *b)
+{
+    assert_memory_equal(a->loss_sums, b->loss_sums, sizeof a->loss_sums);
+    assert_memory_equal(a->grads, b->grads, (size_t)a->table.n_flat * sizeof(float));
+}
+
+/* |b / scale - a| / |a| over one parameter. */
+static inline double distance(const struct outcome *a, const struct outcome *b,
+                              const struct param *row, double scale)
+{
+    double apart = 0, size = 0;
+    for (int64_t e = row->offset; e < row->offset + row->n_elements; e++) {
+        double x = (double)a->grads[e], y = (double)b->grads[e] / scale;
+        apart += (x - y) * (x - y);
+        size += x * x;
+    }
+    return sqrt(apart / size);
+}
+
+#endif

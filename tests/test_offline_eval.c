@@ -1,0 +1,197 @@
+/* Evaluation of a stream: every token scored once, the same bits however it is cut. */
+#include "test.h"
+
+#include "base/log.h"
+#include "train/cloze_eval.h"
+#include "train/offline_eval.h"
+
+#define VOCAB 31
+#define WINDOW 8
+#define N_TOKENS 61
+
+struct fixture {
+    struct config cfg;
+    struct comm *world;
+    struct gpt gpt;
+    int32_t tokens[N_TOKENS];
+};
+
+static int read_tokens(void *context, int64_t first, int64_t n, int32_t *tokens,
+                       struct error *err)
+{
+    (void)err;
+    assert_true(first >= 0 && n >= 1);
+    memcpy(tokens, (int32_t *)context + first, (size_t)n * sizeof *tokens);
+    return 0;
+}
+
+static void open_gpt(struct fixture *f, int64_t B)
+{
+    struct error err;
+    gpt_close(&f->gpt);
+    assert_ok(gpt_open(&f->gpt, &f->cfg, B, false, f->world, &err), err);
+    gpt_init_params(&f->gpt, 0.5);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct error err;
+    f->cfg.model = (struct config_model){.vocab_size = VOCAB,
+                                         .hidden_size = 16,
+                                         .num_layers = 2,
+                                         .num_attention_heads = 2,
+                                         .ffn_hidden_size = 24,
+                                         .max_position_embeddings = 12};
+    f->cfg.dataset.max_seq_len = WINDOW;
+    f->cfg.seed = 5;
+    kernels_set_threads(1);
+    log_set_level(LOG_ERROR);
+    assert_ok(comm_world_open(&f->world, &err), err);
+    for (int i = 0; i < N_TOKENS; i++)
+        f->tokens[i] = (i * i * 3 + i) % VOCAB;
+    open_gpt(f, 3);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    gpt_close(&f->gpt);
+    comm_world_close(f->world);
+    free(f);
+    return 0;
+}
+
+static struct eval_stream stream_of(struct fixture *f, int64_t n)
+{
+    return (struct eval_stream){"tokens", n, read_tokens, f->tokens};
+}
+
+static double loss_of(struct fixture *f, int64_t n, int64_t stride)
+{
+    struct eval_stream stream = stream_of(f, n);
+    struct eval_result r;
+    struct error err;
+    assert_ok(offline_eval(&r, &f->gpt, stride, &stream, f->world, &err), err);
+    assert_int_equal(r.n_scored, n - 1);
+    assert_int_equal(r.n_windows, offline_eval_windows(n, WINDOW, stride));
+    return r.loss;
+}
+
+/* -lnP of token `at` after the tokens from `first` on. */
+static double loss_at(struct fixture *f, int64_t first, int64_t at)
+{
+    int64_t n = at - first;
+    float weights[WINDOW] = {0};
+    double sum;
+    weights[n - 1] = 1.0F;
+    struct gpt_batch batch = {.B = 1,
+                              .S = n,
+                              .tokens = f->tokens + first,
+                              .targets = f->tokens + first + 1,
+                              .weights = weights};
+    gpt_forward(&f->gpt, &batch, &sum);
+    return sum;
+}
+
+static void test_eval__is_the_mean_over_tokens_with_their_context(void **state)
+{
+    struct fixture *f = *state;
+    static const int64_t strides[] = {1, 3, 7, WINDOW};
+    static const int64_t lengths[] = {
+        2, 5, WINDOW, WINDOW + 1, WINDOW + 2, 2 * WINDOW + 1, 30, N_TOKENS};
+    for (size_t i = 0; i < ARRAY_LEN(strides); i++)
+        for (size_t j = 0; j < ARRAY_LEN(lengths); j++) {
+            int64_t n = lengths[j], stride = strides[i];
+            double sum = 0;
+            for (int64_t at = 1; at < n; at++) { // the first window that has the target
+                int64_t over = at - WINDOW;
+                int64_t w = over > 0 ? (over + stride - 1) / stride : 0;
+                sum += loss_at(f, w * stride, at);
+            }
+            assert_close(loss_of(f, n, stride), sum / (double)(n - 1), 2e-6);
+        }
+}
+
+static void test_eval__same_bits_for_any_batch_size(void **state)
+{
+    struct fixture *f = *state;
+    double first = loss_of(f, N_TOKENS, 3);
+    static const int64_t sizes[] = {1, 2, 5, 40};
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        open_gpt(f, sizes[i]);
+        assert_true(loss_of(f, N_TOKENS, 3) == first);
+    }
+}
+
+static void test_eval__refuses_foreign_tokens_and_too_few(void **state)
+{
+    struct fixture *f = *state;
+    struct eval_stream stream = stream_of(f, N_TOKENS), one = stream_of(f, 1);
+    struct eval_result r;
+    struct error err;
+    assert_int_equal(offline_eval(&r, &f->gpt, WINDOW, &one, f->world, &err), -1);
+    assert_non_null(strstr(err.text, "at least two"));
+    f->tokens[40] = VOCAB;
+    assert_int_equal(offline_eval(&r, &f->gpt, WINDOW, &stream, f->world, &err), -1);
+    assert_non_null(strstr(err.text, "token 40 is 31"));
+    f->tokens[40] = -1;
+    assert_int_equal(offline_eval(&r, &f->gpt, WINDOW, &stream, f->world, &err), -1);
+    assert_non_null(strstr(err.text, "token 40 is -1"));
+}
+
+static void test_eval__a_model_without_numbers_is_an_error(void **state)
+{
+    struct fixture *f = *state;
+    struct eval_stream stream = stream_of(f, N_TOKENS);
+    struct eval_result r;
+    struct error err;
+    ((float *)f->gpt.params)[0] = NAN;
+    f->tokens[0] = 0; // whose embedding that is
+    assert_int_equal(offline_eval(&r, &f->gpt, WINDOW, &stream, f->world, &err), -1);
+    assert_non_null(strstr(err.text, "gives no numbers"));
+}
+
+static void test_cloze__last_word_and_what_stands_before(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *context, *word; // context NULL: there is none
+    } cases[] = {
+        {"one two three", "one two", "three"},
+        {"  one two\t\nthree \n", "one two", "three"},
+        {"a b", "a", "b"},
+        {"word", NULL, NULL},
+        {" word ", NULL, NULL},
+        {"", NULL, NULL},
+        {" \n ", NULL, NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *text = cases[i].text;
+        size_t c, n_c, w, n_w;
+        bool is_there = cloze_split(text, strlen(text), &c, &n_c, &w, &n_w);
+        assert_int_equal(is_there, cases[i].context != NULL);
+        if (!is_there)
+            continue;
+        assert_int_equal(n_c, strlen(cases[i].context));
+        assert_memory_equal(text + c, cases[i].context, n_c);
+        assert_int_equal(n_w, strlen(cases[i].word));
+        assert_memory_equal(text + w, cases[i].word, n_w);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_eval__is_the_mean_over_tokens_with_their_context),
+        TEST(test_eval__same_bits_for_any_batch_size),
+        TEST(test_eval__refuses_foreign_tokens_and_too_few),
+        TEST(test_eval__a_model_without_numbers_is_an_error),
+        TEST(test_cloze__last_word_and_what_stands_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
