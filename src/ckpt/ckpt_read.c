@@ -16,9 +16,8 @@
 #include <string.h>
 
 #define BLOCK_WORDS (CKPT_BLOCK_BYTES / (int64_t)sizeof(float))
-#define JOB_WORDS (16 * BLOCK_WORDS)
-/* How far ahead the kernel is told what will be read. */
-#define AHEAD_BYTES ((int64_t)8 << 20)
+#define JOB_WORDS (8 * BLOCK_WORDS)
+#define JOBS_AHEAD 4 // whose data is asked for before it is read
 
 struct job { // elements [first, end) of a piece, or of a whole tensor that goes nowhere
     const struct ckpt_read_file *file;
@@ -104,20 +103,23 @@ static int run_job(struct worker *w, const struct job *job, struct error *err)
 
 /* -- all jobs ------------------------------------------------------------------------ */
 
-/* Ask the disk for what the job after next will want. */
+/* Ask the disk for what a later job will want: threads that take turns in one file look
+ * like random reads to the kernel, which then reads nothing ahead by itself. */
 static void announce(const struct job_list *list, int64_t i)
 {
     if (i >= list->n_jobs)
         return;
     const struct job *job = &list->jobs[i];
     const struct safetensors_tensor *t = &job->file->st.tensors[job->tensor];
-    int64_t whole = job->first;
-    if (job->piece)
-        ckpt_piece_run(job->piece, job->first, 1, &whole);
-    (void)posix_fadvise(job->file->fd,
-                        safetensors_offset(&job->file->st, t) +
-                            whole * (int64_t)sizeof(float),
-                        AHEAD_BYTES, POSIX_FADV_WILLNEED);
+    int64_t first = job->first, last = job->end - 1;
+    if (job->piece) {
+        ckpt_piece_run(job->piece, job->first, 1, &first);
+        ckpt_piece_run(job->piece, job->end - 1, 1, &last);
+    }
+    int64_t begin = first / BLOCK_WORDS * CKPT_BLOCK_BYTES;
+    int64_t end = (last / BLOCK_WORDS + 1) * CKPT_BLOCK_BYTES;
+    (void)posix_fadvise(job->file->fd, safetensors_offset(&job->file->st, t) + begin,
+                        end - begin, POSIX_FADV_WILLNEED);
 }
 
 /* One failure is told, of the first job that met one. */
@@ -125,6 +127,8 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
                     const struct ckpt_sink *sink, struct error *err)
 {
     int64_t failed_at = INT64_MAX;
+    for (int i = 0; i < JOBS_AHEAD; i++)
+        announce(list, i);
 #pragma omp parallel
     {
         struct worker w = {.r = r, .sink = sink};
@@ -137,7 +141,7 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
             first_failure = failed_at;
             if (first_failure < i)
                 continue;
-            announce(list, i + 2);
+            announce(list, i + JOBS_AHEAD);
             int rc = w.block ? run_job(&w, &list->jobs[i], &why)
                              : error_set(&why, ERROR_RUNTIME,
                                          "out of memory for reading '%s'", r->path);

@@ -98,7 +98,6 @@ static int open_file(struct ckpt_reader *r, const char *name, const json_t *reco
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", file->path,
                          strerror(errno));
     }
-    (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     if (safetensors_read_header(&file->st, file->fd, file->path, &header, err)) {
         r->is_damaged = err->kind == ERROR_INPUT; // otherwise memory ran out
         return -1;

@@ -131,19 +131,18 @@ static int open_sampler(struct generate *gen, struct error *err)
 
 /* -- prompts ------------------------------------------------------------------------- */
 
-static int append_token(struct generate *gen, int32_t id, struct error *err)
+/* Room for n more tokens than there are. */
+static int reserve(struct token_list *list, int64_t n, struct error *err)
 {
-    struct token_list *list = &gen->tokens;
-    if (list->n == list->capacity) {
-        int64_t wanted = 2 * list->capacity + 1024;
-        int32_t *larger = realloc(list->ids, (size_t)wanted * sizeof *larger);
-        if (!larger)
-            return error_set(err, ERROR_RUNTIME, "out of memory for %lld tokens",
-                             (long long)wanted);
-        list->ids = larger;
-        list->capacity = wanted;
-    }
-    list->ids[list->n++] = id;
+    int64_t wanted = list->n + n;
+    if (wanted <= list->capacity)
+        return 0;
+    int32_t *larger = realloc(list->ids, (size_t)wanted * sizeof *larger);
+    if (!larger)
+        return error_set(err, ERROR_RUNTIME, "out of memory for %lld tokens",
+                         (long long)wanted);
+    list->ids = larger;
+    list->capacity = wanted;
     return 0;
 }
 
@@ -151,6 +150,8 @@ static int append_token(struct generate *gen, int32_t id, struct error *err)
 static int parse_ids(struct generate *gen, const char *text, struct error *err)
 {
     gen->tokens.n = 0;
+    if (reserve(&gen->tokens, (int64_t)strlen(text), err)) // an id has a digit
+        return -1;
     while (*text) {
         char *end;
         if (strchr(" ,\t\n", *text)) {
@@ -165,8 +166,7 @@ static int parse_ids(struct generate *gen, const char *text, struct error *err)
                 "--prompt_ids: '%.20s' is no token id below the vocabulary's "
                 "size %lld",
                 text, (long long)gen->cfg.model.vocab_size);
-        if (append_token(gen, (int32_t)id, err))
-            return -1;
+        gen->tokens.ids[gen->tokens.n++] = (int32_t)id;
         text = end;
     }
     if (gen->tokens.n == 0)
@@ -189,7 +189,10 @@ static int encode_prompt(struct generate *gen, const char *text, size_t n,
                          "a prompt is empty, and the tokenizer '%s' has no token that "
                          "could stand before a text; give a word to begin with",
                          tokenizer_name(gen->tokenizer));
-    return append_token(gen, gen->eos, err);
+    if (reserve(&gen->tokens, 1, err))
+        return -1;
+    gen->tokens.ids[gen->tokens.n++] = gen->eos;
+    return 0;
 }
 
 /* -- one continuation ---------------------------------------------------------------- */
@@ -210,34 +213,30 @@ static void print_token(const struct generate *gen, int32_t id)
 /* The logits after the tokens so far; reads the newest half again when S is full. */
 static const float *next_logits(struct generate *gen)
 {
-    int64_t S = gen->gpt.dims.S, n = gen->tokens.n;
-    if (gen->decoder.n_past > 0 && gen->decoder.n_past < S)
-        return gpt_decoder_feed(&gen->decoder, gen->tokens.ids + n - 1, 1);
-    int64_t context = n < S ? n : i64_max(1, S / 2);
-    gpt_decoder_reset(&gen->decoder);
-    return gpt_decoder_feed(&gen->decoder, gen->tokens.ids + n - context, context);
+    const struct token_list *list = &gen->tokens;
+    int64_t S = gen->gpt.dims.S, n = 1; // of the newest tokens
+    if (gen->decoder.n_past == 0 || gen->decoder.n_past >= S) {
+        n = list->n < S ? list->n : i64_max(1, S / 2);
+        gpt_decoder_reset(&gen->decoder);
+    }
+    return gpt_decoder_feed(&gen->decoder, &list->ids[list->n - n], n);
 }
 
-/* Draw up to max_tokens after gen->tokens, of prompt number `index`; *is_ended: by the
- * token that ends a document, which is not kept. */
-static int continue_prompt(struct generate *gen, int64_t index, bool *is_ended,
-                           struct error *err)
+/* Draw up to max_tokens after gen->tokens, which has room for them, of prompt number
+ * `index`. True: ended by the token that ends a document, which is not kept. */
+static bool continue_prompt(struct generate *gen, int64_t index)
 {
-    gen->n_prompt = gen->tokens.n;
-    *is_ended = false;
     gpt_decoder_reset(&gen->decoder);
-    for (int64_t i = 0; i < gen->max_tokens && !*is_ended; i++) {
+    for (int64_t i = 0; i < gen->max_tokens; i++) {
         int64_t draw = (int64_t)((uint64_t)index << 32 | (uint64_t)i);
         int32_t id = sampler_next(&gen->sampler, next_logits(gen), draw);
-        *is_ended = id == gen->eos;
-        if (*is_ended)
-            break;
-        if (append_token(gen, id, err))
-            return -1;
+        if (id == gen->eos)
+            return true;
+        gen->tokens.ids[gen->tokens.n++] = id;
         if (!gen->is_json)
             print_token(gen, id);
     }
-    return 0;
+    return false;
 }
 
 /* What was generated, as text; NULL: out of memory. */
@@ -279,16 +278,17 @@ static int print_json(const struct generate *gen, int64_t index, const char *pro
 static int run_one(struct generate *gen, int64_t index, const char *prompt,
                    size_t n_prompt, struct error *err)
 {
-    bool is_ended;
     if (gen->prompt_ids ? parse_ids(gen, prompt, err)
                         : encode_prompt(gen, prompt, n_prompt, err))
+        return -1;
+    gen->n_prompt = gen->tokens.n;
+    if (reserve(&gen->tokens, gen->max_tokens, err))
         return -1;
     if (!gen->is_json && index > 0)
         putchar('\n');
     if (!gen->is_json && gen->tokenizer)
         fwrite(prompt, 1, n_prompt, stdout);
-    if (continue_prompt(gen, index, &is_ended, err))
-        return -1;
+    bool is_ended = continue_prompt(gen, index);
     if (gen->is_json)
         return print_json(gen, index, prompt, n_prompt, is_ended, err);
     putchar('\n');

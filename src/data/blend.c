@@ -78,7 +78,7 @@ int blend_init(struct blend *b, const double *weights, int64_t n_datasets,
                   (long long)n_positions);
         goto done;
     }
-    shares = malloc((size_t)n_datasets * sizeof *shares);
+    shares = calloc((size_t)n_datasets, sizeof *shares);
     b->choices = malloc((size_t)n_positions * sizeof *b->choices + 1);
     b->counts = malloc((size_t)n_counts * sizeof *b->counts);
     b->totals = calloc((size_t)n_datasets, sizeof *b->totals);

@@ -385,8 +385,8 @@ void gpt_start_step(struct gpt *g)
     for (int64_t i = 0; i < g->table.n_params; i++) {
         const struct param *row = &g->table.params[i];
         if (!row->has_decay)
-            g->k->fill((float *)((char *)g->grads + row->in[STORE_GRADS].at), 0.0F,
-                       row->n_elements);
+            memset((char *)g->grads + row->in[STORE_GRADS].at, 0,
+                   (size_t)row->n_elements * sizeof(float));
     }
 }
 
@@ -470,6 +470,7 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct gpt_batch
         close_layer(g, 0, false, batch->is_last);
         return x;
     }
+    CHECK(x_in, "chunk %d has no input", chunk);
     memcpy(st->x, x_in, (size_t)n * dtype_bytes(g->dtype));
     return gpt_recall(g, st->x, g->scratch.stream, n);
 }

@@ -388,8 +388,10 @@ static int copy_params(struct zero *z, const struct shard_piece *piece, int64_t 
         offload_fetch(z->offload, at, at + bytes);
         rc = offload_wait(z->offload, at, at + bytes, err);
     }
-    if (rc == 0)
-        memcpy(to ? to : inside, to ? inside : from, bytes);
+    if (rc == 0 && to)
+        memcpy(to, inside, bytes);
+    else if (rc == 0 && from)
+        memcpy(inside, from, bytes);
     if (z->offload)
         offload_drop(z->offload, at, at + bytes, to ? OFFLOAD_READ : OFFLOAD_UPDATE);
     return rc;

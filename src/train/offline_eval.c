@@ -80,13 +80,14 @@ static int run(struct evaluation *ev, const struct comm *world, struct error *er
     return 0;
 }
 
-static int open(struct evaluation *ev, const struct comm *world, struct error *err)
+static int take_room(struct evaluation *ev, const struct comm *world, struct error *err)
 {
     size_t n = (size_t)(ev->B * ev->S);
-    if (ev->stream->n_tokens < 2)
-        return error_set(err, ERROR_INPUT,
-                         "'%s' has %lld tokens; a loss needs at least two",
-                         ev->stream->name, (long long)ev->stream->n_tokens);
+    if (ev->stream->n_tokens < 2) {
+        error_set(err, ERROR_INPUT, "'%s' has %lld tokens; a loss needs at least two",
+                  ev->stream->name, (long long)ev->stream->n_tokens);
+        return -1;
+    }
     ev->n_windows = offline_eval_windows(ev->stream->n_tokens, ev->S, ev->stride);
     ev->read = malloc((size_t)(ev->S + 1) * sizeof *ev->read);
     ev->tokens = malloc(n * sizeof *ev->tokens);
@@ -95,9 +96,11 @@ static int open(struct evaluation *ev, const struct comm *world, struct error *e
     ev->sums = calloc((size_t)ev->n_windows, sizeof *ev->sums);
     ev->bounds = calloc((size_t)comm_size(world) + 1, sizeof *ev->bounds);
     if (!ev->read || !ev->tokens || !ev->targets || !ev->weights || !ev->sums ||
-        !ev->bounds)
-        return error_set(err, ERROR_RUNTIME, "out of memory for the sums of %lld windows",
-                         (long long)ev->n_windows);
+        !ev->bounds) {
+        error_set(err, ERROR_RUNTIME, "out of memory for the sums of %lld windows",
+                  (long long)ev->n_windows);
+        return -1;
+    }
     comm_even_bounds(ev->n_windows, comm_size(world), ev->bounds);
     return 0;
 }
@@ -118,7 +121,7 @@ int offline_eval(struct eval_result *result, struct gpt *g, int64_t stride,
     struct evaluation ev = {
         .g = g, .stream = stream, .S = g->dims.S, .B = g->dims.B, .stride = stride};
     double sum = 0;
-    int rc = open(&ev, world, err);
+    int rc = take_room(&ev, world, err);
     if (rc == 0)
         rc = run(&ev, world, err);
     rc = comm_agree(world, rc, err);

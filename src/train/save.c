@@ -481,5 +481,10 @@ int train_save_poll(struct train *t, struct error *err)
     int64_t is_busy = !atomic_load(&s->is_done);
     if (comm_max_i64(world_of(s), &is_busy, 1, err))
         return -1;
-    return is_busy ? 0 : finish_previous(s, err);
+    if (is_busy)
+        return 0;
+    double start = trace_begin(t->job_trace.trace);
+    int rc = finish_previous(s, err);
+    trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
+    return rc;
 }

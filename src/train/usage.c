@@ -138,7 +138,7 @@ static int gather(struct train *t, const void *mine, size_t n_bytes, void *all,
                            : error_set(err, ERROR_RUNTIME,
                                        "out of memory for the report of %d ranks", size);
     rc = comm_agree(t->grid.world, rc, err);
-    for (int r = 0; r <= size && rc == 0; r++)
+    for (int r = 0; r <= size && rc == 0 && bounds; r++)
         bounds[r] = r * (int64_t)n_bytes;
     if (rc == 0)
         rc = comm_gather_bytes(t->grid.world, mine, all, bounds, 0, err);

@@ -3,6 +3,7 @@
 # model and the data, cloze texts, refusals.
 mpirun=$(realpath "$(dirname "$0")/../parallel/mpirun.sh")
 . "$(dirname "$0")/lib.sh"
+export ASAN_OPTIONS=detect_leaks=0 # MPI libraries keep memory until the end of a process
 
 # A text that a small model knows by heart after some steps.
 for _ in $(seq 60); do

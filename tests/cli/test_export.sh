@@ -2,6 +2,7 @@
 # Models out to Hugging Face and GGUF and back in: whole directories or nothing, the same
 # numbers after a round trip, training that goes on from an import.
 . "$(dirname "$0")/lib.sh"
+export ASAN_OPTIONS=detect_leaks=0 # MPI libraries keep memory until the end of a process
 
 make_corpus
 make_config
