@@ -1,0 +1,307 @@
+/*
+ * The memory of a model: what it holds, measured and laid out by the same functions.
+ *
+ * A stash serves any chunk of any micro-batch. What blocks recompute lies in one stash
+ * that they share. Scratch buffers that are never in use at the same time share memory,
+ * where that does not cost a copy.
+ */
+#include "model/gpt.h"
+#include "model/gpt_internal.h"
+
+static void *arena_typed(struct arena *ar, const struct gpt *g, int64_t n)
+{
+    return arena_bytes(ar, (size_t)n * dtype_bytes(g->dtype));
+}
+
+/* The members of a block's stash, in the order in which recomputation gives them up. */
+static void layout_core(struct block_stash *st, struct arena *ar, const struct gpt *g)
+{
+    int64_t N = g->dims.B * g->dims.S, A = g->dims.A;
+    st->att = arena_typed(ar, g, N * A * g->dims.D);
+    st->lse = arena_f32(ar, N * A);
+}
+
+static void layout_qkv(struct block_stash *st, struct arena *ar, const struct gpt *g)
+{
+    st->qkv = arena_typed(ar, g, g->dims.B * g->dims.S * 3 * g->dims.A * g->dims.D);
+}
+
+static void layout_rest(struct block_stash *st, struct arena *ar, const struct gpt *g)
+{
+    int64_t N = g->dims.B * g->dims.S, own = N / g->sp;
+    st->ln1_mean = arena_f32(ar, own);
+    st->ln1_rstd = arena_f32(ar, own);
+    st->x_mid = arena_typed(ar, g, own * g->dims.H);
+    st->ln2_mean = arena_f32(ar, own);
+    st->ln2_rstd = arena_f32(ar, own);
+    st->fc = arena_typed(ar, g, N * g->dims.F);
+}
+
+/* Give a block what it does not recompute; the rest is as it was, shared. */
+static void layout_block(struct block_stash *st, struct arena *ar, const struct gpt *g)
+{
+    st->x = arena_typed(ar, g, g->dims.B * g->dims.S / g->sp * g->dims.H);
+    if (st->recompute < RECOMPUTE_CORE)
+        layout_core(st, ar, g);
+    if (st->recompute < RECOMPUTE_ATTENTION)
+        layout_qkv(st, ar, g);
+    if (st->recompute < RECOMPUTE_BLOCK)
+        layout_rest(st, ar, g);
+}
+
+/* What blocks share: all but its input of one that is recomputed; everything in a model
+ * that only evaluates. */
+static void layout_shared(struct block_stash *st, struct arena *ar, const struct gpt *g,
+                          const struct gpt_options *opt)
+{
+    *st = (struct block_stash){0};
+    if (!opt->has_grads) {
+        layout_block(st, ar, g);
+        return;
+    }
+    if (opt->recompute >= RECOMPUTE_CORE)
+        layout_core(st, ar, g);
+    if (opt->recompute >= RECOMPUTE_ATTENTION)
+        layout_qkv(st, ar, g);
+    if (opt->recompute >= RECOMPUTE_BLOCK)
+        layout_rest(st, ar, g);
+}
+
+static int64_t longest_chunk(const struct param_part *part)
+{
+    int64_t most = 0;
+    for (int c = 0; c < part->n_chunks; c++)
+        most = i64_max(most, part->chunks[c].end - part->chunks[c].first);
+    return most;
+}
+
+/* The i-th block of any chunk: a stash serves all chunks, so it recomputes only what all
+ * of them do. */
+static enum gpt_recompute recompute_of(const struct gpt_options *opt, int64_t i)
+{
+    for (int c = 0; c < opt->part.n_chunks && opt->keeps_all; c++) {
+        int64_t layer = opt->part.chunks[c].first + i;
+        if (layer < opt->part.chunks[c].end && opt->keeps_all[layer])
+            return RECOMPUTE_NOTHING;
+    }
+    return opt->recompute;
+}
+
+static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gpt *g,
+                         const struct gpt_options *opt, const struct block_stash *shared)
+{
+    const struct gpt_dims *d = &g->dims;
+    int64_t own = d->B * d->S / g->sp, n_blocks = longest_chunk(&g->part);
+    st->blocks = arena_bytes(ar, (size_t)n_blocks * sizeof *st->blocks);
+    for (int64_t i = 0; i < n_blocks; i++) {
+        struct block_stash block = *shared;
+        block.recompute = recompute_of(opt, i);
+        if (opt->has_grads)
+            layout_block(&block, ar, g);
+        if (st->blocks)
+            st->blocks[i] = block;
+    }
+    bool has_head = opt->has_grads && g->part.has_head;
+    st->dx = arena_f32(ar, has_head ? own * d->H : 0);
+}
+
+static void layout_stashes(struct gpt *g, struct arena *ar, const struct gpt_options *opt)
+{
+    struct block_stash shared;
+    layout_shared(&shared, ar, g, opt);
+    g->stashes = arena_bytes(ar, (size_t)opt->n_stashes * sizeof *g->stashes);
+    for (int i = 0; i < opt->n_stashes; i++) {
+        struct gpt_stash st;
+        layout_stash(&st, ar, g, opt, &shared);
+        if (g->stashes)
+            g->stashes[i] = st;
+    }
+}
+
+/* Products of a whole micro-batch, and the logits of a chunk of rows, which are never
+ * there at the same time. */
+static void layout_wide(struct gpt_scratch *sc, struct arena *ar, const struct gpt *g,
+                        bool has_grads)
+{
+    const struct gpt_dims *d = &g->dims;
+    int64_t N = d->B * d->S, R = i64_min(N, GPT_LOGIT_ROWS);
+    int64_t wide = N * i64_max(d->F, 3 * d->A * d->D);
+    int64_t logits = g->part.has_head ? R * d->V : 0;
+    bool has_two = has_grads && g->dtype == DTYPE_F32;
+    sc->wide = arena_f32(ar, has_two ? wide : i64_max(wide, logits));
+    sc->dwide = arena_f32(ar, has_two ? i64_max(wide, logits) : 0);
+    sc->logits = has_two ? sc->dwide : sc->wide;
+}
+
+static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struct gpt *g,
+                           bool has_grads)
+{
+    const struct gpt_dims *d = &g->dims;
+    int64_t N = d->B * d->S, R = i64_min(N, GPT_LOGIT_ROWS), AD = d->A * d->D;
+    int64_t widest = i64_max(i64_max(d->F, 3 * AD), 2 * d->H);
+    int64_t rows = i64_max(d->S * 4 * AD, GPT_WIDENED_ROWS * d->F);
+    bool is_typed = g->dtype != DTYPE_F32;
+    sc->stream = arena_f32(ar, is_typed || g->part.has_head ? N / g->sp * d->H : 0);
+    sc->norm = arena_f32(ar, N * d->H);
+    sc->hidden = arena_f32(ar, N * d->H);
+    layout_wide(sc, ar, g, has_grads);
+    // backward widens rows while nothing is in the stream
+    sc->rows = sc->stream;
+    if (is_typed && has_grads && rows > N / g->sp * d->H)
+        sc->rows = arena_f32(ar, rows);
+    sc->panel = arena_f32(ar, gpt_panel_elements(g));
+    sc->delta = arena_f32(ar, has_grads ? N * d->A : 0);
+    sc->partial = arena_f32(ar, has_grads ? kernel_partials(N, widest) : 0);
+    sc->mean = arena_f32(ar, N);
+    sc->rstd = arena_f32(ar, N);
+    sc->row_max = arena_f32(ar, R);
+    sc->row_sum = arena_f32(ar, 2 * R);
+    sc->tokens = arena_i32(ar, N);
+    sc->targets = arena_i32(ar, N);
+    sc->positions = arena_i32(ar, N);
+    sc->bounds = arena_bytes(ar, (size_t)(g->sp + 1) * sizeof *sc->bounds);
+}
+
+/* The lookup's gradient is there where the lookup is. */
+static void layout_lookup(struct gpt_lookup *lookup, struct arena *ar,
+                          const struct gpt *g, const struct gpt_options *opt)
+{
+    int64_t V = g->part.has_embedding && opt->has_grads ? g->dims.V : 0;
+    int64_t most = opt->n_step_tokens > 0 ? opt->n_step_tokens : g->dims.B * g->dims.S;
+    lookup->n_rows_most = i64_min(V, most);
+    // after the only micro-batch of a step, scratch is free until the gradients are added
+    lookup->rows = g->scratch.wide;
+    if (!opt->has_one_micro_batch)
+        lookup->rows = arena_f32(ar, lookup->n_rows_most * g->dims.H);
+    lookup->ids = arena_i32(ar, lookup->n_rows_most);
+    lookup->slot = arena_i32(ar, V);
+}
+
+static void layout_grads(struct gpt *g, struct arena *ar, const struct gpt_options *opt)
+{
+    int64_t n =
+        opt->has_grads && !opt->grads_are_brought ? g->table.n_bytes[STORE_GRADS] : 0;
+    g->d = arena_bytes(ar, (size_t)(g->dims.L + 2) * sizeof *g->d);
+    g->grads = arena_bytes(ar, (size_t)n);
+}
+
+static void layout_params(struct gpt *g, struct arena *ar, const struct gpt_options *opt)
+{
+    int64_t n = opt->params_are_brought ? 0 : g->table.n_bytes[STORE_PARAMS];
+    g->p = arena_bytes(ar, (size_t)(g->dims.L + 2) * sizeof *g->p);
+    g->params = arena_bytes(ar, (size_t)n);
+}
+
+static struct gpt_dims dims_of(const struct config *cfg, const struct gpt_options *opt)
+{
+    const struct config_model *m = &cfg->model;
+    const struct param_part *part = &opt->part;
+    int64_t F_first;
+    struct gpt_dims d = {
+        .B = opt->B,
+        .S = cfg->dataset.max_seq_len,
+        .H = m->hidden_size,
+        .D = m->hidden_size / m->num_attention_heads,
+        .L = m->num_layers,
+        .P = m->max_position_embeddings,
+    };
+    d.A = param_share(m->num_attention_heads, part->mp, part->mp_rank, &d.A_first);
+    d.F = param_share(m->ffn_hidden_size, part->mp, part->mp_rank, &F_first);
+    d.V = param_share(m->vocab_size, part->mp, part->mp_rank, &d.V_first);
+    return d;
+}
+
+/* Everything of *g that needs no memory of its own size. */
+static int prepare(struct gpt *g, const struct config *cfg, const struct gpt_options *opt,
+                   struct error *err)
+{
+    *g = (struct gpt){
+        .k = kernels_best(),
+        .dims = dims_of(cfg, opt),
+        .part = opt->part,
+        .hidden_dropout = cfg->model.hidden_dropout_prob,
+        .attention_dropout = cfg->model.attention_probs_dropout_prob,
+        .seed = (uint64_t)cfg->seed,
+        .model_group = opt->model_group,
+        .sp = opt->sequence_parallel ? opt->part.mp : 1,
+        .dtype = opt->dtype,
+        .grad_dtype = opt->grad_dtype,
+        .fuses_bias = opt->fuses_bias,
+    };
+    if (param_table_init_part(&g->table, &cfg->model, &opt->part, err))
+        return -1;
+    param_table_set_types(&g->table, opt->dtype, opt->grad_dtype);
+    return 0;
+}
+
+int gpt_measure(struct gpt_memory *mem, const struct config *cfg,
+                const struct gpt_options *opt, struct error *err)
+{
+    struct gpt g;
+    struct arena ar;
+    *mem = (struct gpt_memory){0};
+    if (prepare(&g, cfg, opt, err))
+        return -1;
+    arena_measure(&ar);
+    layout_params(&g, &ar, opt);
+    mem->params = ar.used_bytes;
+    arena_measure(&ar);
+    layout_stashes(&g, &ar, opt);
+    mem->activations = ar.used_bytes;
+    arena_measure(&ar);
+    layout_scratch(&g.scratch, &ar, &g, opt->has_grads);
+    layout_lookup(&g.lookup, &ar, &g, opt);
+    mem->scratch = ar.used_bytes;
+    arena_measure(&ar);
+    layout_grads(&g, &ar, opt);
+    mem->grads = ar.used_bytes;
+    param_table_release(&g.table);
+    return 0;
+}
+
+int gpt_open_part(struct gpt *g, const struct config *cfg, const struct gpt_options *opt,
+                  struct error *err)
+{
+    struct gpt_memory mem;
+    if (gpt_measure(&mem, cfg, opt, err) || prepare(g, cfg, opt, err))
+        return -1;
+    if (arena_open(&g->arena_params, mem.params, "parameters", err) ||
+        arena_open(&g->arena_grads, mem.grads, "gradients", err) ||
+        arena_open(&g->arena_acts, mem.activations + mem.scratch, "activations", err)) {
+        gpt_close(g);
+        return -1;
+    }
+    layout_params(g, &g->arena_params, opt);
+    layout_grads(g, &g->arena_grads, opt);
+    if (!opt->params_are_brought)
+        param_table_bind(&g->table, STORE_PARAMS, g->params, g->p);
+    if (opt->has_grads && !opt->grads_are_brought)
+        param_table_bind(&g->table, STORE_GRADS, g->grads, g->d);
+    layout_stashes(g, &g->arena_acts, opt);
+    layout_scratch(&g->scratch, &g->arena_acts, g, opt->has_grads);
+    layout_lookup(&g->lookup, &g->arena_acts, g, opt);
+    for (int64_t i = 0; i < g->dims.V && g->lookup.n_rows_most > 0; i++)
+        g->lookup.slot[i] = -1;
+    return 0;
+}
+
+int gpt_open(struct gpt *g, const struct config *cfg, int64_t B, bool has_grads,
+             struct comm *alone, struct error *err)
+{
+    struct gpt_options opt = {.B = B,
+                              .n_stashes = 1,
+                              .has_grads = has_grads,
+                              .part = param_part_whole(cfg->model.num_layers),
+                              .model_group = alone,
+                              .n_step_tokens = cfg->model.vocab_size};
+    return gpt_open_part(g, cfg, &opt, err);
+}
+
+void gpt_close(struct gpt *g)
+{
+    arena_close(&g->arena_params);
+    arena_close(&g->arena_grads);
+    arena_close(&g->arena_acts);
+    param_table_release(&g->table);
+    *g = (struct gpt){0};
+}
