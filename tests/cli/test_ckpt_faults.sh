@@ -32,7 +32,7 @@ check_resumed() {
     run $1 "$trefoil" save_load.ckpt_dir=out || fail "$2: cannot resume: $(tail -3 run.log)"
     cmp <(curve out/metrics.jsonl) <(curve whole$1/metrics.jsonl) || fail "$2: other losses"
     cmp {out,whole$1}/epoch_0_step_8/model.safetensors || fail "$2: other weights"
-    ls -A out | grep -qE 'tmp|trash|lock|damaged' && fail "$2: left behind: $(ls -A out)"
+    ! ls -A out | grep -qE 'tmp|trash|lock|damaged' || fail "$2: left behind: $(ls -A out)"
 }
 
 # kill RANKS PLACE:RANK:VISIT...
