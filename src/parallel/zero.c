@@ -148,13 +148,28 @@ static void layout_slots(struct zero_slot *slots, struct zero_slot *ends,
                                      .layer = -1};
 }
 
+/* Bytes of this rank's range of the embedding's gradient, which comes first in what is
+ * owned; it stays in the embedding's own bucket, and has no other memory. */
+static int64_t embedding_grad_bytes(const struct zero_options *opt)
+{
+    bool has_embedding = opt->map->n_layers > 0 && opt->map->layers[0] == 0;
+    int64_t next = has_embedding ? opt->map->layer_pieces[1] : 0;
+    if (opt->stage < 2 || !has_embedding)
+        return 0;
+    return next < opt->map->n_pieces ? opt->map->pieces[next].local_at[STORE_GRADS]
+                                     : opt->map->n_local_bytes[STORE_GRADS];
+}
+
 static void layout_owned(struct zero *z, struct arena *ar, enum param_store store)
 {
-    bool is_params = store == STORE_PARAMS;
-    struct shard_store *where = is_params ? &z->params : &z->grads;
-    bool is_owned = z->opt.stage >= (is_params ? 3 : 2);
-    if (is_owned && !(is_params && z->opt.offload_dir))
-        where->owned = arena_bytes(ar, (size_t)z->opt.map->n_local_bytes[store]);
+    int64_t n = z->opt.map->n_local_bytes[store];
+    if (store == STORE_PARAMS && z->opt.stage >= 3 && !z->opt.offload_dir)
+        z->params.owned = arena_bytes(ar, (size_t)n);
+    if (store == STORE_GRADS && z->opt.stage >= 2) {
+        int64_t elsewhere = embedding_grad_bytes(&z->opt);
+        char *rest = arena_bytes(ar, (size_t)(n - elsewhere));
+        z->grads.owned = rest ? rest - elsewhere : NULL;
+    }
 }
 
 static void layout_buckets(struct zero *z, struct arena *ar, int64_t n_layers)
@@ -181,6 +196,9 @@ struct zero_memory zero_measure(const struct zero_options *opt, int64_t n_layers
     arena_measure(&ar);
     layout_buckets(&measured, &ar, n_layers);
     mem.buckets = ar.used_bytes;
+    // what is owned of the embedding's bucket counts as owned
+    mem.grads += (size_t)embedding_grad_bytes(opt);
+    mem.buckets -= (size_t)embedding_grad_bytes(opt);
     if (opt->stage >= 3 && opt->offload_dir) {
         mem.offloaded = (size_t)opt->map->n_local_bytes[STORE_PARAMS];
         mem.buckets += OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
