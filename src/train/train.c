@@ -378,6 +378,7 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
     if (t.step >= t.cfg.max_steps)
         log_info("nothing to do: the checkpoint is at step %lld and max_steps is %lld",
                  (long long)t.step, (long long)t.cfg.max_steps);
+    t.gathered_at_start = usage_gathered_bytes(&t);
     rc = train_loop(&t, err);
     if (rc == 0 && t.step > t.first_step)
         rc = usage_report_measured(&t, err);

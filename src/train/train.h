@@ -41,6 +41,7 @@ struct train {
     struct loader *loader;
     struct plan plan;
     struct plan_memory memory; // predicted
+    double gathered_at_start;  // bytes sent to spread initial parameters, before step 1
     struct gpt gpt;
     struct zero zero;
     struct optimizer optimizer;

@@ -168,6 +168,12 @@ static double sent_bytes(const struct comm *group, enum comm_kind kind)
     return (double)comm_volume(group).sent_bytes[kind];
 }
 
+double usage_gathered_bytes(const struct train *t)
+{
+    return sent_bytes(t->grid.sharding, COMM_ALLGATHER) +
+           sent_bytes(t->grid.dp, COMM_ALLGATHER);
+}
+
 /* What rank 0 sent in a step, in bytes and, for what concerns parameters and gradients,
  * in sizes of all its parameters. */
 static void log_volume(const struct train *t)
@@ -177,8 +183,7 @@ static void log_volume(const struct train *t)
     double params = (double)t->plan.table.n_bytes[STORE_PARAMS];
     double sums =
         sent_bytes(g->data, COMM_ALLREDUCE) + sent_bytes(g->data, COMM_REDUCE_SCATTER);
-    double gathers =
-        sent_bytes(g->sharding, COMM_ALLGATHER) + sent_bytes(g->dp, COMM_ALLGATHER);
+    double gathers = usage_gathered_bytes(t) - t->gathered_at_start;
     double model = 0;
     for (int kind = 0; kind < COMM_N_KINDS; kind++)
         model += sent_bytes(g->model, (enum comm_kind)kind);

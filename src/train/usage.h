@@ -16,4 +16,7 @@ MUST_CHECK int usage_dry_run(const struct config *cfg, struct error *err);
 MUST_CHECK int usage_report_predicted(struct train *t, struct error *err);
 MUST_CHECK int usage_report_measured(struct train *t, struct error *err);
 
+/* Bytes this rank has sent so far to gather parameters. */
+double usage_gathered_bytes(const struct train *t);
+
 #endif
