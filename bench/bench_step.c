@@ -5,9 +5,13 @@
  *   bench_step --layers L --hidden H --heads A --vocab V --batch B --seq S
  *              [--steps n] [--threads t] [--dropout p]
  *              [--dtype float32|float16|bfloat16] [--recompute none|core|attention|block]
+ *              [--kernels]
  *
- * Prints one JSON object: seconds of the best and the median step, peak memory.
+ * Prints one JSON object: seconds of the best and the median step, peak memory, and with
+ * --kernels what each kernel took of an average step.
  */
+#include "kernel_clock.h"
+
 #include "base/clock.h"
 #include "model/gpt.h"
 #include "optim/lr.h"
@@ -23,6 +27,7 @@ struct bench {
     int64_t layers, hidden, heads, vocab, batch, seq, steps, threads;
     double dropout;
     int64_t dtype, recompute;
+    bool has_clock; // of kernels
 };
 
 static const struct option options[] = {{"layers", required_argument, NULL, 'l'},
@@ -36,6 +41,7 @@ static const struct option options[] = {{"layers", required_argument, NULL, 'l'}
                                         {"dropout", required_argument, NULL, 'd'},
                                         {"dtype", required_argument, NULL, 'y'},
                                         {"recompute", required_argument, NULL, 'r'},
+                                        {"kernels", no_argument, NULL, 'k'},
                                         {NULL, 0, NULL, 0}};
 
 static const char *const dtype_words[] = {"float32", "float16", "bfloat16", NULL};
@@ -86,6 +92,9 @@ static int parse(struct bench *b, int argc, char **argv)
             break;
         case 'r':
             b->recompute = word_index(recompute_words, optarg);
+            break;
+        case 'k':
+            b->has_clock = true;
             break;
         default:
             return -1;
@@ -187,8 +196,13 @@ static void report(const struct bench *b, double *seconds)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     qsort(seconds, (size_t)b->steps, sizeof *seconds, compare);
-    printf("{\"seconds_best\": %.6f, \"seconds_median\": %.6f, \"peak_rss_mb\": %.1f}\n",
-           seconds[0], seconds[b->steps / 2], (double)usage.ru_maxrss / 1e3);
+    printf("{\"seconds_best\": %.6f, \"seconds_median\": %.6f, \"peak_rss_mb\": %.1f",
+           seconds[0], seconds[b->steps / 2], (double)usage.ru_maxrss * 1024 / 1e6);
+    if (b->has_clock) {
+        printf(", \"kernels\": ");
+        kernel_clock_print(b->steps);
+    }
+    printf("}\n");
 }
 
 int main(int argc, char **argv)
@@ -214,7 +228,8 @@ int main(int argc, char **argv)
                                 .grad_dtype = (enum dtype)b.dtype,
                                 .recompute = (enum gpt_recompute)b.recompute};
     struct optimizer_options state = {.map = &map,
-                                      .k = kernels_best(),
+                                      .k = b.has_clock ? kernel_clock_table()
+                                                       : kernels_best(),
                                       .cfg = cfg.optimizer,
                                       .has_master = b.dtype > 0};
     int rc = comm_world_open(&alone, &err);
@@ -225,6 +240,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_step: %s\n", err.text);
         return 3;
     }
+    g.k = state.k;
     gpt_init_params(&g, 0.02);
     size_t N = (size_t)(b.batch * b.seq);
     struct step_data data = {malloc(N * sizeof(int32_t)), malloc(N * sizeof(int32_t)),
@@ -233,6 +249,7 @@ int main(int argc, char **argv)
                              malloc((size_t)b.steps * sizeof(double))};
     fill_tokens(&data, &b);
     one_step(&g, &opt, &b, &data, 0); // touches all memory
+    kernel_clock_reset();
     for (int64_t i = 0; i < b.steps; i++)
         data.seconds[i] = one_step(&g, &opt, &b, &data, i + 1);
     report(&b, data.seconds);

@@ -128,7 +128,7 @@ def main():
         "seconds_best": min(seconds),
         "seconds_median": statistics.median(seconds),
         "tokens_per_s": o.batch * o.seq / min(seconds),
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
         "loss": loss,
         "threads": o.threads,
         "version": torch.__version__,

@@ -1,23 +1,25 @@
 /*
  * Causal attention in tiles of TILE queries by TILE keys; tiles above the diagonal, and
- * those between documents, are never computed, and no more than one tile of scores exists
- * a thread.
+ * those between documents, are never computed, nor the blocks of a tile that no query of
+ * theirs sees, and no more than one tile of scores exists a thread.
  *
  * Forward keeps a running maximum and sum a row (online softmax) and rescales what it has
  * summed when the maximum grows. Backward computes the scores again and turns them into
  * probabilities with the row's saved log-sum-exp.
  *
- * A thread takes one head of one sample (and one tile of queries in forward), and walks
- * its tiles in a fixed order; so the bits depend on the sample alone.
+ * A thread takes one head of one sample (and a group of tiles of queries in forward), and
+ * walks its tiles in a fixed order; so the bits depend on the sample alone.
  *
  * Cost: forward 2, backward 5 products of TILE x TILE x D a tile.
  */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_tile.h"
 
 #include <math.h>
-#include <string.h>
 
-#define TILE 128 // a multiple of DROPOUT_GROUP, so that tiles own whole groups
+#define TILE 128  // a multiple of DROPOUT_GROUP, so that tiles own whole groups
+#define DEPTH 128 // of a head, what is packed at a time
+#define P_ROW 144 // between rows of scores: no power of two, which would share few sets
+#define GROUP 4   // tiles of queries that use a packed tile of keys
 
 /* One head of one sample. Rows are tokens; `stride` elements lie between them. */
 struct head {
@@ -76,24 +78,6 @@ static void set_zero(float *x, int64_t n)
         x[c] = 0.0F;
 }
 
-/* p(q, key) = q k^T, unscaled. */
-static void tile_scores(float *p, const struct head *hd, int64_t q0, int64_t n_queries,
-                        int64_t k0, int64_t n_keys)
-{
-    gemm_blis(&(struct gemm){.m = n_queries,
-                             .n = n_keys,
-                             .k = hd->D,
-                             .a = hd->q + q0 * hd->qkv_stride,
-                             .a_row = hd->qkv_stride,
-                             .a_col = 1,
-                             .b = hd->k + k0 * hd->qkv_stride,
-                             .b_row = 1,
-                             .b_col = hd->qkv_stride,
-                             .c = p,
-                             .c_row = TILE,
-                             .c_col = 1});
-}
-
 /* The dropout factors of query q0 + r for the keys of the tile at k0. */
 static void tile_factors(float factor[TILE], const struct head *hd, int64_t q, int64_t k0)
 {
@@ -101,6 +85,141 @@ static void tile_factors(float factor[TILE], const struct head *hd, int64_t q, i
     K(dropout_group)
     (factor, hd->drop, hd->sample,
      (uint64_t)((hd->drop_row + q) * n_groups + k0 / DROPOUT_GROUP));
+}
+
+/* -- products of tiles --------------------------------------------------------------- */
+
+/* Up to TILE rows and DEPTH columns of a head's matrix, packed for tile_multiply(). */
+struct pack {
+    _Alignas(64) float x[TILE * DEPTH];
+    const float *from; // (S, D) with `stride`
+    int64_t stride;
+    bool is_transposed;
+    int64_t row, column; // of its first element; row -1: nothing is packed yet
+};
+
+static void pack_init(struct pack *pk, const float *from, int64_t stride,
+                      bool is_transposed)
+{
+    pk->from = from;
+    pk->stride = stride;
+    pk->is_transposed = is_transposed;
+    pk->row = -1;
+}
+
+static const float *packed(struct pack *pk, int64_t row, int64_t n_rows, int64_t column,
+                           int64_t n_columns)
+{
+    const float *from = pk->from + row * pk->stride + column;
+    if (pk->row == row && pk->column == column)
+        return pk->x;
+    if (pk->is_transposed)
+        tile_pack_transposed(pk->x, from, pk->stride, n_rows, n_columns);
+    else
+        tile_pack(pk->x, TILE, from, pk->stride, n_rows, n_columns);
+    pk->row = row;
+    pk->column = column;
+    return pk->x;
+}
+
+/* The queries and keys of a tile, and what any query of a block of TILE_ROWS sees. */
+struct tile {
+    int64_t q0, n_queries, k0, n_keys;
+    struct span seen[TILE / TILE_ROWS + 1];
+};
+
+static void tile_init(struct tile *t, const struct head *hd, int64_t q0, int64_t k0)
+{
+    t->q0 = q0;
+    t->n_queries = i64_min(TILE, hd->S - q0);
+    t->k0 = k0;
+    t->n_keys = i64_min(TILE, hd->S - k0);
+    for (int64_t r = 0; r < t->n_queries; r += TILE_ROWS) {
+        int64_t last = i64_min(r + TILE_ROWS, t->n_queries) - 1;
+        struct span top = visible(hd, q0 + r, k0, t->n_keys);
+        struct span bottom = visible(hd, q0 + last, k0, t->n_keys);
+        t->seen[r / TILE_ROWS] =
+            (struct span){.first = top.first, .end = i64_max(top.first, bottom.end)};
+    }
+}
+
+/* p(q, key) = x(q) . y(key), of pairs that are seen; x has row stride x_row. */
+static void tile_scores(float *p, const struct head *hd, const struct tile *t,
+                        const float *x, int64_t x_row, struct pack *y)
+{
+    for (int64_t d = 0; d < hd->D; d += DEPTH) {
+        int64_t depth = i64_min(DEPTH, hd->D - d);
+        const float *b = packed(y, t->k0, t->n_keys, d, depth);
+        for (int64_t r = 0; r < t->n_queries; r += TILE_ROWS) {
+            int64_t rows = i64_min(TILE_ROWS, t->n_queries - r);
+            struct span keys = t->seen[r / TILE_ROWS];
+            int64_t first = keys.first / TILE_COLUMNS * TILE_COLUMNS;
+            for (int64_t c = first; c < keys.end; c += TILE_COLUMNS)
+                tile_multiply(&(struct tile_block){.rows = rows,
+                                                   .columns = TILE_COLUMNS,
+                                                   .k = depth,
+                                                   .a = x + (t->q0 + r) * x_row + d,
+                                                   .a_row = x_row,
+                                                   .a_col = 1,
+                                                   .b = b + c * depth,
+                                                   .c = p + r * P_ROW + c,
+                                                   .c_row = P_ROW,
+                                                   .accumulate = d > 0});
+        }
+    }
+}
+
+/* y(q) (+)= sum over keys of p(q, key) x(key); y is row 0 of the tile. */
+static void sum_over_keys(float *y, int64_t y_row, const float *p, const struct head *hd,
+                          const struct tile *t, struct pack *x, bool accumulate)
+{
+    for (int64_t d = 0; d < hd->D; d += TILE_COLUMNS) {
+        int64_t slice = d / DEPTH * DEPTH;
+        const float *b =
+            packed(x, t->k0, t->n_keys, slice, i64_min(DEPTH, hd->D - slice));
+        for (int64_t r = 0; r < t->n_queries; r += TILE_ROWS) {
+            int64_t rows = i64_min(TILE_ROWS, t->n_queries - r);
+            struct span keys = t->seen[r / TILE_ROWS];
+            tile_multiply(&(struct tile_block){
+                .rows = rows,
+                .columns = i64_min(TILE_COLUMNS, hd->D - d),
+                .k = keys.end - keys.first,
+                .a = p + r * P_ROW + keys.first,
+                .a_row = P_ROW,
+                .a_col = 1,
+                .b = b + (d - slice) * TILE + keys.first * TILE_COLUMNS,
+                .c = y + r * y_row + d,
+                .c_row = y_row,
+                .accumulate = accumulate});
+        }
+    }
+}
+
+/* y(key) (+)= sum over queries of p(q, key) x(q); y is row 0 of the tile. A key is seen
+ * by no query before it. */
+static void sum_over_queries(float *y, int64_t y_row, const float *p,
+                             const struct head *hd, const struct tile *t, struct pack *x,
+                             bool accumulate)
+{
+    for (int64_t d = 0; d < hd->D; d += TILE_COLUMNS) {
+        int64_t slice = d / DEPTH * DEPTH;
+        const float *b =
+            packed(x, t->q0, t->n_queries, slice, i64_min(DEPTH, hd->D - slice));
+        for (int64_t r = 0; r < t->n_keys; r += TILE_ROWS) {
+            int64_t first = i64_max(0, t->k0 + r - t->q0);
+            tile_multiply(
+                &(struct tile_block){.rows = i64_min(TILE_ROWS, t->n_keys - r),
+                                     .columns = i64_min(TILE_COLUMNS, hd->D - d),
+                                     .k = t->n_queries - first,
+                                     .a = p + first * P_ROW + r,
+                                     .a_row = 1,
+                                     .a_col = P_ROW,
+                                     .b = b + (d - slice) * TILE + first * TILE_COLUMNS,
+                                     .c = y + r * y_row + d,
+                                     .c_row = y_row,
+                                     .accumulate = accumulate});
+        }
+    }
 }
 
 /* -- forward ------------------------------------------------------------------------- */
@@ -175,68 +294,85 @@ static void row_softmax(float *p_r, struct query_tile *t, const struct head *hd,
     }
 }
 
-static void tile_softmax(float *p, struct query_tile *t, const struct head *hd,
-                         int64_t k0, int64_t n_keys)
+static void tile_softmax(float *p, struct query_tile *qt, const struct head *hd,
+                         const struct tile *t)
 {
     for (int64_t r = 0; r < t->n_queries; r++) {
-        float *p_r = p + r * TILE;
-        struct span keys = visible(hd, t->q0 + r, k0, n_keys);
+        float *p_r = p + r * P_ROW;
+        struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);
         if (keys.first < keys.end)
-            row_softmax(p_r, t, hd, r, k0, keys);
+            row_softmax(p_r, qt, hd, r, t->k0, keys);
         set_zero(p_r, keys.first);
-        set_zero(p_r + keys.end, n_keys - keys.end);
+        set_zero(p_r + keys.end, t->n_keys - keys.end);
     }
 }
 
-static void query_tile_fwd(const struct attention *at, const struct head *hd, int64_t b,
-                           int64_t h, int64_t q0)
+/* Divide by the sums. */
+static void finish_queries(const struct query_tile *qt, float *lse, int64_t D)
 {
-    _Alignas(64) float p[TILE * TILE];
-    struct query_tile t = {
+    for (int64_t r = 0; r < qt->n_queries; r++) {
+        float *out = qt->out + r * qt->out_stride;
+        float inverse = 1.0F / qt->sum[r];
+        for (int64_t d = 0; d < D; d++)
+            out[d] *= inverse;
+        lse[qt->q0 + r] = qt->max[r] + logf(qt->sum[r]);
+    }
+}
+
+static struct query_tile query_tile_of(const struct attention *at, int64_t b, int64_t h,
+                                       int64_t q0)
+{
+    return (struct query_tile){
         .q0 = q0,
         .n_queries = i64_min(TILE, at->S - q0),
         .out = at->out + ((b * at->S + q0) * at->A + h) * at->D,
         .out_stride = at->A * at->D,
     };
-    int64_t k_first = first_tile(hd, q0);
-    for (int64_t k0 = k_first; k0 < q0 + t.n_queries; k0 += TILE) {
-        int64_t n_keys = i64_min(TILE, q0 + t.n_queries - k0);
-        tile_scores(p, hd, q0, t.n_queries, k0, n_keys);
-        tile_softmax(p, &t, hd, k0, n_keys);
-        gemm_blis(&(struct gemm){.m = t.n_queries,
-                                 .n = at->D,
-                                 .k = n_keys,
-                                 .a = p,
-                                 .a_row = TILE,
-                                 .a_col = 1,
-                                 .b = hd->v + k0 * hd->qkv_stride,
-                                 .b_row = hd->qkv_stride,
-                                 .b_col = 1,
-                                 .c = t.out,
-                                 .c_row = t.out_stride,
-                                 .c_col = 1,
-                                 .accumulate = k0 > k_first});
-    }
-    float *lse = at->lse + (b * at->A + h) * at->S + q0;
-    for (int64_t r = 0; r < t.n_queries; r++) {
-        float *out = t.out + r * t.out_stride;
-        float inverse = 1.0F / t.sum[r];
-        for (int64_t d = 0; d < at->D; d++)
-            out[d] *= inverse;
-        lse[r] = t.max[r] + logf(t.sum[r]);
-    }
+}
+
+/* What the keys at k0 give the queries of a tile. */
+static void query_tile_fwd(struct query_tile *qt, const struct head *hd, int64_t k0,
+                           struct pack *keys, struct pack *values)
+{
+    _Alignas(64) float p[TILE * P_ROW];
+    struct tile t;
+    int64_t k_first = first_tile(hd, qt->q0);
+    if (k0 < k_first || k0 > qt->q0)
+        return;
+    tile_init(&t, hd, qt->q0, k0);
+    tile_scores(p, hd, &t, hd->q, hd->qkv_stride, keys);
+    tile_softmax(p, qt, hd, &t);
+    sum_over_keys(qt->out, qt->out_stride, p, hd, &t, values, k0 > k_first);
+}
+
+/* The queries first .. first + GROUP * TILE of a head. */
+static void query_group_fwd(const struct attention *at, int64_t b, int64_t h,
+                            int64_t first)
+{
+    struct head hd = head_of(at, b, h);
+    struct query_tile tiles[GROUP];
+    struct pack keys, values;
+    int64_t n_tiles = 0;
+    for (int64_t q0 = first; q0 < at->S && n_tiles < GROUP; q0 += TILE)
+        tiles[n_tiles++] = query_tile_of(at, b, h, q0);
+    pack_init(&keys, hd.k, hd.qkv_stride, true);
+    pack_init(&values, hd.v, hd.qkv_stride, false);
+    for (int64_t k0 = first_tile(&hd, first); k0 <= tiles[n_tiles - 1].q0; k0 += TILE)
+        for (int64_t i = 0; i < n_tiles; i++)
+            query_tile_fwd(&tiles[i], &hd, k0, &keys, &values);
+    for (int64_t i = 0; i < n_tiles; i++)
+        finish_queries(&tiles[i], at->lse + (b * at->A + h) * at->S, at->D);
 }
 
 void K(attention_fwd)(const struct attention *at)
 {
-    int64_t n_tiles = i64_round_up(at->S, TILE) / TILE;
-    // long tiles (late queries) first, so that threads end together
+    int64_t n_groups = i64_round_up(at->S, GROUP * TILE) / (GROUP * TILE);
+    // late queries, which see most, first, so that threads end together
 #pragma omp parallel for collapse(2) schedule(dynamic)
-    for (int64_t i = 0; i < n_tiles; i++)
-        for (int64_t bh = 0; bh < at->B * at->A; bh++) {
-            struct head hd = head_of(at, bh / at->A, bh % at->A);
-            query_tile_fwd(at, &hd, bh / at->A, bh % at->A, (n_tiles - 1 - i) * TILE);
-        }
+    for (int64_t i = 0; i < n_groups; i++)
+        for (int64_t bh = 0; bh < at->B * at->A; bh++)
+            query_group_fwd(at, bh / at->A, bh % at->A,
+                            (n_groups - 1 - i) * GROUP * TILE);
 }
 
 /* -- backward ------------------------------------------------------------------------ */
@@ -282,82 +418,66 @@ static void multiply_row(float *restrict x, const float *restrict factor, int64_
  *   dp := the gradient of the scores,   p := the dropped probabilities.
  */
 static void tile_grads(float *p, float *dp, const struct head *hd,
-                       const struct head_grad *gr, int64_t q0, int64_t n_queries,
-                       int64_t k0, int64_t n_keys)
+                       const struct head_grad *gr, const struct tile *t)
 {
-    for (int64_t r = 0; r < n_queries; r++) {
-        float *p_r = p + r * TILE, *dp_r = dp + r * TILE;
-        struct span keys = visible(hd, q0 + r, k0, n_keys);
+    for (int64_t r = 0; r < t->n_queries; r++) {
+        float *p_r = p + r * P_ROW, *dp_r = dp + r * P_ROW;
+        struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);
         int64_t n = keys.end - keys.first;
         float *p_seen = p_r + keys.first, *dp_seen = dp_r + keys.first;
         float factor[TILE];
         bool is_dropped = hd->drop->threshold > 0;
-        probabilities_row(p_seen, n, hd->scale, gr->lse[q0 + r]);
+        probabilities_row(p_seen, n, hd->scale, gr->lse[t->q0 + r]);
         if (is_dropped) {
-            tile_factors(factor, hd, q0 + r, k0);
+            tile_factors(factor, hd, t->q0 + r, t->k0);
             multiply_row(dp_seen, factor + keys.first, n);
         }
-        score_grad_row(dp_seen, p_seen, n, gr->delta[q0 + r], hd->scale);
+        score_grad_row(dp_seen, p_seen, n, gr->delta[t->q0 + r], hd->scale);
         if (is_dropped)
             multiply_row(p_seen, factor + keys.first, n);
         set_zero(p_r, keys.first);
         set_zero(dp_r, keys.first);
-        set_zero(p_r + keys.end, n_keys - keys.end);
-        set_zero(dp_r + keys.end, n_keys - keys.end);
+        set_zero(p_r + keys.end, t->n_keys - keys.end);
+        set_zero(dp_r + keys.end, t->n_keys - keys.end);
     }
 }
 
-/* c(rows, D) (+)= tile * b, or its transpose when the tile's columns are the rows. */
-static void tile_product(float *c, const float *tile, bool is_transposed, const float *b,
-                         int64_t b_stride, const struct head *hd, int64_t rows,
-                         int64_t depth, bool accumulate)
+/* The right-hand sides of the products of a head's backward. */
+struct bwd_packs {
+    struct pack keys, values;             // transposed, for the scores and their gradient
+    struct pack keys_rows, queries, dout; // for the gradients of q, k, v
+};
+
+static void tile_bwd(const struct head *hd, const struct head_grad *gr,
+                     struct bwd_packs *packs, int64_t q0, int64_t k0)
 {
-    gemm_blis(&(struct gemm){.m = rows,
-                             .n = hd->D,
-                             .k = depth,
-                             .a = tile,
-                             .a_row = is_transposed ? 1 : TILE,
-                             .a_col = is_transposed ? TILE : 1,
-                             .b = b,
-                             .b_row = b_stride,
-                             .b_col = 1,
-                             .c = c,
-                             .c_row = hd->qkv_stride,
-                             .c_col = 1,
-                             .accumulate = accumulate});
+    _Alignas(64) float p[TILE * P_ROW];
+    _Alignas(64) float dp[TILE * P_ROW];
+    int64_t stride = hd->qkv_stride;
+    struct tile t;
+
+    tile_init(&t, hd, q0, k0);
+    tile_scores(p, hd, &t, hd->q, stride, &packs->keys);
+    tile_scores(dp, hd, &t, gr->dout, gr->out_stride, &packs->values);
+    tile_grads(p, dp, hd, gr, &t);
+    // a tile of keys is first seen by the queries on the diagonal
+    sum_over_queries(gr->dv + k0 * stride, stride, p, hd, &t, &packs->dout, q0 > k0);
+    sum_over_queries(gr->dk + k0 * stride, stride, dp, hd, &t, &packs->queries, q0 > k0);
+    sum_over_keys(gr->dq + q0 * stride, stride, dp, hd, &t, &packs->keys_rows,
+                  k0 > first_tile(hd, q0));
 }
 
-static void tile_bwd(const struct head *hd, const struct head_grad *gr, int64_t q0,
-                     int64_t k0)
+static void head_bwd(const struct head *hd, const struct head_grad *gr)
 {
-    _Alignas(64) float p[TILE * TILE];
-    _Alignas(64) float dp[TILE * TILE];
-    int64_t stride = hd->qkv_stride;
-    int64_t n_queries = i64_min(TILE, hd->S - q0);
-    int64_t n_keys = i64_min(TILE, hd->S - k0);
-    const float *dout = gr->dout + q0 * gr->out_stride;
-
-    tile_scores(p, hd, q0, n_queries, k0, n_keys);
-    gemm_blis(&(struct gemm){.m = n_queries,
-                             .n = n_keys,
-                             .k = hd->D,
-                             .a = dout,
-                             .a_row = gr->out_stride,
-                             .a_col = 1,
-                             .b = hd->v + k0 * stride,
-                             .b_row = 1,
-                             .b_col = stride,
-                             .c = dp,
-                             .c_row = TILE,
-                             .c_col = 1});
-    tile_grads(p, dp, hd, gr, q0, n_queries, k0, n_keys);
-    // a tile of keys is first seen by the queries on the diagonal
-    tile_product(gr->dv + k0 * stride, p, true, dout, gr->out_stride, hd, n_keys,
-                 n_queries, q0 > k0);
-    tile_product(gr->dk + k0 * stride, dp, true, hd->q + q0 * stride, stride, hd, n_keys,
-                 n_queries, q0 > k0);
-    tile_product(gr->dq + q0 * stride, dp, false, hd->k + k0 * stride, stride, hd,
-                 n_queries, n_keys, k0 > first_tile(hd, q0));
+    struct bwd_packs packs;
+    pack_init(&packs.keys, hd->k, hd->qkv_stride, true);
+    pack_init(&packs.values, hd->v, hd->qkv_stride, true);
+    pack_init(&packs.keys_rows, hd->k, hd->qkv_stride, false);
+    pack_init(&packs.queries, hd->q, hd->qkv_stride, false);
+    pack_init(&packs.dout, gr->dout, gr->out_stride, false);
+    for (int64_t k0 = 0; k0 < hd->S; k0 += TILE)
+        for (int64_t q0 = k0; q0 < hd->S && first_tile(hd, q0) <= k0; q0 += TILE)
+            tile_bwd(hd, gr, &packs, q0, k0);
 }
 
 void K(attention_bwd)(const struct attention_bwd *at)
@@ -378,9 +498,7 @@ void K(attention_bwd)(const struct attention_bwd *at)
                                .lse = fwd->lse + bh * S,
                                .delta = at->delta + bh * S};
         head_delta(at->delta + bh * S, fwd->out + out_at, gr.dout, A * D, S, D);
-        for (int64_t k0 = 0; k0 < S; k0 += TILE)
-            for (int64_t q0 = k0; q0 < S && first_tile(&hd, q0) <= k0; q0 += TILE)
-                tile_bwd(&hd, &gr, q0, k0);
+        head_bwd(&hd, &gr);
     }
 }
 

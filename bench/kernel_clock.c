@@ -1,0 +1,231 @@
+#include "kernel_clock.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_ENTRIES 64
+
+struct entry {
+    char name[48];
+    int64_t calls;
+    double seconds, flops, bytes;
+};
+
+/* A function of the table has no room for a context, so the clock is one for all. */
+static struct {
+    const struct kernels *k;
+    struct entry entries[MAX_ENTRIES];
+    int n;
+} all;
+
+static struct entry *entry_of(const char *name)
+{
+    for (int i = 0; i < all.n; i++)
+        if (strcmp(all.entries[i].name, name) == 0)
+            return &all.entries[i];
+    struct entry *e = &all.entries[all.n < MAX_ENTRIES - 1 ? all.n++ : MAX_ENTRIES - 1];
+    snprintf(e->name, sizeof e->name, "%s", name);
+    return e;
+}
+
+static void add(const char *name, double start, double flops, double bytes)
+{
+    struct entry *e = entry_of(name);
+    e->seconds += clock_seconds() - start;
+    e->calls++;
+    e->flops += flops;
+    e->bytes += bytes;
+}
+
+/* A kernel whose work is `floats` floats read and written. */
+#define TIMED(name, floats, parameters, arguments)                                       \
+    static void timed_##name parameters                                                  \
+    {                                                                                    \
+        double start = clock_seconds();                                                  \
+        all.k->name arguments;                                                           \
+        add(#name, start, 0, 4.0 * (double)(floats));                                    \
+    }
+
+TIMED(embedding_fwd, 2 * B * S * H,
+      (float *x, const float *wte, const float *wpe, const int32_t *tokens,
+       const int32_t *positions, int64_t B, int64_t S, int64_t H,
+       const struct dropout *drop),
+      (x, wte, wpe, tokens, positions, B, S, H, drop))
+TIMED(embedding_bwd, 5 * B * S * H,
+      (float *dwte, float *dwpe, float *dx, const int32_t *tokens,
+       const int32_t *positions, int64_t B, int64_t S, int64_t H,
+       const struct dropout *drop),
+      (dwte, dwpe, dx, tokens, positions, B, S, H, drop))
+TIMED(layernorm_fwd, 2 * N * C,
+      (float *y, float *mean, float *rstd, const float *x, const float *g, const float *b,
+       int64_t N, int64_t C),
+      (y, mean, rstd, x, g, b, N, C))
+TIMED(layernorm_again, 2 * N * C,
+      (float *y, const float *x, const float *mean, const float *rstd, const float *g,
+       const float *b, int64_t N, int64_t C),
+      (y, x, mean, rstd, g, b, N, C))
+TIMED(layernorm_bwd, 4 * N * C,
+      (float *dx, float *dg, float *db, const float *dy, const float *x, const float *g,
+       const float *mean, const float *rstd, float *partial, int64_t N, int64_t C),
+      (dx, dg, db, dy, x, g, mean, rstd, partial, N, C))
+TIMED(bias_add, 2 * N * C, (float *x, const float *b, int64_t N, int64_t C), (x, b, N, C))
+TIMED(bias_grad, N *C, (float *db, const float *dy, float *partial, int64_t N, int64_t C),
+      (db, dy, partial, N, C))
+TIMED(bias_gelu_fwd, 2 * N * C,
+      (float *y, const float *x, const float *b, int64_t N, int64_t C), (y, x, b, N, C))
+TIMED(bias_gelu_bwd, 4 * N * C,
+      (float *dx, float *y, float *db, const float *dy, const float *x, const float *b,
+       float *partial, int64_t N, int64_t C),
+      (dx, y, db, dy, x, b, partial, N, C))
+TIMED(bias_dropout_residual, 3 * B * S * C,
+      (float *y, const float *res, const float *x, const float *b, int64_t B, int64_t S,
+       int64_t C, const struct dropout *drop),
+      (y, res, x, b, B, S, C, drop))
+TIMED(xent_max, R *V, (float *row_max, const float *logits, int64_t R, int64_t V),
+      (row_max, logits, R, V))
+TIMED(xent_exp, 2 * R * V,
+      (float *row_sum, float *target_logit, float *logits, const float *row_max,
+       const int32_t *targets, int64_t R, int64_t V),
+      (row_sum, target_logit, logits, row_max, targets, R, V))
+TIMED(xent_grad, 2 * R * V,
+      (float *logits, const float *row_sum, const int32_t *targets, const float *weight,
+       int64_t R, int64_t V),
+      (logits, row_sum, targets, weight, R, V))
+TIMED(adamw, 7 * u->n, (const struct update *u, const struct adamw *a), (u, a))
+TIMED(sum_squares, n, (double *partial, const void *x, enum dtype dtype, int64_t n),
+      (partial, x, dtype, n))
+TIMED(load, 2 * n, (float *y, const void *x, enum dtype dtype, int64_t n),
+      (y, x, dtype, n))
+TIMED(store, 2 * n, (void *y, const float *x, enum dtype dtype, int64_t n),
+      (y, x, dtype, n))
+TIMED(store_rounded, 2 * n, (void *y, float *x, enum dtype dtype, int64_t n),
+      (y, x, dtype, n))
+TIMED(store_add, 3 * n, (void *y, const float *x, enum dtype dtype, int64_t n),
+      (y, x, dtype, n))
+TIMED(copy, 2 * n, (float *x, const float *y, int64_t n), (x, y, n))
+TIMED(add, 3 * n, (float *x, const float *y, int64_t n), (x, y, n))
+TIMED(fill, n, (float *x, float value, int64_t n), (x, value, n))
+
+static const float *timed_dropout_bwd(float *dx, const float *dy, int64_t B, int64_t S,
+                                      int64_t C, const struct dropout *drop)
+{
+    double start = clock_seconds();
+    const float *d = all.k->dropout_bwd(dx, dy, B, S, C, drop);
+    add("dropout_bwd", start, 0, d == dy ? 0 : 8.0 * (double)(B * S * C));
+    return d;
+}
+
+static double gemm_bytes(const struct gemm *g)
+{
+    int64_t c = g->m * g->n * (g->accumulate ? 2 : 1);
+    return 4.0 * (double)(g->m * g->k + g->k * g->n + c);
+}
+
+static void add_gemm(const char *kind, const struct gemm *g, double start)
+{
+    char name[48];
+    snprintf(name, sizeof name, "%s %lld x %lld x %lld", kind, (long long)g->m,
+             (long long)g->n, (long long)g->k);
+    add(name, start, 2.0 * (double)g->m * (double)g->n * (double)g->k, gemm_bytes(g));
+}
+
+static void timed_gemm(const struct gemm *g)
+{
+    double start = clock_seconds();
+    all.k->gemm(g);
+    add_gemm("product", g, start);
+}
+
+static void timed_linear_bias(const struct gemm *g, const float *bias)
+{
+    double start = clock_seconds();
+    all.k->linear_bias(g, bias);
+    add_gemm("linear_bias", g, start);
+}
+
+static void timed_linear_bias_gelu(const struct gemm *g, const float *bias, float *y)
+{
+    double start = clock_seconds();
+    all.k->linear_bias_gelu(g, bias, y);
+    add_gemm("linear_bias_gelu", g, start);
+}
+
+/* Operations of `products` products over the causal half of S x S. */
+static double attention_flops(const struct attention *at, double products)
+{
+    return products * (double)(at->B * at->A * at->D) * (double)(at->S * at->S);
+}
+
+static void timed_attention_fwd(const struct attention *at)
+{
+    double start = clock_seconds();
+    all.k->attention_fwd(at);
+    add("attention_fwd", start, attention_flops(at, 2),
+        16.0 * (double)(at->B * at->S * at->A * at->D));
+}
+
+static void timed_attention_bwd(const struct attention_bwd *at)
+{
+    double start = clock_seconds();
+    all.k->attention_bwd(at);
+    add("attention_bwd", start, attention_flops(&at->fwd, 4),
+        32.0 * (double)(at->fwd.B * at->fwd.S * at->fwd.A * at->fwd.D));
+}
+
+const struct kernels *kernel_clock_table(void)
+{
+    static struct kernels table;
+    all.k = kernels_best();
+    table = *all.k;
+    table.embedding_fwd = timed_embedding_fwd;
+    table.embedding_bwd = timed_embedding_bwd;
+    table.layernorm_fwd = timed_layernorm_fwd;
+    table.layernorm_again = timed_layernorm_again;
+    table.layernorm_bwd = timed_layernorm_bwd;
+    table.gemm = timed_gemm;
+    table.linear_bias = timed_linear_bias;
+    table.linear_bias_gelu = timed_linear_bias_gelu;
+    table.bias_add = timed_bias_add;
+    table.bias_grad = timed_bias_grad;
+    table.bias_gelu_fwd = timed_bias_gelu_fwd;
+    table.bias_gelu_bwd = timed_bias_gelu_bwd;
+    table.bias_dropout_residual = timed_bias_dropout_residual;
+    table.dropout_bwd = timed_dropout_bwd;
+    table.attention_fwd = timed_attention_fwd;
+    table.attention_bwd = timed_attention_bwd;
+    table.xent_max = timed_xent_max;
+    table.xent_exp = timed_xent_exp;
+    table.xent_grad = timed_xent_grad;
+    table.adamw = timed_adamw;
+    table.sum_squares = timed_sum_squares;
+    table.load = timed_load;
+    table.store = timed_store;
+    table.store_rounded = timed_store_rounded;
+    table.store_add = timed_store_add;
+    table.copy = timed_copy;
+    table.add = timed_add;
+    table.fill = timed_fill;
+    return &table;
+}
+
+void kernel_clock_reset(void)
+{
+    all.n = 0;
+    memset(all.entries, 0, sizeof all.entries);
+}
+
+void kernel_clock_print(int64_t n_steps)
+{
+    double n = (double)n_steps;
+    printf("[");
+    for (int i = 0; i < all.n; i++) {
+        const struct entry *e = &all.entries[i];
+        printf("%s{\"name\": \"%s\", \"calls\": %.0f, \"seconds\": %.6f, "
+               "\"flops\": %.0f, \"bytes\": %.0f}",
+               i ? ", " : "", e->name, (double)e->calls / n, e->seconds / n, e->flops / n,
+               e->bytes / n);
+    }
+    printf("]");
+}

@@ -1,0 +1,21 @@
+/*
+ * kernel_clock - a table of kernels that measures itself: every function of the fastest
+ * table, with the time, the calls and the work of each added up. Products are told apart
+ * by their shape.
+ */
+#ifndef BENCH_KERNEL_CLOCK_H
+#define BENCH_KERNEL_CLOCK_H
+
+#include "kernels/kernels.h"
+
+/* Kernels that a training step does not call are left as they are. */
+const struct kernels *kernel_clock_table(void);
+
+/* Forget what was measured. */
+void kernel_clock_reset(void);
+
+/* [{"name", "calls", "seconds", "flops", "bytes"}, ...] of n_steps steps, a step's share;
+ * bytes are what has to be read and written, flops 0 where memory is the bound. */
+void kernel_clock_print(int64_t n_steps);
+
+#endif
