@@ -12,11 +12,27 @@
 #include "kernels/gemm.h"
 #include "kernels/kernels.h"
 
+#include <string.h>
+
 #define K_PASTE_(name, isa) name##_##isa
 #define K_PASTE(name, isa) K_PASTE_(name, isa)
 #define K(name) K_PASTE(name, KERNEL_ISA)
 
 #define LANES 16
+
+/* What one register holds, wherever it lies in memory. Where sums have to stay in
+ * registers, loops are written with it: the compiler would spill arrays of lanes. */
+#ifdef __AVX__
+#define VEC 8
+#else
+#define VEC 4
+#endif
+typedef float vec __attribute__((vector_size(VEC * 4), aligned(4), may_alias));
+
+static inline const vec *vecs(const float *x)
+{
+    return (const vec *)x;
+}
 
 /* The sum of the lanes, always in the same order. */
 static inline float lanes_sum(const float lane[LANES])
@@ -37,13 +53,29 @@ static inline float lanes_max(const float lane[LANES])
     return m;
 }
 
-static inline float lanes_dot(const float *x, const float *y, int64_t n)
+static inline float lanes_total(const float *x, int64_t n)
 {
-    float lane[LANES] = {0};
+    float lane[LANES];
+    vec sum[LANES / VEC] = {{0}};
     int64_t c = 0;
     for (; c + LANES <= n; c += LANES)
-        for (int i = 0; i < LANES; i++)
-            lane[i] += x[c + i] * y[c + i];
+        for (int i = 0; i < LANES / VEC; i++)
+            sum[i] += vecs(x + c)[i];
+    memcpy(lane, sum, sizeof lane);
+    for (int i = 0; c + i < n; i++)
+        lane[i] += x[c + i];
+    return lanes_sum(lane);
+}
+
+static inline float lanes_dot(const float *x, const float *y, int64_t n)
+{
+    float lane[LANES];
+    vec sum[LANES / VEC] = {{0}};
+    int64_t c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int i = 0; i < LANES / VEC; i++)
+            sum[i] += vecs(x + c)[i] * vecs(y + c)[i];
+    memcpy(lane, sum, sizeof lane);
     for (int i = 0; c + i < n; i++)
         lane[i] += x[c + i] * y[c + i];
     return lanes_sum(lane);
@@ -58,12 +90,12 @@ static inline float fast_exp(float x)
     // adding 1.5 * 2^23 rounds to an integer, which then stands in the lowest bits
     const float magic = 12582912.0F;
     const uint32_t magic_bits = 0x4B400000u;
-    float cut = x < -88.0F ? -88.0F : x;
-    cut = cut > 88.3F ? 88.3F : cut;
     union {
         float f;
         uint32_t bits;
-    } rounded = {.f = cut * 1.44269504088896341F + magic}, power;
+    } rounded, power, y;
+    float cut = 88.3F < x ? 88.3F : x;
+    rounded.f = cut * 1.44269504088896341F + magic;
     float n = rounded.f - magic;
     float r = cut - n * 0.693359375F;
     r = r + n * 2.12194440e-4F;
@@ -75,7 +107,9 @@ static inline float fast_exp(float x)
     p = p * r + 5.0000001201e-1F;
     p = p * r * r + r + 1.0F;
     power.bits = (rounded.bits - magic_bits + 127u) << 23;
-    return x < -87.3F ? 0.0F : p * power.f;
+    y.f = p * power.f;
+    y.bits &= (uint32_t)(x < -87.3F) - 1u; // what is no number stays none
+    return y.f;
 }
 
 #define DROPOUT_LANES 16

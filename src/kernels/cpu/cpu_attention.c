@@ -238,23 +238,10 @@ static float row_max(const float *x, int64_t n, float start)
     return lanes_max(lane);
 }
 
-/* x[c] := exp(x[c] * scale - shift) for c < n; returns the sum. */
-static float row_exp(float *x, int64_t n, float scale, float shift)
+static void exp_row(float *x, int64_t n, float scale, float shift)
 {
-    float lane[LANES] = {0};
-    int64_t c = 0;
-    for (; c + LANES <= n; c += LANES)
-        for (int i = 0; i < LANES; i++) {
-            float e = fast_exp(x[c + i] * scale - shift);
-            x[c + i] = e;
-            lane[i] += e;
-        }
-    for (int i = 0; c + i < n; i++) {
-        float e = fast_exp(x[c + i] * scale - shift);
-        x[c + i] = e;
-        lane[i] += e;
-    }
-    return lanes_sum(lane);
+    for (int64_t c = 0; c < n; c++)
+        x[c] = fast_exp(x[c] * scale - shift);
 }
 
 /* One tile of queries of one head: running maximum and sum a row. */
@@ -276,7 +263,8 @@ static void row_softmax(float *p_r, struct query_tile *t, const struct head *hd,
     bool is_first = k0 == 0 || (hd->first_key && k0 <= hd->first_key[t->q0 + r]);
     float top = row_max(seen, n, seen[0]) * hd->scale;
     float grown = is_first || top > t->max[r] ? top : t->max[r];
-    float sum = row_exp(seen, n, hd->scale, grown);
+    exp_row(seen, n, hd->scale, grown);
+    float sum = lanes_total(seen, n);
     if (!is_first && grown > t->max[r]) {
         float shrink = fast_exp(t->max[r] - grown);
         float *out = t->out + r * t->out_stride;
@@ -393,12 +381,6 @@ static void head_delta(float *delta, const float *out, const float *dout, int64_
         delta[q] = lanes_dot(out + q * stride, dout + q * stride, D);
 }
 
-static void probabilities_row(float *restrict p, int64_t n, float scale, float lse)
-{
-    for (int64_t c = 0; c < n; c++)
-        p[c] = fast_exp(p[c] * scale - lse);
-}
-
 /* dp := p * (dp - delta) * scale, the gradient of the unscaled scores. */
 static void score_grad_row(float *restrict dp, const float *restrict p, int64_t n,
                            float delta, float scale)
@@ -427,7 +409,7 @@ static void tile_grads(float *p, float *dp, const struct head *hd,
         float *p_seen = p_r + keys.first, *dp_seen = dp_r + keys.first;
         float factor[TILE];
         bool is_dropped = hd->drop->threshold > 0;
-        probabilities_row(p_seen, n, hd->scale, gr->lse[t->q0 + r]);
+        exp_row(p_seen, n, hd->scale, gr->lse[t->q0 + r]);
         if (is_dropped) {
             tile_factors(factor, hd, t->q0 + r, t->k0);
             multiply_row(dp_seen, factor + keys.first, n);
@@ -515,7 +497,8 @@ void K(attention_decode)(float *out, const float *q, const float *keys,
         for (int64_t i = 0; i < n_keys; i++)
             p[i] = lanes_dot(q + h * D, keys + i * stride + h * D, D);
         float top = row_max(p, n_keys, p[0]) * scale;
-        float inverse = 1.0F / row_exp(p, n_keys, scale, top);
+        exp_row(p, n_keys, scale, top);
+        float inverse = 1.0F / lanes_total(p, n_keys);
         float *out_h = out + h * D;
         memset(out_h, 0, (size_t)D * sizeof *out_h);
         for (int64_t i = 0; i < n_keys; i++) {

@@ -10,18 +10,6 @@
 
 #define EPSILON 1e-5F
 
-static float row_sum(const float *x, int64_t C)
-{
-    float lane[LANES] = {0};
-    int64_t c = 0;
-    for (; c + LANES <= C; c += LANES)
-        for (int i = 0; i < LANES; i++)
-            lane[i] += x[c + i];
-    for (int i = 0; c + i < C; i++)
-        lane[i] += x[c + i];
-    return lanes_sum(lane);
-}
-
 static float row_variance(const float *x, float mean, int64_t C)
 {
     float lane[LANES] = {0};
@@ -48,7 +36,7 @@ void K(layernorm_fwd)(float *y, float *mean, float *rstd, const float *x, const 
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < N; n++) {
         const float *x_n = x + n * C;
-        mean[n] = row_sum(x_n, C) / (float)C;
+        mean[n] = lanes_total(x_n, C) / (float)C;
         rstd[n] = 1.0F / sqrtf(row_variance(x_n, mean[n], C) + EPSILON);
         normalise_row(y + n * C, x_n, mean[n], rstd[n], g, b, C);
     }
@@ -66,14 +54,17 @@ void K(layernorm_again)(float *y, const float *x, const float *mean, const float
 static void row_averages(float avg[2], const float *dy, const float *x, const float *g,
                          float mean, float rstd, int64_t C)
 {
-    float lane_h[LANES] = {0}, lane_hx[LANES] = {0};
+    vec sum_h[LANES / VEC] = {{0}}, sum_hx[LANES / VEC] = {{0}};
+    float lane_h[LANES], lane_hx[LANES];
     int64_t c = 0;
     for (; c + LANES <= C; c += LANES)
-        for (int i = 0; i < LANES; i++) {
-            float h = dy[c + i] * g[c + i];
-            lane_h[i] += h;
-            lane_hx[i] += h * ((x[c + i] - mean) * rstd);
+        for (int i = 0; i < LANES / VEC; i++) {
+            vec h = vecs(dy + c)[i] * vecs(g + c)[i];
+            sum_h[i] += h;
+            sum_hx[i] += h * ((vecs(x + c)[i] - mean) * rstd);
         }
+    memcpy(lane_h, sum_h, sizeof lane_h);
+    memcpy(lane_hx, sum_hx, sizeof lane_hx);
     for (int i = 0; c + i < C; i++) {
         float h = dy[c + i] * g[c + i];
         lane_h[i] += h;

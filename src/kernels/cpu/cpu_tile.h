@@ -19,8 +19,6 @@
 #define TILE_ROWS 6 // 12 sums of 8 floats, and what they are made of, fill 16 registers
 #define TILE_COLUMNS 16
 
-typedef float tile_vec __attribute__((vector_size(32), aligned(4), may_alias));
-
 /* C(rows, columns) = A B or C += A B. A by strides, B a packed panel (k, TILE_COLUMNS).
  */
 struct tile_block {
@@ -39,26 +37,25 @@ static inline __attribute__((always_inline)) void tile_rows(float *c, int64_t c_
                                                             const struct tile_block *t,
                                                             const int rows)
 {
-    tile_vec sum[TILE_ROWS][2];
+    vec sum[TILE_ROWS][TILE_COLUMNS / VEC];
     const float *a = t->a, *b = t->b;
     int64_t a_row = t->a_row, a_col = t->a_col;
     for (int r = 0; r < rows; r++)
-        sum[r][0] = sum[r][1] = (tile_vec){0};
+        for (int i = 0; i < TILE_COLUMNS / VEC; i++)
+            sum[r][i] = (vec){0};
     for (int64_t k = 0; k < t->k; k++) {
-        tile_vec b0 = *(const tile_vec *)b, b1 = *(const tile_vec *)(b + 8);
-        for (int r = 0; r < rows; r++) {
-            sum[r][0] += a[r * a_row] * b0;
-            sum[r][1] += a[r * a_row] * b1;
-        }
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; i < TILE_COLUMNS / VEC; i++)
+                sum[r][i] += a[r * a_row] * vecs(b)[i];
         a += a_col;
         b += TILE_COLUMNS;
     }
     for (int r = 0; r < rows; r++)
-        for (int half = 0; half < 2; half++) {
-            tile_vec *to = (tile_vec *)(c + r * c_row + 8 * half);
+        for (int i = 0; i < TILE_COLUMNS / VEC; i++) {
+            vec *to = (vec *)(c + r * c_row) + i;
             if (accumulate)
-                sum[r][half] += *to;
-            *to = sum[r][half];
+                sum[r][i] += *to;
+            *to = sum[r][i];
         }
 }
 
