@@ -70,7 +70,7 @@ static void assert_same_runs(const struct run *got, const struct run *want)
 /* Calls `check` for every table and for lengths around the tiles that tables may use. */
 static void for_each_length(void (*check)(const struct kernels *k, int64_t S))
 {
-    static const int64_t lengths[] = {1, 5, 127, 128, 129, 255, 261, 390};
+    static const int64_t lengths[] = {1, 5, 127, 128, 129, 255, 261, 390, 650};
     struct tables t = all_tables();
     for (int i = 0; i < t.n; i++)
         for (size_t l = 0; l < ARRAY_LEN(lengths); l++)
