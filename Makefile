@@ -10,7 +10,7 @@ CMAKE_ARGS   ?=
 CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
 
-.PHONY: all test demo lint sanitize mpich interop fuzz bench docs install clean help
+.PHONY: all test demo lint sanitize mpich matrix interop fuzz bench docs install clean help
 
 all: ## build build/trefoil
 	@tools/setup.sh build
@@ -43,6 +43,12 @@ mpich: ## the tests of several ranks, with MPICH in place of Open MPI
 	@$(BUILD) build-mpich -j $(JOBS)
 	@tools/run_tests.sh build-mpich -L parallel
 
+matrix: ## checkpoints of every layout resumed on every other, a minute or two
+	@tools/setup.sh build
+	@$(CONFIGURE) build $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS) --target trefoil trefoil_resaves
+	@tools/run_tests.sh build -C matrix -L matrix
+
 interop: all ## compare with PyTorch, numpy and other tokenizers (installs them)
 	@tools/setup.sh interop
 	@tests/interop/run.sh
@@ -51,13 +57,11 @@ fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each
 	@tools/setup.sh build fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(JOBS)
 
-bench: ## speed against the floor and PyTorch; BENCH_ARGS="--help" for its options
+bench: ## speed, all of it, in 45 minutes; BENCH_ARGS="--help" for parts of it
 	@tools/setup.sh build bench
 	@$(CONFIGURE) build $(CMAKE_ARGS)
 	@$(BUILD) build -j $(JOBS) --target trefoil_bench trefoil
 	@bench/run.py $(BENCH_ARGS)
-	@bench/precision.py
-	@bench/parallel.py
 
 docs: all ## regenerate docs/config.md from the table of keys
 	@build/trefoil config --markdown > docs/config.md.tmp

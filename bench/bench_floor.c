@@ -21,19 +21,16 @@
  * through their own cblas_sgemm, so neither can stand in for the other. Libraries that
  * are not installed are left out; without any the program fails.
  */
+#include "measure.h"
+
 #include <dlfcn.h>
-#include <errno.h>
-#include <getopt.h>
 #include <omp.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { CBLAS_ROW_MAJOR = 101, CBLAS_NO_TRANS = 111, CBLAS_TRANS = 112 };
 #define HEAD_CHUNK_ROWS 1024
-#define COPY_MAX_BYTES ((size_t)256 << 20)
 
 typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k,
                       float alpha, const float *a, int lda, const float *b, int ldb,
@@ -66,13 +63,6 @@ struct gemms {
     double seconds, flops;
     double blas_seconds[N_LIBRARIES]; // the same products by one library alone
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* -- the libraries ------------------------------------------------------------------- */
 
@@ -127,19 +117,6 @@ static int load_libraries(struct gemms *g, int64_t n_threads)
 
 /* -- measuring ----------------------------------------------------------------------- */
 
-static float *allocate(int64_t n)
-{
-    float *x = aligned_alloc(64, ((size_t)n * sizeof *x + 63) / 64 * 64);
-    if (!x) {
-        fprintf(stderr, "bench_floor: not enough memory for %lld floats\n", (long long)n);
-        exit(3);
-    }
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (float)(i % 17 - 8) * 0.01f;
-    return x;
-}
-
 static double sgemm_seconds(sgemm_fn *sgemm, const struct product *p, const float *a,
                             const float *b, float *c, int64_t rounds)
 {
@@ -147,10 +124,10 @@ static double sgemm_seconds(sgemm_fn *sgemm, const struct product *p, const floa
     int ldb = (int)(p->trans_b == CBLAS_TRANS ? p->k : p->n);
     double best = 1e30;
     for (int64_t r = 0; r < rounds; r++) {
-        double start = now();
+        double start = measure_seconds();
         sgemm(CBLAS_ROW_MAJOR, p->trans_a, p->trans_b, (int)p->m, (int)p->n, (int)p->k,
               1.0f, a, lda, b, ldb, 0.0f, c, (int)p->n);
-        double seconds = now() - start;
+        double seconds = measure_seconds() - start;
         best = seconds < best ? seconds : best;
     }
     return best;
@@ -158,9 +135,9 @@ static double sgemm_seconds(sgemm_fn *sgemm, const struct product *p, const floa
 
 static void add_product(struct gemms *g, const struct product *p)
 {
-    float *a = allocate(p->m * p->k);
-    float *b = allocate(p->k * p->n);
-    float *c = allocate(p->m * p->n);
+    float *a = measure_floats(p->m * p->k);
+    float *b = measure_floats(p->k * p->n);
+    float *c = measure_floats(p->m * p->n);
     double best = 1e30;
     for (int i = 0; i < N_LIBRARIES; i++) {
         if (!g->blas[i].sgemm)
@@ -199,68 +176,31 @@ static void measure_products(struct gemms *g, const struct shape *s)
     add_linear(g, chunk, H, s->V, (double)N / (double)chunk);
 }
 
-/* Bytes a second, read and written counted, of a copy by all threads. */
+/* Bytes a second, read and written counted. The first copy warms the buffers up. */
 static double copy_bandwidth(int64_t n_params, int64_t rounds)
 {
-    size_t bytes = (size_t)n_params * sizeof(float);
-    bytes = (bytes < COPY_MAX_BYTES ? bytes : COPY_MAX_BYTES) / 64 * 64;
-    char *from = (char *)allocate((int64_t)(bytes / sizeof(float)));
-    char *to = (char *)allocate((int64_t)(bytes / sizeof(float)));
-    double best = 1e30;
-    for (int64_t r = 0; r < rounds + 1; r++) {
-        double start = now();
-#pragma omp parallel
-        {
-            size_t n = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
-            size_t begin = bytes / n * i, end = i + 1 == n ? bytes : bytes / n * (i + 1);
-            memcpy(to + begin, from + begin, end - begin);
-        }
-        double seconds = now() - start;
-        best = seconds < best ? seconds : best;
-    }
-    free(from);
-    free(to);
-    return 2.0 * (double)bytes / best;
+    struct measure_copy copy;
+    measure_copy_open(&copy, n_params);
+    for (int64_t r = 0; r < rounds + 1; r++)
+        measure_copy_once(&copy);
+    measure_copy_close(&copy);
+    return copy.best;
 }
 
 /* -- the command --------------------------------------------------------------------- */
 
-static int64_t parse_count(const char *option, const char *text)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno || end == text || *end || value < 1 || value > INT32_MAX) {
-        fprintf(stderr, "bench_floor: --%s takes a number of 1 or more, not '%s'\n",
-                option, text);
-        exit(2);
-    }
-    return value;
-}
-
 static struct shape parse_shape(int argc, char **argv)
 {
     struct shape s = {.T = omp_get_num_procs(), .R = 3};
-    const struct {
-        const char *name;
-        int64_t *value;
-    } options[] = {{"layers", &s.L}, {"hidden", &s.H},  {"heads", &s.A},
-                   {"vocab", &s.V},  {"batch", &s.B},   {"seq", &s.S},
-                   {"ffn", &s.F},    {"threads", &s.T}, {"rounds", &s.R}};
-    enum { N_OPTIONS = sizeof options / sizeof options[0] };
-    struct option known[N_OPTIONS + 1] = {0};
-    for (int i = 0; i < N_OPTIONS; i++)
-        known[i] = (struct option){options[i].name, required_argument, NULL, i};
-
-    int which;
-    while ((which = getopt_long(argc, argv, "", known, NULL)) != -1) {
-        if (which >= N_OPTIONS)
-            exit(2);
-        *options[which].value = parse_count(options[which].name, optarg);
-    }
-    if (!s.L || !s.H || !s.A || !s.V || !s.B || !s.S || optind != argc) {
-        fprintf(stderr, "usage: bench_floor --layers L --hidden H --heads A --vocab V "
-                        "--batch B --seq S [--ffn F] [--threads T] [--rounds R]\n");
+    const struct measure_option options[] = {
+        {"layers", &s.L}, {"hidden", &s.H}, {"heads", &s.A}, {"vocab", &s.V},
+        {"batch", &s.B},  {"seq", &s.S},    {"ffn", &s.F},   {"threads", &s.T},
+        {"rounds", &s.R}, {NULL, NULL},
+    };
+    measure_parse(argc, argv, options);
+    if (!s.L || !s.H || !s.A || !s.V || !s.B || !s.S) {
+        fprintf(stderr, "bench_floor: --layers, --hidden, --heads, --vocab, --batch and "
+                        "--seq are all needed\n");
         exit(2);
     }
     if (!s.F)

@@ -1,167 +1,340 @@
 #!/usr/bin/python3
-"""Compares Trefoil's training step with the floor and with PyTorch on the same shapes.
+"""Measures the speed of Trefoil, section by section, next to what bounds it.
 
-Every round runs, one after the other, Trefoil's step (bench_step), the floor
-(bench_floor: bare matrix products, causal attention's products at that rate, one AdamW
-pass at copy bandwidth) and PyTorch's step (bench_torch.py) for each shape, so that a slow
-moment of the machine meets all of them. The best round of each counts. Writes the table
-to the terminal and everything measured to bench/results/latest.json.
+Contestants of a section take turns for several rounds, and the best round of each counts,
+so a slow moment of the machine meets all of them. Tables go to the terminal with the
+bound of each figure beside it; everything measured goes to bench/results/latest.json,
+where sections that were not run keep what they had on the same machine. With --markdown
+nothing is measured: the tables of that file are put into the documents.
+
+Exit code: 0 whatever the figures are, 1 when something failed to run.
 """
 
 import argparse
+import collections
+import dataclasses
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
 import platform
-import subprocess
+import re
 import sys
+import time
 
-BENCH = pathlib.Path(__file__).resolve().parent
-DEFAULT_SHAPES = [
-    "6L-384H-6A-V8192-B8-S256",
-    "12L-768H-12A-V50304-B4-S64",
-    "12L-768H-12A-V50304-B1-S1024",
-]
-NAMES = ("trefoil", "floor", "pytorch")
-LETTERS = {"L": "layers", "H": "hidden", "A": "heads", "V": "vocab", "B": "batch", "S": "seq"}
+import efforts
+import performance_doc
+import section_checkpoint
+import section_parallel
+import section_program
+import section_scaling
+import section_step
+import shapes
+from harness import BENCH, Context, all_threads
+from tables import as_text
+
+Section = collections.namedtuple("Section", "title measure tables")
+SECTIONS = {  # in the order they are run
+    "steps": Section(
+        "A training step against the floor and PyTorch",
+        section_step.measure_steps,
+        section_step.step_tables,
+    ),
+    "kernels": Section(
+        "Where a step spends its time",
+        section_step.measure_kernels,
+        section_step.kernel_tables,
+    ),
+    "precision": Section(
+        "Storage in 16 bits",
+        section_step.measure_precision,
+        section_step.precision_tables,
+    ),
+    "recompute": Section(
+        "Recomputing activations",
+        section_step.measure_recompute,
+        section_step.recompute_tables,
+    ),
+    "switches": Section(
+        "fused_linear and tensor_fusion",
+        section_parallel.measure_switches,
+        section_parallel.switch_tables,
+    ),
+    "parallel": Section(
+        "Two processes against one",
+        section_parallel.measure_parallel,
+        section_parallel.parallel_tables,
+    ),
+    "scaling": Section(
+        "Growing models, sequences, micro-batches and ranks",
+        section_scaling.measure_scaling,
+        section_scaling.scaling_tables,
+    ),
+    "adamw": Section(
+        "AdamW against the speed of memory",
+        section_program.measure_adamw,
+        section_program.adamw_tables,
+    ),
+    "startup": Section(
+        "From the command to the first step",
+        section_program.measure_startup,
+        section_program.startup_tables,
+    ),
+    "generate": Section(
+        "Generating text",
+        section_program.measure_generate,
+        section_program.generate_tables,
+    ),
+    "checkpoint": Section(
+        "Checkpoints against the disk",
+        section_checkpoint.measure_checkpoint,
+        section_checkpoint.checkpoint_tables,
+    ),
+}
+DOCUMENTS = ("docs/performance.md", "README.md")
+BUSY_LOAD = 0.5  # of the machine, from which on figures are not to be trusted
 
 
-def parse_shape(text):
-    """"6L-384H-6A-V8192-B8-S256" -> {"layers": 6, ...}; a part is a letter and a number."""
-    shape = {}
-    for part in text.split("-"):
-        number, letter = part.strip("".join(LETTERS)), part.strip("0123456789")
-        if letter not in LETTERS or not number.isdigit() or int(number) < 1:
-            raise argparse.ArgumentTypeError(f"'{part}' in '{text}' is no part of a shape")
-        shape[LETTERS[letter]] = int(number)
-    missing = [letter for letter, name in LETTERS.items() if name not in shape]
-    if missing:
-        raise argparse.ArgumentTypeError(f"'{text}' lacks {' '.join(missing)}")
-    return {"name": text, **shape}
+# -- options ---------------------------------------------------------------------------
 
 
-def run_program(command, shape, extra):
-    """The JSON object that the program prints, or {"failed": why}."""
-    arguments = [f for name in LETTERS.values() for f in (f"--{name}", str(shape[name]))]
-    try:
-        done = subprocess.run(
-            [*command, *arguments, *extra], capture_output=True, text=True, check=False
+def section_list(text):
+    names = text.split(",")
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"there is no section '{unknown[0]}'; the sections are {', '.join(SECTIONS)}"
         )
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            return {"failed": lines[-1]}
-        return json.loads(done.stdout)
-    except (OSError, json.JSONDecodeError) as e:
-        return {"failed": str(e)}
+    return names
 
 
-def contestants(options):
-    """name -> (command, extra arguments, the member that is the time of a step)."""
-    build = options.build / "bench"
-    threads = ["--threads", str(options.threads)]
-    steps = [*threads, "--steps", str(options.steps)]
-    every = {
-        "trefoil": ([str(build / "bench_step")], steps, "seconds_best"),
-        "floor": ([str(build / "bench_floor")], threads, "seconds"),
-        "pytorch": (["/usr/bin/python3", str(BENCH / "bench_torch.py")], steps, "seconds_best"),
-    }
-    return {name: every[name] for name in options.only or NAMES}
-
-
-def measure(shape, options):
-    """name -> the best result of all rounds, with every round's seconds."""
-    results = {}
-    for round_number in range(options.rounds):
-        for name, (command, extra, key) in contestants(options).items():
-            best = results.get(name)
-            if best and "failed" in best:
-                continue
-            if sys.stderr.isatty():
-                print(
-                    f"\r{shape['name']} round {round_number + 1} {name}\033[K",
-                    end="", file=sys.stderr, flush=True,
-                )
-            result = run_program(command, shape, extra)
-            if "failed" not in result:
-                result["step_seconds"] = result[key]
-                result["rounds"] = [*(best["rounds"] if best else []), result[key]]
-                if best and best["step_seconds"] < result["step_seconds"]:
-                    result = {**best, "rounds": result["rounds"]}
-            results[name] = result
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    return results
-
-
-def ratio(results, name, other):
-    a = results.get(name, {}).get("step_seconds")
-    b = results.get(other, {}).get("step_seconds")
-    return f"{a / b:8.2f}" if a and b else f"{'-':>8}"
-
-
-def print_table(shape, results):
-    tokens = shape["batch"] * shape["seq"]
-    print(f"\n{shape['name']}")
-    print(f"  {'':8} {'step s':>9} {'tokens/s':>9} {'/ floor':>8} {'/ torch':>8} {'MB':>7}")
-    for name, result in results.items():
-        if "failed" in result:
-            print(f"  {name:8} {result['failed']}")
-            continue
-        seconds = result["step_seconds"]
-        memory = f"{result['peak_rss_mb']:7.0f}" if "peak_rss_mb" in result else f"{'-':>7}"
-        print(
-            f"  {name:8} {seconds:9.4f} {tokens / seconds:9.0f}"
-            f" {ratio(results, name, 'floor')} {ratio(results, name, 'pytorch')}"
-            f" {memory}"
-        )
-
-
-def machine():
-    model = platform.processor()
-    with open("/proc/cpuinfo") as f:
-        for line in f:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return {"processor": model, "cores": os.cpu_count(), "system": platform.platform()}
+def count(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
+    return int(text)
 
 
 def parse_options():
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0],
-        epilog=f"The shapes without any given: {' '.join(DEFAULT_SHAPES)}",
+        epilog="Sections: " + "; ".join(f"{n}: {s.title}" for n, s in SECTIONS.items()),
     )
-    parser.add_argument("shapes", nargs="*", metavar="SHAPE", type=parse_shape)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3, help="measured steps a round")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", action="append", choices=NAMES, help="may be repeated")
-    parser.add_argument("--build", type=pathlib.Path, default=BENCH.parent / "build")
-    parser.add_argument("--output", type=pathlib.Path, default=BENCH / "results" / "latest.json")
-    options = parser.parse_args()
-    if not options.shapes:
-        options.shapes = [parse_shape(text) for text in DEFAULT_SHAPES]
-    return options
+    add = parser.add_argument
+    add("shapes", nargs="*", metavar="SHAPE", type=shapes.parse,
+        help="shapes such as 6L-384H-6A-V8192-B8-S256 in place of those of the sections "
+        "steps, kernels, precision and recompute")
+    add("--only", type=section_list, default=list(SECTIONS), metavar="SECTION,...")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_const", dest="effort", const="quick",
+                      help="one round of everything, about ten minutes")
+    size.add_argument("--tiny", action="store_const", dest="effort", const="tiny",
+                      help="toy sizes: shows that all of it runs, figures mean nothing")
+    add("--rounds", type=count, help="in place of each section's")
+    add("--steps", type=count, help="measured ones a round, in place of each section's")
+    add("--threads", type=count, default=all_threads())
+    add("--no-pytorch", action="store_true")
+    add("--build", type=pathlib.Path, default=BENCH.parent / "build",
+        help="the build directory whose programs are measured")
+    add("--output", type=pathlib.Path, default=BENCH / "results" / "latest.json")
+    add("--markdown", action="store_true",
+        help=f"measure nothing, put the tables of --output into {' and '.join(DOCUMENTS)}")
+    add("--documents", nargs="+", type=pathlib.Path, metavar="FILE",
+        default=[BENCH.parent / name for name in DOCUMENTS], help="other ones")
+    parser.set_defaults(effort="full")
+    return parser.parse_args()
+
+
+def effort_of(options):
+    """The chosen one with what the options say instead."""
+    effort = {"full": efforts.FULL, "quick": efforts.QUICK, "tiny": efforts.TINY}[
+        options.effort
+    ]
+    if options.shapes:
+        names = tuple(shape["name"] for shape in options.shapes)
+        plans = tuple(
+            efforts.StepPlan(name, effort.rounds, effort.measured_steps) for name in names
+        )
+        effort = dataclasses.replace(
+            effort, steps=plans, kernels=names, precision=names, recompute=names
+        )
+    if options.rounds:
+        plans = tuple(dataclasses.replace(p, rounds=options.rounds) for p in effort.steps)
+        effort = dataclasses.replace(
+            effort, steps=plans, rounds=options.rounds, starts=options.rounds
+        )
+    if options.steps:
+        plans = tuple(dataclasses.replace(p, steps=options.steps) for p in effort.steps)
+        effort = dataclasses.replace(effort, steps=plans, measured_steps=options.steps)
+    return effort
+
+
+# -- the report ------------------------------------------------------------------------
+
+
+def value_in(path, key):
+    """What follows `key` and a colon in a file of /proc; "" when it is not there."""
+    try:
+        with open(path) as f:
+            for line in f:
+                if line.startswith(key):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return ""
+
+
+def pytorch_version():
+    """Without importing it, which takes seconds; "" when there is none."""
+    found = importlib.util.find_spec("torch")
+    if not found or not found.origin:
+        return ""
+    text = pathlib.Path(found.origin).with_name("version.py").read_text()
+    match = re.search(r"^__version__ = '([^']*)'", text, re.MULTILINE)
+    return match.group(1) if match else "of unknown version"
+
+
+def system_name():
+    try:
+        name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        name = platform.system()
+    return f"{name}, kernel {platform.release().split('-')[0]}"
+
+
+def machine():
+    kilobytes = value_in("/proc/meminfo", "MemTotal").split()
+    return {
+        "processor": value_in("/proc/cpuinfo", "model name") or platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_gb": int(kilobytes[0]) * 1024 / 1e9 if kilobytes else 0.0,
+        "system": system_name(),
+        "pytorch": pytorch_version(),
+    }
+
+
+def read_report(path):
+    """What the file holds, or None when there is no report of this form."""
+    try:
+        report = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return report if isinstance(report, dict) and "sections" in report else None
+
+
+def report_to_extend(options):
+    """The file's, if it is about this machine with as many threads; else a new one."""
+    here = {"machine": machine(), "threads": options.threads}
+    old = read_report(options.output)
+    if old and {key: old.get(key) for key in here} == here:
+        return old
+    return {**here, "sections": {}}
+
+
+def now():
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def write_report(report, path):
+    """Written aside and renamed: a benchmark may well be interrupted."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".tmp")
+    aside.write_text(json.dumps(report, indent=1) + "\n")
+    aside.replace(path)
+
+
+def print_section(name, section, data):
+    print(f"\n== {name}: {section.title}")
+    for table in section.tables(data):
+        print(as_text(table))
+    sys.stdout.flush()
+
+
+def warn_if_busy():
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    if load > BUSY_LOAD:
+        print(
+            f"bench: the machine is busy (load {load:.1f} a core): figures will be off",
+            file=sys.stderr,
+        )
+
+
+def measure(options):
+    context = Context(options, effort_of(options))
+    report = report_to_extend(options)
+    warn_if_busy()
+    for name in (name for name in SECTIONS if name in options.only):
+        start = time.monotonic()
+        data = SECTIONS[name].measure(context)
+        report["sections"][name] = {
+            "date": now(),
+            "effort": options.effort,
+            "seconds": round(time.monotonic() - start, 1),
+            "data": data,
+        }
+        print_section(name, SECTIONS[name], data)
+        write_report(report, options.output)
+    print(f"\nwritten to {os.path.relpath(options.output)}")
+    for failure in context.failures:
+        print(f"bench: failed: {failure}", file=sys.stderr)
+    return 1 if context.failures else 0
+
+
+# -- documents -------------------------------------------------------------------------
+
+
+def document_texts(report):
+    """name of a marked place -> Markdown, or None where nothing was measured."""
+    texts = dict.fromkeys([*SECTIONS, "summary"])
+    texts["machine"] = performance_doc.machine_text(report)
+    for name, entry in report["sections"].items():
+        texts[name] = performance_doc.section_text(SECTIONS[name], entry)
+    if "steps" in report["sections"]:
+        summary = SECTIONS["steps"]._replace(tables=section_step.summary_tables)
+        texts["summary"] = performance_doc.section_text(
+            summary, report["sections"]["steps"]
+        )
+    return texts
+
+
+def write_documents(options):
+    report = read_report(options.output)
+    if not report:
+        print(
+            f"bench: '{options.output}' holds no report: run make bench first",
+            file=sys.stderr,
+        )
+        return 1
+    texts = document_texts(report)
+    for path in options.documents:
+        try:
+            path.write_text(performance_doc.rewrite(path.read_text(), texts))
+        except OSError as e:
+            print(f"bench: cannot rewrite '{path}': {e.strerror}", file=sys.stderr)
+            return 1
+        except KeyError as e:
+            print(
+                f"bench: '{path}' marks a place for {e}, which is no section;"
+                f" the sections are {', '.join(texts)}",
+                file=sys.stderr,
+            )
+            return 1
+        print(f"tables of {os.path.relpath(options.output)} -> {os.path.relpath(path)}")
+    return 0
 
 
 def main():
     options = parse_options()
-    report = {
-        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "machine": machine(),
-        "threads": options.threads,
-        "shapes": [],
-    }
-    for shape in options.shapes:
-        results = measure(shape, options)
-        print_table(shape, results)
-        report["shapes"].append({**shape, "results": results})
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\nwritten to {os.path.relpath(options.output)}")
-    failed = [s for s in report["shapes"] if "failed" in s["results"].get("trefoil", {})]
-    return 1 if failed else 0
+    if options.markdown:
+        return write_documents(options)
+    if not (options.build / "trefoil").exists():
+        print(f"bench: there is no '{options.build / 'trefoil'}': `make bench` builds it",
+              file=sys.stderr)
+        return 1
+    try:
+        return measure(options)
+    except KeyboardInterrupt:  # sections that were complete are in the report
+        return 130
 
 
 if __name__ == "__main__":

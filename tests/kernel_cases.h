@@ -201,7 +201,8 @@ static void prepare_layernorm_bwd(const struct kernels *ref, const struct shape 
 /* One output a token, so that a part of the samples is a part of the rows of w. */
 static void run_matvec(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->matvec(b[0], b[1], b[2], s->rate > 0 ? b[3] : NULL, s->B * s->S, s->C);
+    k->matvec(b[0], b[1], DTYPE_F32, b[2], s->rate > 0 ? b[3] : NULL, 1, s->B * s->S,
+              s->C);
 }
 
 static void run_bias_add(const struct kernels *k, const struct shape *s, void **b)

@@ -267,6 +267,29 @@ static void test_ckpt_parts__every_layout_reads_what_any_other_wrote(void **stat
     free(path);
 }
 
+static void test_ckpt_parts__what_mp_leaves_whole_is_one_run(void **state)
+{
+    (void)state;
+    for (int mp = 1; mp <= 2; mp++) {
+        struct shape shape = {mp, 1, 1, 1};
+        struct job job;
+        struct ckpt_part part;
+        struct error err;
+        job_open(&job, &shape);
+        assert_ok(ckpt_part_init(&part, &job.processes[0].map, true, &err), err);
+        for (int64_t i = 0; i < part.n_pieces; i++) {
+            const struct ckpt_piece *piece = &part.pieces[i];
+            bool is_cut = mp > 1 && strstr(piece->row->name, "proj.weight");
+            int64_t whole, n = ckpt_piece_run(piece, 0, piece->n, &whole);
+            if (mp == 1 || is_cut)
+                assert_int_equal(n, is_cut ? piece->row->shape[1] : piece->n);
+            assert_int_equal(whole, 0);
+        }
+        ckpt_part_release(&part);
+        job_close(&job);
+    }
+}
+
 static void test_ckpt_parts__large_models_are_cut_with_an_index(void **state)
 {
     struct fixture *f = *state;
@@ -396,6 +419,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(test_ckpt_parts__every_layout_writes_the_same_bytes),
         TEST(test_ckpt_parts__every_layout_reads_what_any_other_wrote),
+        TEST(test_ckpt_parts__what_mp_leaves_whole_is_one_run),
         TEST(test_ckpt_parts__large_models_are_cut_with_an_index),
         TEST(test_ckpt_parts__together_processes_find_any_flipped_bit),
         TEST(test_ckpt_parts__a_shard_of_another_step_is_found),

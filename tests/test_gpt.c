@@ -5,7 +5,6 @@
 #include "test.h"
 
 #include "model/gpt.h"
-#include "model/gpt_decode.h"
 #include "model/sampler.h"
 #include "optim/optimizer.h"
 
@@ -169,39 +168,7 @@ static void test_gpt__initial_loss_is_as_theory_says(void **state)
     assert_close(sum / (double)n_counted, expected, 0.05);
 }
 
-/* -- decoding ------------------------------------------------------------------------ */
-
-static void test_gpt_decode__one_by_one_is_the_prompt_in_one_go(void **state)
-{
-    (void)state;
-    enum { LENGTH = 133 };
-    struct config cfg = small_config(0.1);
-    struct gpt g;
-    struct gpt_decoder dec;
-    struct error err;
-    int32_t tokens[LENGTH];
-    static float whole[LENGTH][101];
-    struct comm *alone;
-    assert_ok(comm_world_open(&alone, &err), err);
-    assert_ok(gpt_open(&g, &cfg, 1, false, alone, &err), err);
-    gpt_init_params(&g, 0.1);
-    assert_ok(gpt_decoder_open(&dec, &g, &err), err);
-    for (int i = 0; i < LENGTH; i++)
-        tokens[i] = (i * 37 + 11) % 101;
-    for (int n = 1; n <= LENGTH; n += 11) {
-        gpt_decoder_reset(&dec);
-        memcpy(whole[n - 1], gpt_decoder_feed(&dec, tokens, n), sizeof whole[0]);
-    }
-    gpt_decoder_reset(&dec);
-    for (int n = 1; n <= LENGTH; n++) {
-        const float *logits = gpt_decoder_feed(&dec, tokens + n - 1, 1);
-        for (int v = 0; v < 101 && (n - 1) % 11 == 0; v++)
-            assert_close(logits[v], whole[n - 1][v], 2e-5);
-    }
-    gpt_decoder_close(&dec);
-    gpt_close(&g);
-    comm_world_close(alone);
-}
+/* -- sampling ------------------------------------------------------------------------ */
 
 static void test_sampler__keeps_what_top_k_and_top_p_allow(void **state)
 {
@@ -240,7 +207,6 @@ int main(void)
         cmocka_unit_test(test_gpt__dropout_changes_the_losses_and_a_seed_the_dropout),
         cmocka_unit_test(test_gpt__evaluation_is_training_without_dropout),
         cmocka_unit_test(test_gpt__initial_loss_is_as_theory_says),
-        cmocka_unit_test(test_gpt_decode__one_by_one_is_the_prompt_in_one_go),
         cmocka_unit_test(test_sampler__keeps_what_top_k_and_top_p_allow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

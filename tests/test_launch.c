@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "launch/launch.h"
 #include "launch/launch_command.h"
+#include "launch/launch_restart.h"
 #include "launch/launch_verdict.h"
 #include "launch/pin.h"
 #include "launch/rank_status.h"
@@ -149,6 +150,8 @@ static void test_launch_check__refuses_what_cannot_run(void **state)
         {{.n_ranks = 1, .rsh = "/nonexistent/rsh"}, "/nonexistent/rsh"},
         {{.n_ranks = 1, .rsh = "sh -c"}, "one program"},
         {{.n_ranks = 1, .log_dir = ""}, "--log_dir"},
+        {{.n_ranks = 1, .max_restarts = -1}, "--max_restarts must be 0 to"},
+        {{.n_ranks = 1, .max_restarts = INT64_MAX}, "--max_restarts must be 0 to"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct error err;
@@ -194,7 +197,7 @@ static void test_rank_status__tells_what_the_rank_wrote(void **state)
     assert_true(s.start_ticks > 0 && s.start_ticks == rank_start_ticks(getpid()));
 
     rank_status_set_step(dir, 3, 123456789012);
-    rank_status_failure(dir, 3, 77, 2, "cannot read 'x'\nno such file");
+    rank_status_failure(dir, 3, 77, 2, true, "cannot read 'x'\nno such file");
     rank_status_end(dir, 3, 2);
     rank_status_set_step(dir, 3, 7);
     assert_true(rank_status_read(dir, 3, &s));
@@ -202,6 +205,7 @@ static void test_rank_status__tells_what_the_rank_wrote(void **state)
     assert_int_equal(s.state, RANK_FAILED);
     assert_int_equal(s.code, 2);
     assert_int_equal(s.log_bytes, 77);
+    assert_true(s.is_lasting);
     assert_string_equal(s.text, "cannot read 'x' no such file");
     assert_ok(fs_remove_tree(dir, &err), err);
     free(dir);
@@ -282,18 +286,18 @@ static void test_launch_verdict__names_the_first_cause(void **state)
          "boom",
          3,
          "mpiexec ended with code 1; it said:\nboom"},
-        {{"failure 9 0 3 late\n", "failure 5 0 2 early\n"},
+        {{"failure 9 0 3 0 late\n", "failure 5 0 2 1 early\n"},
          3,
          "",
          2,
          "rank 1 on far failed at step 41: early; its log: "},
-        {{"failure 5 0 3 rank 1 on near: agreed\n",
-          "failure 6 0 3 rank 1 on near: agreed\n"},
+        {{"failure 5 0 3 0 rank 1 on near: agreed\n",
+          "failure 6 0 3 0 rank 1 on near: agreed\n"},
          3,
          "",
          3,
          "rank 1 on near failed at step 40: agreed; its log: "},
-        {{"failure 5 0 3 rank 1 on near, the first of 2 that failed: agreed\n", ""},
+        {{"failure 5 0 3 0 rank 1 on near, the first of 2 that failed: agreed\n", ""},
          3,
          "",
          3,
@@ -303,7 +307,7 @@ static void test_launch_verdict__names_the_first_cause(void **state)
          "",
          3,
          "rank 1 on far (pid 1001) was ended by signal 11"},
-        {{"failure 5 0 3 peer is gone\n", ""},
+        {{"failure 5 0 3 0 peer is gone\n", ""},
          137,
          "mpirun noticed that process rank 1 with PID 0 on node far exited on signal 9 "
          "(Killed).",
@@ -365,6 +369,80 @@ static void test_launch_verdict__knows_its_own_signals(void **state)
     free(dir);
 }
 
+static void test_launch_verdict__tells_what_would_come_again(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word;
+        enum error_kind kind;
+        int code;
+    } cases[] = {
+        {"failure 5 0 3 0 the disk is gone\n", ERROR_RUNTIME, 3},
+        {"failure 5 0 3 1 the loss is nan\n", ERROR_DIVERGED, 3},
+        {"failure 5 0 2 1 bad input\n", ERROR_INPUT, 2},
+        {"signal 5 11\n", ERROR_RUNTIME, 3},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *dir = test_make_directory();
+        struct launch_ranks ranks;
+        struct launch_end end = {.wait_status = 3 << 8, .said = ""};
+        struct error err;
+        write_status(dir, 0, cases[i].word);
+        assert_ok(launch_ranks_init(&ranks, dir, 1, -1, &err), err);
+        launch_ranks_look_at_all(&ranks);
+        assert_int_equal(launch_verdict(&ranks, &end, &err), cases[i].code);
+        assert_int_equal(err.kind, cases[i].kind);
+        launch_ranks_release(&ranks);
+        assert_ok(fs_remove_tree(dir, &err), err);
+        free(dir);
+    }
+}
+
+/* -- restarts ------------------------------------------------------------------------ */
+
+static void test_launch_restart__gives_up_after_three_without_progress(void **state)
+{
+    (void)state;
+    struct launch_restart r = {.most = 100, .newest_step = -1};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(launch_restart_decide(&r, -1), LAUNCH_AGAIN);
+    assert_int_equal(launch_restart_decide(&r, -1), LAUNCH_LOOP);
+    assert_int_equal(r.n_restarts, 3);
+}
+
+static void test_launch_restart__counts_from_the_newest_checkpoint(void **state)
+{
+    (void)state;
+    struct launch_restart r = {.most = 100, .newest_step = 10};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(launch_restart_decide(&r, 10), LAUNCH_AGAIN);
+    assert_int_equal(launch_restart_decide(&r, 12), LAUNCH_AGAIN); // a newer one
+    assert_int_equal(launch_restart_decide(&r, 10), LAUNCH_AGAIN); // it was damaged
+    assert_int_equal(launch_restart_decide(&r, 12), LAUNCH_AGAIN);
+    assert_int_equal(launch_restart_decide(&r, 12), LAUNCH_LOOP);
+    assert_int_equal(r.n_restarts, 6);
+}
+
+static void test_launch_restart__ends_with_the_budget_of_the_user(void **state)
+{
+    (void)state;
+    struct launch_restart r = {.most = 5, .newest_step = -1};
+    for (int step = 0; step < 5; step++)
+        assert_int_equal(launch_restart_decide(&r, step), LAUNCH_AGAIN);
+    assert_int_equal(launch_restart_decide(&r, 5), LAUNCH_SPENT);
+    r = (struct launch_restart){.most = 0, .newest_step = -1};
+    assert_int_equal(launch_restart_decide(&r, 5), LAUNCH_SPENT);
+}
+
+static void test_launch_restart__pauses_double_up_to_a_limit(void **state)
+{
+    (void)state;
+    static const int expected[] = {1, 2, 4, 8, 16, 30, 30};
+    for (size_t i = 0; i < ARRAY_LEN(expected); i++)
+        assert_int_equal(launch_restart_pause((int64_t)i + 1), expected[i]);
+    assert_int_equal(launch_restart_pause(1000000), 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +456,11 @@ int main(void)
         cmocka_unit_test(test_launch_verdict__reads_mpiexec),
         cmocka_unit_test(test_launch_verdict__names_the_first_cause),
         cmocka_unit_test(test_launch_verdict__knows_its_own_signals),
+        cmocka_unit_test(test_launch_verdict__tells_what_would_come_again),
+        cmocka_unit_test(test_launch_restart__gives_up_after_three_without_progress),
+        cmocka_unit_test(test_launch_restart__counts_from_the_newest_checkpoint),
+        cmocka_unit_test(test_launch_restart__ends_with_the_budget_of_the_user),
+        cmocka_unit_test(test_launch_restart__pauses_double_up_to_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,10 @@
 struct fixture {
     struct config cfg;
     struct comm *world;
+    struct grid grid;
     struct gpt gpt;
+    struct pipeline pipeline;
+    struct runner runner;
     int32_t tokens[N_TOKENS];
 };
 
@@ -25,11 +28,22 @@ static int read_tokens(void *context, int64_t first, int64_t n, int32_t *tokens,
     return 0;
 }
 
-static void open_gpt(struct fixture *f, int64_t B)
+static void close_gpt(struct fixture *f)
+{
+    runner_close(&f->runner);
+    pipeline_close(&f->pipeline);
+    gpt_close(&f->gpt);
+}
+
+/* For micro-batches of B windows, n_micro of them a pass. */
+static void open_gpt(struct fixture *f, int64_t B, int64_t n_micro)
 {
     struct error err;
-    gpt_close(&f->gpt);
-    assert_ok(gpt_open(&f->gpt, &f->cfg, B, false, f->world, &err), err);
+    struct schedule_shape shape = {.pp = 1, .chunks = 1, .micro_batches = n_micro};
+    close_gpt(f);
+    assert_ok(gpt_open(&f->gpt, &f->cfg, B, false, f->grid.model, &err), err);
+    assert_ok(pipeline_open(&f->pipeline, f->grid.pipe, &shape, 1, DTYPE_F32, &err), err);
+    assert_ok(runner_open(&f->runner, &f->grid, &f->gpt, &f->pipeline, &err), err);
     gpt_init_params(&f->gpt, 0.5);
 }
 
@@ -47,10 +61,12 @@ static int set_up(void **state)
     f->cfg.seed = 5;
     kernels_set_threads(1);
     log_set_level(LOG_ERROR);
+    struct grid_shape alone = {1, 1, 1, 1};
     assert_ok(comm_world_open(&f->world, &err), err);
+    assert_ok(grid_open(&f->grid, f->world, &alone, &err), err);
     for (int i = 0; i < N_TOKENS; i++)
         f->tokens[i] = (i * i * 3 + i) % VOCAB;
-    open_gpt(f, 3);
+    open_gpt(f, 3, 1);
     *state = f;
     return 0;
 }
@@ -58,7 +74,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    gpt_close(&f->gpt);
+    close_gpt(f);
+    grid_close(&f->grid);
     comm_world_close(f->world);
     free(f);
     return 0;
@@ -74,7 +91,7 @@ static double loss_of(struct fixture *f, int64_t n, int64_t stride)
     struct eval_stream stream = stream_of(f, n);
     struct eval_result r;
     struct error err;
-    assert_ok(offline_eval(&r, &f->gpt, stride, &stream, f->world, &err), err);
+    assert_ok(offline_eval(&r, &f->runner, VOCAB, stride, &stream, &err), err);
     assert_int_equal(r.n_scored, n - 1);
     assert_int_equal(r.n_windows, offline_eval_windows(n, WINDOW, stride));
     return r.loss;
@@ -120,10 +137,11 @@ static void test_eval__same_bits_for_any_batch_size(void **state)
     struct fixture *f = *state;
     double first = loss_of(f, N_TOKENS, 3);
     static const int64_t sizes[] = {1, 2, 5, 40};
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-        open_gpt(f, sizes[i]);
-        assert_true(loss_of(f, N_TOKENS, 3) == first);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        for (int64_t n_micro = 1; n_micro <= 3; n_micro++) {
+            open_gpt(f, sizes[i], n_micro);
+            assert_true(loss_of(f, N_TOKENS, 3) == first);
+        }
 }
 
 static void test_eval__refuses_foreign_tokens_and_too_few(void **state)
@@ -132,13 +150,13 @@ static void test_eval__refuses_foreign_tokens_and_too_few(void **state)
     struct eval_stream stream = stream_of(f, N_TOKENS), one = stream_of(f, 1);
     struct eval_result r;
     struct error err;
-    assert_int_equal(offline_eval(&r, &f->gpt, WINDOW, &one, f->world, &err), -1);
+    assert_int_equal(offline_eval(&r, &f->runner, VOCAB, WINDOW, &one, &err), -1);
     assert_non_null(strstr(err.text, "at least two"));
     f->tokens[40] = VOCAB;
-    assert_int_equal(offline_eval(&r, &f->gpt, WINDOW, &stream, f->world, &err), -1);
+    assert_int_equal(offline_eval(&r, &f->runner, VOCAB, WINDOW, &stream, &err), -1);
     assert_non_null(strstr(err.text, "token 40 is 31"));
     f->tokens[40] = -1;
-    assert_int_equal(offline_eval(&r, &f->gpt, WINDOW, &stream, f->world, &err), -1);
+    assert_int_equal(offline_eval(&r, &f->runner, VOCAB, WINDOW, &stream, &err), -1);
     assert_non_null(strstr(err.text, "token 40 is -1"));
 }
 
@@ -150,9 +168,73 @@ static void test_eval__a_model_without_numbers_is_an_error(void **state)
     struct error err;
     ((float *)f->gpt.params)[0] = NAN;
     f->tokens[0] = 0; // whose embedding that is
-    assert_int_equal(offline_eval(&r, &f->gpt, WINDOW, &stream, f->world, &err), -1);
+    assert_int_equal(offline_eval(&r, &f->runner, VOCAB, WINDOW, &stream, &err), -1);
     assert_non_null(strstr(err.text, "gives no numbers"));
 }
+
+/* -- the likeliest token ------------------------------------------------------------- */
+
+/* likeliest[s] after the first window's tokens, for all s but `skipped`. */
+static void find_likeliest(struct fixture *f, int64_t skipped, int32_t *likeliest)
+{
+    float weights[WINDOW];
+    double sum;
+    for (int64_t s = 0; s < WINDOW; s++)
+        weights[s] = s == skipped ? 0.0F : 1.0F;
+    struct gpt_batch batch = {.B = 1,
+                              .S = WINDOW,
+                              .tokens = f->tokens,
+                              .targets = f->tokens + 1,
+                              .weights = weights,
+                              .likeliest = likeliest};
+    gpt_forward(&f->gpt, &batch, &sum);
+}
+
+/* -lnP of `id` after token s of the first window. */
+static double loss_of_id(struct fixture *f, int64_t s, int32_t id)
+{
+    int32_t targets[WINDOW] = {0};
+    float weights[WINDOW] = {0};
+    double sum;
+    targets[s] = id;
+    weights[s] = 1.0F;
+    struct gpt_batch batch = {
+        .B = 1, .S = WINDOW, .tokens = f->tokens, .targets = targets, .weights = weights};
+    gpt_forward(&f->gpt, &batch, &sum);
+    return sum;
+}
+
+static void test_likeliest__has_the_smallest_loss(void **state)
+{
+    struct fixture *f = *state;
+    int32_t likeliest[WINDOW] = {[2] = 77};
+    find_likeliest(f, 2, likeliest);
+    assert_int_equal(likeliest[2], 77); // does not count: left alone
+    for (int64_t s = 0; s < WINDOW; s++) {
+        double least = loss_of_id(f, s, s == 2 ? 0 : likeliest[s]);
+        for (int32_t id = 0; id < VOCAB && s != 2; id++)
+            assert_true(loss_of_id(f, s, id) >= least);
+    }
+}
+
+static void test_likeliest__is_the_lowest_of_equal_ones(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t low = 5, high = 9, last = WINDOW - 1; // ids that the window has not
+    int64_t H = f->gpt.dims.H;
+    float *wte = f->gpt.p[0].wte;
+    int32_t likeliest[WINDOW];
+    find_likeliest(f, -1, likeliest);
+    for (int64_t c = 0; c < H; c++)
+        wte[high * H + c] = 2 * wte[likeliest[last] * H + c];
+    find_likeliest(f, -1, likeliest);
+    assert_int_equal(likeliest[last], high);
+    memcpy(wte + low * H, wte + high * H, (size_t)H * sizeof *wte);
+    find_likeliest(f, -1, likeliest);
+    assert_int_equal(likeliest[last], low);
+}
+
+/* -- words --------------------------------------------------------------------------- */
 
 static void test_cloze__last_word_and_what_stands_before(void **state)
 {
@@ -191,6 +273,8 @@ int main(void)
         TEST(test_eval__same_bits_for_any_batch_size),
         TEST(test_eval__refuses_foreign_tokens_and_too_few),
         TEST(test_eval__a_model_without_numbers_is_an_error),
+        TEST(test_likeliest__has_the_smallest_loss),
+        TEST(test_likeliest__is_the_lowest_of_equal_ones),
         TEST(test_cloze__last_word_and_what_stands_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,10 @@ int error_exit_code(const struct error *err)
     case ERROR_INPUT:
         return 2;
     case ERROR_RUNTIME:
+    case ERROR_DIVERGED:
         return 3;
+    case ERROR_CRASH_LOOP:
+        return 4;
     case ERROR_STOPPED:
         return 75;
     }

@@ -13,9 +13,11 @@
 #include <stdarg.h>
 
 enum error_kind {
-    ERROR_INPUT,   // bad usage, configuration or input file: exit code 2
-    ERROR_RUNTIME, // the machine failed us (disk, memory, peers): exit code 3
-    ERROR_STOPPED, // stopped on request, can be resumed: exit code 75
+    ERROR_INPUT,      // bad usage, configuration or input file: exit code 2
+    ERROR_RUNTIME,    // the machine failed us (disk, memory, peers): exit code 3
+    ERROR_DIVERGED,   // the training itself failed, and would again: exit code 3
+    ERROR_CRASH_LOOP, // a job died as often as it was started again: exit code 4
+    ERROR_STOPPED,    // stopped on request, can be resumed: exit code 75
 };
 
 struct error {

@@ -2,6 +2,18 @@
 
 #include <stdlib.h>
 
+/* Runs that follow each other without a gap (all columns of a matrix that mp could cut)
+ * are one: a call to the kernel and a copy for each row would cost more than the data. */
+static struct param_runs joined_runs(const struct param *row)
+{
+    struct param_runs runs = param_runs(row);
+    if (runs.n_runs > 1 && runs.run_stride == runs.run_length) {
+        runs.run_length *= runs.n_runs;
+        runs.n_runs = 1;
+    }
+    return runs;
+}
+
 int ckpt_part_init(struct ckpt_part *part, const struct shard_map *map, bool only_counted,
                    struct error *err)
 {
@@ -18,7 +30,7 @@ int ckpt_part_init(struct ckpt_part *part, const struct shard_map *map, bool onl
             continue;
         part->pieces[part->n_pieces++] = (struct ckpt_piece){.row = row,
                                                              .id = i,
-                                                             .runs = param_runs(row),
+                                                             .runs = joined_runs(row),
                                                              .first = piece->first,
                                                              .n = piece->n};
         part->n_elements += piece->n;

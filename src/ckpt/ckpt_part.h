@@ -50,8 +50,8 @@ struct ckpt_source {
     void *context;
 };
 
-/* Where numbers go that were read: the same elements, from x. Called by any thread, but
- * by one at a time. */
+/* Where numbers go that were read: the same elements, from x. Called by several threads
+ * at once, never for the same element. */
 struct ckpt_sink {
     int (*take)(void *context, enum ckpt_kind kind, const struct ckpt_piece *piece,
                 int64_t first, int64_t n, const float *x, struct error *err);

@@ -3,8 +3,8 @@
  * by columns) touches all blocks of its tensor, and takes from each what is its own.
  *
  * Pieces are cut into jobs that the threads of this process share, each with a block of
- * its own: hashing keeps up with fast disks only together. Where numbers go is the
- * caller's and one thread's at a time.
+ * its own: hashing, and the first touch of the memory that numbers go to, keep up with
+ * fast disks only together.
  */
 #include "ckpt/ckpt_read.h"
 
@@ -73,10 +73,7 @@ static int read_block(struct worker *w, const struct job *job, int64_t block,
 static int hand_on(struct worker *w, const struct job *job, int64_t first, int64_t n,
                    const float *x, struct error *err)
 {
-    int rc;
-#pragma omp critical(ckpt_sink)
-    rc = w->sink->take(w->sink->context, job->kind, job->piece, first, n, x, err);
-    return rc;
+    return w->sink->take(w->sink->context, job->kind, job->piece, first, n, x, err);
 }
 
 /* Elements of a piece come in the order of the whole parameter, so that each block is

@@ -1,41 +1,34 @@
 /*
  * trefoil eval - perplexity on tokens or text, and cloze accuracy, of a trained model.
  *
- * Every process of a job has the whole model and takes its share of the windows and
- * texts; rank 0 reports. The numbers do not depend on how many there are.
+ * On one process or several: data ranks share the windows and texts, model and pipe ranks
+ * the model; rank 0 reports.
  */
 #include "base/log.h"
-#include "ckpt/ckpt.h"
 #include "cli/ckpt_tokenizer.h"
 #include "cli/cmd.h"
 #include "cli/eval_data.h"
 #include "cli/options.h"
-#include "comm/grid.h"
-#include "launch/worker.h"
+#include "cli/self_launch.h"
 #include "train/cloze_eval.h"
 #include "train/offline_eval.h"
+#include "train/trained_model.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define DIGITS 9 // of the numbers that are printed: a float comes back with the same bits
 
 struct eval {
-    const char *ckpt, *data_name, *cloze_path, *tokenizer_name;
+    const char *data_name, *cloze_path, *tokenizer_name;
     int64_t stride; // 0: the whole window
-    int64_t max_seq_len, batch_size, num_threads;
+    int64_t num_threads;
     bool is_json;
+    struct trained_options layout;
+    char **argv; // all words of the command
 
-    struct comm *world;
-    struct grid grid;
-    char path[PATH_MAX]; // of the checkpoint
-    int64_t step;
-    struct config cfg;
-    struct gpt gpt;
-    struct gpt_decoder decoder; // of cloze texts
+    struct trained_model model;
     struct tokenizer *tokenizer;
     struct eval_data data;
     struct text_list texts;
@@ -51,8 +44,8 @@ static int check_options(const struct eval *ev, struct error *err)
     if (!ev->data_name && !ev->cloze_path)
         return error_set(err, ERROR_INPUT,
                          "trefoil eval: nothing to evaluate; give --data or --cloze");
-    if (ev->batch_size < 1 || ev->num_threads < 0 || ev->stride < 0 ||
-        ev->max_seq_len < 0)
+    if (ev->layout.micro_batch_size < 1 || ev->num_threads < 0 || ev->stride < 0 ||
+        ev->layout.max_seq_len < 0)
         return error_set(err, ERROR_INPUT,
                          "trefoil eval: --batch_size must be at least 1; "
                          "--overlapping_eval, --max_seq_len and --num_threads must not "
@@ -60,53 +53,25 @@ static int check_options(const struct eval *ev, struct error *err)
     return 0;
 }
 
-/* The length of windows: as it was trained, unless told. */
-static int choose_length(struct eval *ev, struct error *err)
+static int choose_stride(struct eval *ev, struct error *err)
 {
-    int64_t P = ev->cfg.model.max_position_embeddings;
-    if (ev->max_seq_len > P)
-        return error_set(err, ERROR_INPUT,
-                         "--max_seq_len %lld is more than the %lld positions of "
-                         "checkpoint '%s'",
-                         (long long)ev->max_seq_len, (long long)P, ev->path);
-    if (ev->max_seq_len > 0)
-        ev->cfg.dataset.max_seq_len = ev->max_seq_len;
-    ev->max_seq_len = ev->cfg.dataset.max_seq_len;
-    if (ev->stride > ev->max_seq_len)
+    int64_t S = ev->model.cfg.dataset.max_seq_len;
+    if (ev->stride > S)
         return error_set(err, ERROR_INPUT,
                          "--overlapping_eval %lld is more than a window, which has %lld "
                          "tokens; tokens would be left out",
-                         (long long)ev->stride, (long long)ev->max_seq_len);
+                         (long long)ev->stride, (long long)S);
     if (ev->stride == 0)
-        ev->stride = ev->max_seq_len;
+        ev->stride = S;
     return 0;
-}
-
-static int open_model(struct eval *ev, struct error *err)
-{
-    struct ckpt_info info;
-    if (ckpt_resolve(ev->ckpt, ev->path, sizeof ev->path, err) ||
-        ckpt_read_info(ev->path, &info, err))
-        return -1;
-    ev->step = info.progress.step;
-    int rc = config_from_json(&ev->cfg, info.config_json, err);
-    ckpt_info_release(&info);
-    if (rc)
-        return error_prefix(err, "checkpoint '%s'", ev->path);
-    if (choose_length(ev, err) ||
-        gpt_open(&ev->gpt, &ev->cfg, ev->data_name ? ev->batch_size : 1, false,
-                 ev->grid.model, err) ||
-        ckpt_load_params(ev->path, &ev->gpt.table, ev->gpt.params, err))
-        return -1;
-    return ev->cloze_path ? gpt_decoder_open(&ev->decoder, &ev->gpt, err) : 0;
 }
 
 static int open_inputs(struct eval *ev, struct error *err)
 {
     bool is_text = ev->data_name && eval_data_is_text(ev->data_name);
     if ((is_text || ev->cloze_path) &&
-        ckpt_tokenizer_open(&ev->tokenizer, ev->tokenizer_name, ev->path, &ev->cfg, false,
-                            err))
+        ckpt_tokenizer_open(&ev->tokenizer, ev->tokenizer_name, ev->model.path,
+                            &ev->model.cfg, false, err))
         return -1;
     if (ev->data_name && eval_data_open(&ev->data, ev->data_name, ev->tokenizer, err))
         return -1;
@@ -134,14 +99,15 @@ static void set_real(json_t *object, const char *key, double value)
 
 static void print_json(const struct eval *ev)
 {
-    json_t *object =
-        json_pack("{s:s, s:I}", "ckpt", ev->path, "step", (json_int_t)ev->step);
+    json_t *object = json_pack("{s:s, s:I}", "ckpt", ev->model.path, "step",
+                               (json_int_t)ev->model.step);
     if (ev->data_name) {
         set_real(object, "loss", ev->result.loss);
         set_real(object, "ppl", exp(ev->result.loss));
         json_object_set_new(object, "tokens", json_integer(ev->result.n_scored));
         json_object_set_new(object, "windows", json_integer(ev->result.n_windows));
-        json_object_set_new(object, "max_seq_len", json_integer(ev->max_seq_len));
+        json_object_set_new(object, "max_seq_len",
+                            json_integer(ev->model.cfg.dataset.max_seq_len));
         json_object_set_new(object, "overlapping_eval", json_integer(ev->stride));
     }
     if (ev->data.n_words > 1) {
@@ -162,12 +128,12 @@ static void print_json(const struct eval *ev)
 static void print_text(const struct eval *ev)
 {
     const struct eval_result *r = &ev->result;
-    printf("checkpoint %s, step %lld\n", ev->path, (long long)ev->step);
+    printf("checkpoint %s, step %lld\n", ev->model.path, (long long)ev->model.step);
     if (ev->data_name)
         printf("loss %.9g nats a token, perplexity %.9g: %lld tokens in %lld windows of "
                "%lld, a new one every %lld\n",
                r->loss, exp(r->loss), (long long)r->n_scored, (long long)r->n_windows,
-               (long long)ev->max_seq_len, (long long)ev->stride);
+               (long long)ev->model.cfg.dataset.max_seq_len, (long long)ev->stride);
     if (ev->data.n_words > 1)
         printf("perplexity by words %.9g: %lld words\n", adjusted_ppl(ev),
                (long long)ev->data.n_words);
@@ -179,81 +145,59 @@ static void print_text(const struct eval *ev)
 
 /* -- the command --------------------------------------------------------------------- */
 
-static void set_threads(const struct eval *ev)
-{
-    if (ev->num_threads > 0)
-        kernels_set_threads((int)ev->num_threads);
-    else if (worker_threads() > 0)
-        kernels_set_threads(worker_threads());
-    else if (comm_size(ev->world) > 1 && !getenv("OMP_NUM_THREADS"))
-        kernels_set_threads(kernels_processors() / comm_local_size(ev->world));
-}
-
 static int evaluate(struct eval *ev, struct error *err)
 {
+    struct runner *r = &ev->model.runner;
     if (ev->data_name) {
         struct eval_stream stream = eval_data_stream(&ev->data);
-        if (offline_eval(&ev->result, &ev->gpt, ev->stride, &stream, ev->world, err))
+        if (offline_eval(&ev->result, r, ev->model.cfg.model.vocab_size, ev->stride,
+                         &stream, err))
             return -1;
     }
-    if (ev->cloze_path && cloze_eval(&ev->n_correct, &ev->decoder, ev->tokenizer,
-                                     &ev->texts, ev->world, err))
+    if (ev->cloze_path && cloze_eval(&ev->n_correct, r, ev->tokenizer, &ev->texts, err))
         return -1;
-    if (comm_rank(ev->world) == 0)
+    if (comm_rank(r->grid->world) == 0)
         (ev->is_json ? print_json : print_text)(ev);
     return 0;
 }
 
-/* A grid of data ranks alone: the ranks that share a model are one. */
-static int run(struct eval *ev, struct error *err)
+static int plan(void *context, int64_t n_processes, struct self_launch_plan *job,
+                struct error *err)
 {
-    if (check_options(ev, err) || comm_world_open(&ev->world, err))
+    struct eval *ev = context;
+    *job = (struct self_launch_plan){.num_threads = ev->num_threads, .has_output = true};
+    if (check_options(ev, err))
         return -1;
-    set_threads(ev);
-    struct grid_shape shape = {.dp = comm_size(ev->world), 1, 1, 1};
-    if (grid_open(&ev->grid, ev->world, &shape, err))
-        return -1;
-    int rc = open_model(ev, err);
-    if (rc == 0)
-        rc = open_inputs(ev, err);
-    return comm_agree(ev->world, rc, err) ? -1 : evaluate(ev, err);
+    // ranks that meet will find out together
+    return n_processes > 0 ? 0
+                           : trained_model_check(&ev->layout, 0, &job->n_processes, err);
 }
 
-static void release(struct eval *ev)
+static int run(void *context, struct comm *world, struct error *err)
 {
+    struct eval *ev = context;
+    int rc = trained_model_open(&ev->model, &ev->layout, world, err);
+    if (rc == 0)
+        rc = choose_stride(ev, err);
+    if (rc == 0)
+        rc = comm_agree(world, open_inputs(ev, err), err);
+    if (rc == 0)
+        rc = evaluate(ev, err);
     text_list_release(&ev->texts);
     eval_data_close(&ev->data);
     tokenizer_close(ev->tokenizer);
-    gpt_decoder_close(&ev->decoder);
-    gpt_close(&ev->gpt);
-    grid_close(&ev->grid);
-    comm_world_close(ev->world);
-}
-
-/* As one of several processes, or alone. */
-static int eval(struct eval *ev)
-{
-    struct error err;
-    bool is_launched = comm_is_launched();
-    int rc = is_launched ? worker_start(&err) : 0;
-    if (comm_launch_info().rank > 0)
-        log_set_level(LOG_WARNING); // rank 0 speaks for all
-    if (rc == 0)
-        rc = run(ev, &err);
-    fflush(stdout);
-    release(ev);
-    if (is_launched)
-        return worker_finish(rc, &err);
-    if (rc)
-        log_error("%s", err.text);
-    return rc ? error_exit_code(&err) : 0;
+    trained_model_close(&ev->model);
+    return rc;
 }
 
 int cmd_eval(int argc, char **argv)
 {
-    struct eval ev = {.batch_size = 8};
+    struct eval ev = {
+        .argv = argv,
+        .layout = {.mp_degree = 1, .pp_degree = 1, .micro_batch_size = 8},
+    };
     const struct option_spec options[] = {
-        {"ckpt", 0, OPTION_TEXT, &ev.ckpt, true, "DIR",
+        {"ckpt", 0, OPTION_TEXT, &ev.layout.ckpt, true, "DIR",
          "A checkpoint, or a directory of them (the newest valid one)."},
         {"data", 0, OPTION_TEXT, &ev.data_name, false, "PATH",
          "Perplexity on this: a prefix or directory of token files, or a text."},
@@ -263,23 +207,30 @@ int cmd_eval(int argc, char **argv)
          "Last-word accuracy on JSON lines of {\"text\": ...}, as LAMBADA."},
         {"tokenizer", 0, OPTION_TEXT, &ev.tokenizer_name, false, "DIR",
          "The tokenizer the model was trained with, where its data does not tell."},
-        {"max_seq_len", 0, OPTION_INT, &ev.max_seq_len, false, "N",
+        {"max_seq_len", 0, OPTION_INT, &ev.layout.max_seq_len, false, "N",
          "Tokens of a window (0: as in training)."},
-        {"batch_size", 0, OPTION_INT, &ev.batch_size, false, "N",
+        {"batch_size", 0, OPTION_INT, &ev.layout.micro_batch_size, false, "N",
          "Windows computed at a time (8); changes no result."},
+        {"dp_degree", 0, OPTION_INT, &ev.layout.dp_degree, false, "N",
+         "Processes that share the windows and texts (0: those that are left, or 1)."},
+        {"mp_degree", 0, OPTION_INT, &ev.layout.mp_degree, false, "N",
+         "Processes that share each layer (1)."},
+        {"pp_degree", 0, OPTION_INT, &ev.layout.pp_degree, false, "N",
+         "Processes that share the layers (1)."},
         {"json", 0, OPTION_FLAG, &ev.is_json, false, NULL, "Print one JSON object."},
         {"num_threads", 0, OPTION_INT, &ev.num_threads, false, "N",
          "Threads (0: all cores)."},
     };
     const struct command cmd = {"trefoil eval",
                                 "Measure perplexity and cloze accuracy of a trained "
-                                "model, on one process or several (mpirun, srun, trefoil "
-                                "launch).",
+                                "model. A layout of several processes is started by "
+                                "itself, or joined under mpirun, srun or trefoil launch.",
                                 options, ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
     if (rc == 0)
-        return eval(&ev);
+        return self_launch(&(struct self_launch){
+            .argv = ev.argv, .context = &ev, .plan = plan, .run = run});
     if (rc > 0)
         return 0;
     log_error("%s", err.text);

@@ -1,6 +1,8 @@
 #include "base/log.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
+#include "cli/pretrain_options.h"
+#include "cli/resume_point.h"
 #include "launch/launch.h"
 
 #include <string.h>
@@ -8,7 +10,7 @@
 #define N_NOT_GIVEN INT64_MIN
 
 /* The commands that know how to be one rank of several. */
-static const char *const parallel_commands[] = {"pretrain", "eval"};
+static const char *const parallel_commands[] = {"pretrain", "eval", "generate"};
 
 /* Where the options of launch end and the command begins: all options take a value, and
  * --help ends them wherever it stands. */
@@ -34,7 +36,7 @@ static int check_command(const char *command, struct error *err)
             return 0;
     return error_set(err, ERROR_INPUT,
                      "trefoil launch: '%s' is not a command that runs on several "
-                     "processes; pretrain and eval are",
+                     "processes; pretrain, eval and generate are",
                      command);
 }
 
@@ -57,6 +59,42 @@ static int count_ranks(int64_t n_given, const char *devices, int64_t *n_ranks,
     return 0;
 }
 
+/* The job of `argv`, whose runs of pretrain go on from their own checkpoints. */
+static int launch_again(struct launch_options *opt, int argc, char **argv,
+                        struct error *err)
+{
+    struct pretrain_options options;
+    struct config cfg;
+    struct resume_point point = {0};
+    int code = 0;
+    int rc = pretrain_options_parse(&options, argc, argv, err);
+    log_set_level(LOG_ERROR); // the ranks will warn
+    if (rc == 0)
+        rc = pretrain_options_load(&options, &cfg, opt->n_ranks, err);
+    log_set_level(LOG_INFO);
+    if (rc == 0)
+        rc = resume_point_init(&point, &cfg, argv, err);
+    struct launch_resume resume = resume_point_for_launch(&point);
+    opt->resume = &resume;
+    if (rc < 0)
+        code = error_exit_code(err);
+    else if (rc == 0)
+        code = launch_run(opt, argv, err);
+    opt->resume = NULL;
+    resume_point_release(&point);
+    pretrain_options_release(&options);
+    return code;
+}
+
+static int launch(struct launch_options *opt, int argc, char **argv, struct error *err)
+{
+    if (launch_check(opt, err))
+        return error_exit_code(err);
+    bool has_checkpoints = strcmp(argv[0], "pretrain") == 0;
+    return opt->max_restarts > 0 && has_checkpoints ? launch_again(opt, argc, argv, err)
+                                                    : launch_run(opt, argv, err);
+}
+
 int cmd_launch(int argc, char **argv)
 {
     struct launch_options opt = {0};
@@ -75,6 +113,8 @@ int cmd_launch(int argc, char **argv)
         {"log_dir", 0, OPTION_TEXT, &opt.log_dir, false, "DIR",
          "Where workerlog.N of each process goes; ./" LAUNCH_LOG_DIR
          " unless given. Hosts must share it."},
+        {"max_restarts", 0, OPTION_INT, &opt.max_restarts, false, "K",
+         "If the job dies, start it again from its newest checkpoint, K times at most."},
     };
     const struct command cmd = {"trefoil launch",
                                 "Run a command on several processes: trefoil launch "
@@ -90,7 +130,7 @@ int cmd_launch(int argc, char **argv)
     if (rc < 0)
         code = error_exit_code(&err);
     else if (rc == 0)
-        code = launch_run(&opt, argv + at, &err);
+        code = launch(&opt, argc - at, argv + at, &err);
     if (code == 75)
         log_warning("%s", err.text);
     else if (code)

@@ -4,11 +4,10 @@
  */
 #include "base/log.h"
 #include "cli/cmd.h"
-#include "cli/options.h"
-#include "comm/comm.h"
+#include "cli/pretrain_options.h"
+#include "cli/resume_point.h"
+#include "cli/self_launch.h"
 #include "config/config.h"
-#include "launch/launch.h"
-#include "launch/worker.h"
 #include "train/layout.h"
 #include "train/train.h"
 #include "train/usage.h"
@@ -17,107 +16,88 @@
 #include <stdlib.h>
 
 struct pretrain {
-    const char *path;
-    struct option_list overrides;
-    bool is_dry;
+    struct pretrain_options options;
     char **argv; // all words of the command
+    struct config cfg;
+    char **job_argv; // those for the processes of a job that may be started again
+    struct resume_point resume_point;
+    struct launch_resume resume;
 };
 
-static int load(const struct pretrain *p, struct config *cfg, int64_t n_processes,
+/* For a job that is started here. */
+static int plan_restarts(struct pretrain *p, struct self_launch_plan *job,
+                         struct error *err)
+{
+    p->job_argv = pretrain_options_job_words(p->argv);
+    if (!p->job_argv)
+        return error_set(err, ERROR_RUNTIME, "out of memory for a command line");
+    if (resume_point_init(&p->resume_point, &p->cfg, p->job_argv, err))
+        return -1;
+    p->resume = resume_point_for_launch(&p->resume_point);
+    job->max_restarts = p->options.max_restarts;
+    job->resume = &p->resume;
+    return 0;
+}
+
+static int plan(void *context, int64_t n_processes, struct self_launch_plan *job,
                 struct error *err)
 {
-    return config_load_for(cfg, p->path, p->overrides.values, p->overrides.n_values,
-                           n_processes, err);
-}
-
-/* The processors of a machine are shared by the processes on it. */
-static void set_threads(const struct config *cfg, const struct comm *world)
-{
-    if (cfg->num_threads > 0)
-        kernels_set_threads((int)cfg->num_threads);
-    else if (worker_threads() > 0)
-        kernels_set_threads(worker_threads());
-    else if (comm_size(world) > 1 && !getenv("OMP_NUM_THREADS"))
-        kernels_set_threads(kernels_processors() / comm_local_size(world));
-}
-
-static int train_here(const struct config *cfg, struct error *err)
-{
-    struct comm *world;
-    if (comm_world_open(&world, err))
+    struct pretrain *p = context;
+    const struct config *cfg = &p->cfg;
+    if (pretrain_options_load(&p->options, &p->cfg, n_processes > 0 ? n_processes : 1,
+                              err) ||
+        layout_check(cfg, n_processes, err))
         return -1;
-    set_threads(cfg, world);
-    int rc = train_run(cfg, world, err);
-    comm_world_close(world);
-    return rc;
+    if (p->options.max_restarts != 0 && n_processes > 0)
+        return error_set(err, ERROR_INPUT,
+                         "trefoil pretrain: --max_restarts is for who starts the job: "
+                         "give it to trefoil launch, before pretrain");
+    if (p->options.max_restarts != 0 && plan_restarts(p, job, err))
+        return -1;
+    job->n_processes = config_n_processes(cfg);
+    job->num_threads = cfg->num_threads;
+    snprintf(job->log_dir, sizeof job->log_dir, "%s/log", cfg->save_load.output_dir);
+    return 0;
 }
 
-/* One of the processes of a job. */
-static int run_rank(const struct pretrain *p, struct error *err)
+static int run(void *context, struct comm *world, struct error *err)
 {
-    struct config cfg;
-    struct comm_launch launch = comm_launch_info();
-    if (worker_start(err))
-        return -1;
-    if (launch.rank > 0)
-        log_set_level(LOG_WARNING); // rank 0 speaks for all
-    if (load(p, &cfg, launch.size, err) || layout_check(&cfg, launch.size, err))
-        return -1;
-    return train_here(&cfg, err);
+    const struct pretrain *p = context;
+    return train_run(&p->cfg, world, err);
 }
 
-/* Start the job that the layout needs: what its ranks do is run_rank(). */
-static int run_job(const struct pretrain *p, const struct config *cfg, struct error *err)
+static int dry_run(struct pretrain *p, struct error *err)
 {
-    char log_dir[CONFIG_PATH_BYTES + 8];
-    snprintf(log_dir, sizeof log_dir, "%s/log", cfg->save_load.output_dir);
-    struct launch_options opt = {.n_ranks = config_n_processes(cfg), .log_dir = log_dir};
-    return launch_run(&opt, p->argv, err);
+    return pretrain_options_load(&p->options, &p->cfg, 1, err) ||
+                   layout_check(&p->cfg, 0, err) || usage_dry_run(&p->cfg, err)
+               ? -1
+               : 0;
 }
 
 static int fail(const struct error *err)
 {
-    if (err->kind == ERROR_STOPPED)
-        log_warning("%s", err->text);
-    else
-        log_error("%s", err->text);
+    log_error("%s", err->text);
     return error_exit_code(err);
 }
 
-static int pretrain(const struct pretrain *p)
+static int pretrain(struct pretrain *p)
 {
-    struct config cfg;
+    const struct self_launch command = {
+        .argv = p->argv, .context = p, .plan = plan, .run = run};
     struct error err;
-    if (comm_is_launched() && !p->is_dry) {
-        int rc = run_rank(p, &err);
-        return worker_finish(rc, &err);
-    }
-    if (load(p, &cfg, 1, &err) || layout_check(&cfg, 0, &err))
-        return fail(&err);
-    if (p->is_dry)
-        return usage_dry_run(&cfg, &err) ? fail(&err) : 0;
-    bool is_job = config_n_processes(&cfg) > 1;
-    return (is_job ? run_job(p, &cfg, &err) : train_here(&cfg, &err)) ? fail(&err) : 0;
+    if (!p->options.is_dry)
+        return self_launch(&command);
+    return dry_run(p, &err) ? fail(&err) : 0;
 }
 
 int cmd_pretrain(int argc, char **argv)
 {
     struct pretrain p = {.argv = argv};
-    const struct option_spec options[] = {
-        {"config", 'c', OPTION_TEXT, &p.path, true, "FILE", "The YAML configuration."},
-        {"override", 'o', OPTION_LIST, &p.overrides, false, "KEY=VALUE",
-         "Set a key after the file, e.g. -o max_steps=100; may be repeated."},
-        {"dry_run", 0, OPTION_FLAG, &p.is_dry, false, NULL,
-         "Print the memory that each process would take, and end."},
-    };
-    const struct command cmd = {
-        "trefoil pretrain",
-        "Train a GPT model as a YAML configuration says. A layout of several processes "
-        "is started by itself, or joined under mpirun, srun or trefoil launch.",
-        options, ARRAY_LEN(options)};
     struct error err;
-    int rc = options_parse(&cmd, argc, argv, &err);
+    int rc = pretrain_options_parse(&p.options, argc, argv, &err);
     int code = rc == 0 ? pretrain(&p) : rc < 0 ? fail(&err) : 0;
-    options_list_release(&p.overrides);
+    resume_point_release(&p.resume_point);
+    free(p.job_argv);
+    pretrain_options_release(&p.options);
     return code;
 }

@@ -67,6 +67,15 @@ void comm_world_close(struct comm *world);
 /* End all ranks of the job at once with this exit code: for a rank that cannot reach the
  * next agreement. `c` is any group, or NULL before there is one. Does not return. */
 void comm_abort(struct comm *c, int exit_code) __attribute__((noreturn));
+/* The same, after telling why. */
+void comm_abort_with(struct comm *c, const struct error *err) __attribute__((noreturn));
+/* Who is told why, by comm_abort_with() and by a comm_world_close() that ends the job; at
+ * first that is the log. `c` is any group. (local) */
+void comm_on_abort(struct comm *c, void (*tell)(const struct error *err));
+
+/* Whether communication has failed in a group that is open: the ranks can no longer agree
+ * on anything. `c` is any group. (local) */
+bool comm_is_broken(const struct comm *c);
 
 /* -- identity (local, cannot fail) -----------------------------------------------------
  */

@@ -61,7 +61,8 @@ struct comm_job {        // one a process
     int world_rank, local_rank, local_size;
     char host[256];
     char library[64];
-    struct trace *trace; // borrowed; NULL: none
+    struct trace *trace;                         // borrowed; NULL: none
+    void (*tell_abort)(const struct error *err); // NULL: the log is told
 };
 
 struct comm {

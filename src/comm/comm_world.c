@@ -4,6 +4,7 @@
  * Groups return MPI's errors instead of dying of them, so that a failure becomes a
  * sentence; the run-time system of MPI ends the job all the same when a process is lost.
  */
+#include "base/log.h"
 #include "comm/comm_mpi.h"
 
 #include <errno.h>
@@ -303,9 +304,12 @@ void comm_world_close(struct comm *world)
     if (!world)
         return;
     struct comm_job *job = world->job;
+    struct error err;
     CHECK(job->n_in_flight == 0, "%d operations in flight", job->n_in_flight);
-    if (world->mpi_error)
-        comm_abort(world, 3); // the peers cannot be reached, so they cannot be waited for
+    // the peers cannot be reached, so they cannot be waited for
+    if (comm_mpi_check(world->mpi_error, "communication with the other ranks failed",
+                       &err))
+        comm_abort_with(world, &err);
     comm_group_close(world);
     CHECK(!job->groups, "a group of %d ranks is still open", job->groups->size);
     job_close(job);
@@ -316,4 +320,26 @@ void comm_abort(struct comm *c, int exit_code)
     if (c && c->job->uses_mpi)
         MPI_Abort(MPI_COMM_WORLD, exit_code);
     exit(exit_code);
+}
+
+void comm_on_abort(struct comm *c, void (*tell)(const struct error *err))
+{
+    c->job->tell_abort = tell;
+}
+
+void comm_abort_with(struct comm *c, const struct error *err)
+{
+    if (c && c->job->tell_abort)
+        c->job->tell_abort(err);
+    else
+        log_error("%s", err->text);
+    comm_abort(c, error_exit_code(err));
+}
+
+bool comm_is_broken(const struct comm *c)
+{
+    for (const struct comm *group = c->job->groups; group; group = group->next)
+        if (group->mpi_error)
+            return true;
+    return false;
 }

@@ -144,9 +144,11 @@ struct kernels {
     void (*linear_bias)(const struct gemm *g, const float *bias);
     void (*linear_bias_gelu)(const struct gemm *g, const float *bias, float *y);
 
-    /* y[o] = w[o] . x + b[o]; w: (O, I); b may be NULL. For one token at a time. */
-    void (*matvec)(float *y, const float *w, const float *x, const float *b, int64_t O,
-                   int64_t I);
+    /* y[r,o] = w[o] . x[r] + b[o].  x: (R, I); y: (R, O); w: (O, I), stored as `dtype`; b
+     * may be NULL. For the few rows of decoding: w is read once for all of them, and the
+     * bits of a row do not depend on how many there are. */
+    void (*matvec)(float *y, const void *w, enum dtype dtype, const float *x,
+                   const float *b, int64_t R, int64_t O, int64_t I);
 
     /* x[n,c] += b[c]. */
     void (*bias_add)(float *x, const float *b, int64_t N, int64_t C);

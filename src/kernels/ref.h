@@ -37,8 +37,8 @@ void ref_layernorm_bwd(float *dx, float *dg, float *db, const float *dy, const f
 void ref_gemm(const struct gemm *g);
 void ref_linear_bias(const struct gemm *g, const float *bias);
 void ref_linear_bias_gelu(const struct gemm *g, const float *bias, float *y);
-void ref_matvec(float *y, const float *w, const float *x, const float *b, int64_t O,
-                int64_t I);
+void ref_matvec(float *y, const void *w, enum dtype dtype, const float *x, const float *b,
+                int64_t R, int64_t O, int64_t I);
 
 /* -- ref_activation.c ---------------------------------------------------------------- */
 

@@ -27,13 +27,14 @@ void ref_linear_bias_gelu(const struct gemm *g, const float *bias, float *y)
     ref_bias_gelu_fwd(y, g->c, bias, g->m, g->n);
 }
 
-void ref_matvec(float *y, const float *w, const float *x, const float *b, int64_t O,
-                int64_t I)
+void ref_matvec(float *y, const void *w, enum dtype dtype, const float *x, const float *b,
+                int64_t R, int64_t O, int64_t I)
 {
-    for (int64_t o = 0; o < O; o++) {
-        double sum = b ? (double)b[o] : 0.0;
-        for (int64_t i = 0; i < I; i++)
-            sum += (double)w[o * I + i] * (double)x[i];
-        y[o] = (float)sum;
-    }
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t o = 0; o < O; o++) {
+            double sum = b ? (double)b[o] : 0.0;
+            for (int64_t i = 0; i < I; i++)
+                sum += (double)ref_element(w, dtype, o * I + i) * (double)x[r * I + i];
+            y[r * O + o] = (float)sum;
+        }
 }

@@ -1,5 +1,8 @@
 /*
- * A job from its start to its end. The loop in watch() waits for the ends of mpiexec and
+ * A job from its start to its end, and then perhaps again: the log directory and the
+ * signals are the launcher's as long as it lives, all else is of one try.
+ *
+ * The loop in watch() waits for the ends of mpiexec and
  * of the ranks, for signals, and ten times a second looks at logs and status files.
  *
  * How a job is ended, counted from the moment it must end (a rank failed, or the second
@@ -10,8 +13,10 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "launch/launch_command.h"
 #include "launch/launch_ranks.h"
+#include "launch/launch_restart.h"
 #include "launch/launch_sweep.h"
 #include "launch/launch_verdict.h"
 #include "launch/log_tail.h"
@@ -48,87 +53,21 @@ struct job {
     const struct launch_options *opt;
     const struct launch_dialect *dialect;
     char log_dir[PATH_MAX]; // absolute
-    char id[64];            // TREFOIL_JOB
     int lock_fd, epoll_fd, signal_fd;
     sigset_t old_mask;
-    struct mpiexec_process mpiexec;
-    struct launch_ranks ranks;
     struct log_tail tail;
     int stop_signal, n_stop_signals;
+    bool has_begun; // a rank of it was seen, in this try or an earlier one
+    struct launch_restart restart;
+
+    // of one try
+    char id[64]; // TREFOIL_JOB
+    struct mpiexec_process mpiexec;
+    struct launch_ranks ranks;
     bool is_mpiexec_asked_to_stop;            // because all ranks are on other machines
     double ending_since;                      // clock_seconds(); 0: nothing to end
     bool is_mpiexec_ended, is_mpiexec_killed; // it was asked to end, or killed, by us
 };
-
-/* -- checks -------------------------------------------------------------------------- */
-
-static int check_hosts(const struct launch_options *opt, struct error *err)
-{
-    char spelled[65536];
-    int64_t n_places = launch_hosts_spell(spelled, sizeof spelled, opt->hosts, err);
-    if (n_places < 0)
-        return -1;
-    if (n_places < opt->n_ranks)
-        return error_set(err, ERROR_INPUT,
-                         "--hosts '%.200s' has places for %lld ranks, and %lld are "
-                         "wanted; say how many each takes, as in a:4,b:4",
-                         opt->hosts, (long long)n_places, (long long)opt->n_ranks);
-    return 0;
-}
-
-static int check_hostfile(const char *path, struct error *err)
-{
-    char *text;
-    size_t n;
-    if (fs_read_all(path, 64 << 20, &text, &n, err)) {
-        err->kind = ERROR_INPUT;
-        return error_prefix(err, "--hostfile");
-    }
-    bool is_empty = text[strspn(text, " \t\r\n")] == '\0';
-    free(text);
-    if (is_empty)
-        return error_set(err, ERROR_INPUT, "--hostfile '%s' names no host", path);
-    return 0;
-}
-
-/* Open MPI takes the program as a list with ':' between and cuts it at spaces. */
-static int check_rsh(const char *rsh, struct error *err)
-{
-    char path[PATH_MAX];
-    if (rsh[strcspn(rsh, " \t\n:,")] != '\0')
-        return error_set(err, ERROR_INPUT,
-                         "--rsh '%s' must be one program, and its path have no spaces, "
-                         "colons or commas",
-                         rsh);
-    if (!mpiexec_find_program(rsh, path, sizeof path))
-        return error_set(err, ERROR_INPUT, "--rsh '%s' is not a program that can be run",
-                         rsh);
-    return 0;
-}
-
-int launch_check(const struct launch_options *opt, struct error *err)
-{
-    if (opt->n_ranks < 1 || opt->n_ranks > LAUNCH_RANKS_MOST)
-        return error_set(err, ERROR_INPUT,
-                         "the number of ranks must be 1 to %d, and is %lld",
-                         LAUNCH_RANKS_MOST, (long long)opt->n_ranks);
-    if (getenv(launch_dialect()->local_size))
-        return error_set(err, ERROR_INPUT,
-                         "this process is itself a rank of a job (%s is set); start the "
-                         "job outside of it",
-                         launch_dialect()->local_size);
-    if (opt->hosts && opt->hostfile)
-        return error_set(err, ERROR_INPUT, "--hosts and --hostfile exclude each other");
-    if (opt->hosts && check_hosts(opt, err))
-        return -1;
-    if (opt->hostfile && check_hostfile(opt->hostfile, err))
-        return -1;
-    if (opt->rsh && check_rsh(opt->rsh, err))
-        return -1;
-    if (opt->log_dir && !opt->log_dir[0])
-        return error_set(err, ERROR_INPUT, "--log_dir is empty");
-    return 0;
-}
 
 /* -- start --------------------------------------------------------------------------- */
 
@@ -316,61 +255,36 @@ static void watch(struct job *job)
     }
 }
 
-/* -- the end ------------------------------------------------------------------------- */
+/* -- one try ------------------------------------------------------------------------- */
 
-static void close_job(struct job *job)
-{
-    log_tail_close(&job->tail);
-    mpiexec_close(&job->mpiexec);
-    launch_ranks_release(&job->ranks);
-    if (job->signal_fd >= 0) {
-        close(job->signal_fd);
-        sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
-    }
-    if (job->epoll_fd >= 0)
-        close(job->epoll_fd);
-    if (job->lock_fd >= 0) {
-        launch_sweep_logs(job->log_dir, true);
-        close(job->lock_fd);
-    }
-    prctl(PR_SET_CHILD_SUBREAPER, 0);
-}
-
-static int open_job(struct job *job, const struct launch_options *opt, struct error *err)
+static int open_try(struct job *job, struct error *err)
 {
     struct timespec now;
-    *job = (struct job){.opt = opt,
-                        .dialect = launch_dialect(),
-                        .lock_fd = -1,
-                        .epoll_fd = -1,
-                        .signal_fd = -1,
-                        .mpiexec = {.pid = -1, .pidfd = -1, .output = -1},
-                        .tail = {.log_dir = job->log_dir, .fd = -1}};
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(job->id, sizeof job->id, "%d.%lld.%ld", (int)getpid(), (long long)now.tv_sec,
              now.tv_nsec);
-    if (open_log_dir(job, err))
-        return -1;
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    job->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (job->epoll_fd < 0)
-        return error_set(err, ERROR_RUNTIME, "cannot watch a job: %s", strerror(errno));
-    if (launch_ranks_init(&job->ranks, job->log_dir, opt->n_ranks, job->epoll_fd, err))
-        return -1;
-    return catch_signals(job, err);
+    job->mpiexec = (struct mpiexec_process){.pid = -1, .pidfd = -1, .output = -1};
+    job->is_mpiexec_asked_to_stop = false;
+    job->is_mpiexec_ended = job->is_mpiexec_killed = false;
+    job->ending_since = 0;
+    return launch_ranks_init(&job->ranks, job->log_dir, job->opt->n_ranks, job->epoll_fd,
+                             err);
 }
 
-int launch_run(const struct launch_options *opt, char *const *argv, struct error *err)
+static void close_try(struct job *job)
 {
-    if (launch_check(opt, err))
-        return error_exit_code(err);
+    for (int r = 0; job->ranks.all && r < job->ranks.n_ranks; r++)
+        job->has_begun = job->has_begun || job->ranks.all[r].is_known;
+    mpiexec_close(&job->mpiexec);
+    launch_ranks_release(&job->ranks);
+    launch_sweep_logs(job->log_dir, true);
+}
+
+/* Start the job and stay with it to its end; its exit code. */
+static int run_once(struct job *job, char *const *argv, struct error *err)
+{
     int code;
-    struct job *job = malloc(sizeof *job);
-    if (!job) {
-        error_set(err, ERROR_RUNTIME, "out of memory for the launcher");
-        return error_exit_code(err);
-    }
-    if (open_job(job, opt, err) || start_mpiexec(job, argv, err))
+    if (open_try(job, err) || start_mpiexec(job, argv, err))
         code = error_exit_code(err);
     else {
         watch(job);
@@ -382,7 +296,135 @@ int launch_run(const struct launch_options *opt, char *const *argv, struct error
                                  .is_mpiexec_killed = job->is_mpiexec_killed};
         code = launch_verdict(&job->ranks, &end, err);
     }
+    close_try(job);
+    return code;
+}
+
+/* -- and again ----------------------------------------------------------------------- */
+
+/* False: a signal came instead, which is in the job then. */
+static bool pause_seconds(struct job *job, int seconds)
+{
+    double end = clock_seconds() + seconds;
+    for (double left; (left = end - clock_seconds()) > 0 && job->n_stop_signals == 0;) {
+        struct epoll_event event;
+        if (epoll_wait(job->epoll_fd, &event, 1, (int)(left * 1000) + 1) == 1)
+            take_signal(job);
+    }
+    return job->n_stop_signals == 0;
+}
+
+/* The job died as *err tells and is to be started again: say so, and wait. -1 with the
+ * signal in *err when one came. */
+static int prepare_restart(struct job *job, int64_t step, struct error *err)
+{
+    const struct launch_restart *r = &job->restart;
+    int seconds = launch_restart_pause(r->n_restarts);
+    char from[64] = "from the beginning";
+    if (step >= 0)
+        snprintf(from, sizeof from, "resuming from step %lld", (long long)step);
+    log_warning("%s. Restart %lld of %lld in %d s, %s", err->text,
+                (long long)r->n_restarts, (long long)r->most, seconds, from);
+    log_tail_skip(&job->tail);
+    if (pause_seconds(job, seconds))
+        return 0;
+    return error_set(err, ERROR_STOPPED,
+                     "the job was stopped by SIG%s while it waited to be started again, "
+                     "and can be resumed",
+                     sigabbrev_np(job->stop_signal));
+}
+
+/* Words and newest checkpoint as they are now. */
+static int look_for_checkpoint(const struct job *job, char *const **argv, int64_t *step,
+                               struct error *err)
+{
+    const struct launch_resume *resume = job->opt->resume;
+    *step = -1;
+    return resume ? resume->next(resume->context, argv, step, err) : 0;
+}
+
+/* Whether the job that ended as *err tells goes on: 0, with the words for it; otherwise
+ * -1, with all that is to be said in *err. */
+static int go_on(struct job *job, char *const **argv, struct error *err)
+{
+    struct error died = *err;
+    int64_t step;
+    if (died.kind != ERROR_RUNTIME || !job->has_begun || job->n_stop_signals > 0 ||
+        job->opt->max_restarts == 0)
+        return -1;
+    if (look_for_checkpoint(job, argv, &step, err))
+        return error_prefix(err, "%.400s. It is not started again", died.text);
+    switch (launch_restart_decide(&job->restart, step)) {
+    case LAUNCH_AGAIN:
+        return prepare_restart(job, step, err);
+    case LAUNCH_SPENT:
+        return error_prefix(err, "after %lld restart%s", (long long)job->restart.most,
+                            job->restart.most > 1 ? "s" : "");
+    case LAUNCH_LOOP:
+        break;
+    }
+    char newest[64] = "without a checkpoint";
+    if (job->restart.newest_step >= 0)
+        snprintf(newest, sizeof newest, "without a checkpoint after step %lld",
+                 (long long)job->restart.newest_step);
+    return error_set(err, ERROR_CRASH_LOOP,
+                     "the job died %d times in a row %s, and is not started again; the "
+                     "last time: %.1600s",
+                     LAUNCH_IDLE_RESTARTS_MOST + 1, newest, died.text);
+}
+
+/* -- the end ------------------------------------------------------------------------- */
+
+static void close_job(struct job *job)
+{
+    log_tail_close(&job->tail);
+    if (job->signal_fd >= 0) {
+        close(job->signal_fd);
+        sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
+    }
+    if (job->epoll_fd >= 0)
+        close(job->epoll_fd);
+    if (job->lock_fd >= 0)
+        close(job->lock_fd);
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+static int open_job(struct job *job, const struct launch_options *opt, struct error *err)
+{
+    *job = (struct job){.opt = opt,
+                        .dialect = launch_dialect(),
+                        .lock_fd = -1,
+                        .epoll_fd = -1,
+                        .signal_fd = -1,
+                        .restart = {.most = opt->max_restarts, .newest_step = -1},
+                        .tail = {.log_dir = job->log_dir, .fd = -1}};
+    if (open_log_dir(job, err))
+        return -1;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    job->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (job->epoll_fd < 0)
+        return error_set(err, ERROR_RUNTIME, "cannot watch a job: %s", strerror(errno));
+    return catch_signals(job, err);
+}
+
+int launch_run(const struct launch_options *opt, char *const *argv, struct error *err)
+{
+    if (launch_check(opt, err))
+        return error_exit_code(err);
+    int code = 0;
+    struct job *job = malloc(sizeof *job);
+    if (!job) {
+        error_set(err, ERROR_RUNTIME, "out of memory for the launcher");
+        return error_exit_code(err);
+    }
+    if (open_job(job, opt, err) ||
+        look_for_checkpoint(job, &argv, &job->restart.newest_step, err))
+        code = error_exit_code(err);
+    for (bool is_over = code != 0; !is_over;) {
+        code = run_once(job, argv, err);
+        is_over = code == 0 || go_on(job, &argv, err);
+    }
     close_job(job);
     free(job);
-    return code;
+    return code ? error_exit_code(err) : 0;
 }

@@ -13,7 +13,11 @@
  *   - a rank that fails or is killed ends the job within seconds, with one sentence that
  *     names the rank, its host, the step, the reason and its log;
  *   - at the end nothing is left: no process of the job on this machine, no shared memory
- *     and no session directory of it.
+ *     and no session directory of it;
+ *   - a job that died of what a restart may mend (a rank or mpiexec was killed, lost, or
+ *     failed with ERROR_RUNTIME) is then started again, as often as max_restarts allows,
+ *     after pauses that grow (launch_restart.h). What would come again is not retried:
+ * bad input, divergence, a job of which no rank ever began; nor is what a user stopped.
  *
  * Layer: base <- launch <- cli. Threads: called from the main thread of a process that
  * has no other children.
@@ -25,7 +29,17 @@
 #include "base/error.h"
 
 #define LAUNCH_RANKS_MOST 100000
+#define LAUNCH_RESTARTS_MOST 1000000
 #define LAUNCH_LOG_DIR "log" // where workerlog.N go unless the user says otherwise
+
+/* How a job goes on where it was. next() is called before each start, the first one too,
+ * when no process of the job lives. It gives the words to start with, borrowed until the
+ * next call, and the step of the newest checkpoint that this job has to go on from; -1:
+ * none. */
+struct launch_resume {
+    void *context;
+    int (*next)(void *context, char *const **argv, int64_t *step, struct error *err);
+};
 
 struct launch_options {   // all strings borrowed; NULL: not given
     int64_t n_ranks;      // 1 to LAUNCH_RANKS_MOST
@@ -33,6 +47,8 @@ struct launch_options {   // all strings borrowed; NULL: not given
     const char *hostfile; // a file of hosts in the format of the MPI library
     const char *rsh;      // program that starts a command on a host, in place of ssh
     const char *log_dir;  // NULL: LAUNCH_LOG_DIR; shared by all hosts
+    int64_t max_restarts; // 0 to LAUNCH_RESTARTS_MOST; 0: never
+    const struct launch_resume *resume; // NULL: always the same words, no checkpoints
 };
 
 /* What a job needs beside a good command: the checks of launch_run() alone, before
@@ -40,8 +56,10 @@ struct launch_options {   // all strings borrowed; NULL: not given
 MUST_CHECK int launch_check(const struct launch_options *opt, struct error *err);
 
 /* Run this very program with the words of `argv` (NULL-terminated; "pretrain", "-c", ...)
- * on all ranks, and wait. Returns the exit code for this process: 0 when every rank
- * finished; otherwise 2, 3 or 75 with *err of that kind, for the caller to show once. */
+ * on all ranks, and wait; opt->resume may change the words. Returns the exit code for
+ * this process: 0 when every rank finished; otherwise 2, 3, 4 (it died again and again
+ * without a newer checkpoint) or 75, with *err of that kind, for the caller to show once.
+ */
 MUST_CHECK int launch_run(const struct launch_options *opt, char *const *argv,
                           struct error *err);
 

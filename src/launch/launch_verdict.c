@@ -129,7 +129,9 @@ static int explain_failure(const struct launch_ranks *ranks, int rank,
 {
     char step[40], log[4096];
     const char *reason = find_origin(status->text, ranks->n_ranks, &rank, status->host);
-    enum error_kind kind = status->code == 2 ? ERROR_INPUT : ERROR_RUNTIME;
+    enum error_kind kind = status->code == 2    ? ERROR_INPUT
+                           : status->is_lasting ? ERROR_DIVERGED
+                                                : ERROR_RUNTIME;
     rank_log_path(log, sizeof log, ranks->log_dir, rank);
     return error_set(err, kind, "rank %d on %s failed%s: %s; its log: '%s'", rank,
                      status->host, step_text(step, sizeof step, status->step), reason,

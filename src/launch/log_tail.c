@@ -35,6 +35,13 @@ void log_tail_copy(struct log_tail *tail)
     }
 }
 
+void log_tail_skip(struct log_tail *tail)
+{
+    off_t end = tail->fd >= 0 ? lseek(tail->fd, 0, SEEK_END) : 0;
+    if (end > tail->at)
+        tail->at = end;
+}
+
 void log_tail_close(struct log_tail *tail)
 {
     if (tail->fd >= 0)

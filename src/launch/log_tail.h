@@ -17,6 +17,8 @@ struct log_tail {
 /* Copy what is new. Stops before the reason of a failure, which the launcher tells in its
  * own words. */
 void log_tail_copy(struct log_tail *tail);
+/* Leave out what was not copied: what comes next is of the job started again. */
+void log_tail_skip(struct log_tail *tail);
 void log_tail_close(struct log_tail *tail);
 
 #endif

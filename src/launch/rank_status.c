@@ -117,11 +117,11 @@ void rank_status_set_step(const char *log_dir, int rank, int64_t step)
 }
 
 void rank_status_failure(const char *log_dir, int rank, int64_t log_bytes, int exit_code,
-                         const char *reason)
+                         bool is_lasting, const char *reason)
 {
     char line[2200];
-    snprintf(line, sizeof line, "failure %" PRId64 " %" PRId64 " %d %.2047s\n", now_ns(),
-             log_bytes, exit_code, reason);
+    snprintf(line, sizeof line, "failure %" PRId64 " %" PRId64 " %d %d %.2047s\n",
+             now_ns(), log_bytes, exit_code, is_lasting, reason);
     for (char *c = line; c[0] && c[1]; c++) // the reason is one line of the file
         if (*c == '\n')
             *c = ' ';
@@ -166,11 +166,12 @@ void rank_status_crash(int fd, int signal_number)
 static void take_last_word(struct rank_status *s, const char *line)
 {
     long long time_ns, log_bytes = 0;
-    int code, at = 0;
+    int code, is_lasting = 0, at = 0;
     enum rank_state state;
     if (s->state != RANK_RUNNING)
         return;
-    if (sscanf(line, "failure %lld %lld %d %n", &time_ns, &log_bytes, &code, &at) == 3 &&
+    if (sscanf(line, "failure %lld %lld %d %d %n", &time_ns, &log_bytes, &code,
+               &is_lasting, &at) == 4 &&
         at > 0) {
         state = RANK_FAILED;
         snprintf(s->text, sizeof s->text, "%s", line + at);
@@ -184,6 +185,7 @@ static void take_last_word(struct rank_status *s, const char *line)
     s->code = code;
     s->time_ns = time_ns;
     s->log_bytes = log_bytes;
+    s->is_lasting = is_lasting != 0;
 }
 
 bool rank_status_parse(char *text, struct rank_status *s)

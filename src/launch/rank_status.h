@@ -10,7 +10,8 @@
  *     pid 4711 8812345            pid, start time in clock ticks (pids are used again)
  *     job 234422273               of Open MPI, - otherwise
  *     session /tmp/ompi.../pid.9  its directory, - otherwise
- *     failure 1668... 2048 3 cannot read ...    time, log size before, exit code, reason
+ *     failure 1668... 2048 3 0 cannot read ...  time, log size before, exit code, whether
+ *                                               it would come again, reason
  *     signal 1668... 11                         time, signal
  *     end 1668... 0                             time, exit code
  *
@@ -42,6 +43,7 @@ struct rank_status {
     int code;
     int64_t time_ns;   // of the last word, CLOCK_REALTIME
     int64_t log_bytes; // RANK_FAILED: size of the log before the reason was written to it
+    bool is_lasting;   // RANK_FAILED: a job that is started again fails again
     char text[2048];   // RANK_FAILED: the reason
 };
 
@@ -57,7 +59,7 @@ MUST_CHECK int rank_status_create(const char *log_dir, int rank, struct error *e
 /* These cannot report errors to anybody and say nothing when they fail. */
 void rank_status_set_step(const char *log_dir, int rank, int64_t step);
 void rank_status_failure(const char *log_dir, int rank, int64_t log_bytes, int exit_code,
-                         const char *reason);
+                         bool is_lasting, const char *reason);
 void rank_status_end(const char *log_dir, int rank, int exit_code);
 /* The line of a crash into an open file; may be called in a signal handler. */
 void rank_status_crash(int fd, int signal_number);

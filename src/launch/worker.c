@@ -54,15 +54,22 @@ static int job_rank(void)
     return number_in(launch_dialect()->rank);
 }
 
+bool worker_is_rank(void)
+{
+    return log_dir() && job_rank() >= 0;
+}
+
 /* -- start --------------------------------------------------------------------------- */
 
+/* Appended to: the launcher has removed the logs of former jobs, and those that are there
+ * are of this one, before it was started again. */
 static int redirect_output(const char *dir, int rank, struct error *err)
 {
     char path[4096];
     rank_log_path(path, sizeof path, dir, rank);
     if (fs_make_directories(dir, err))
         return -1;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0)
         return error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", path,
                          strerror(errno));
@@ -101,7 +108,7 @@ static void on_silent_exit(int code, void *unused)
         return;
     snprintf(reason, sizeof reason, "it ended with exit code %d and did not say why",
              code);
-    rank_status_failure(log_dir(), job_rank(), INT64_MAX, code ? code : 3, reason);
+    rank_status_failure(log_dir(), job_rank(), INT64_MAX, code ? code : 3, false, reason);
 }
 
 /* mpirun passes SIGUSR2 on where it would not give ranks time after SIGTERM. */
@@ -194,22 +201,20 @@ int worker_threads(void)
 
 void worker_set_step(int64_t step)
 {
-    const char *dir = log_dir();
-    if (dir && job_rank() >= 0)
-        rank_status_set_step(dir, job_rank(), step);
+    if (worker_is_rank())
+        rank_status_set_step(log_dir(), job_rank(), step);
 }
 
 /* The status is written before the log line: a launcher that has seen the line can know
  * where it begins, and shows the failure once, in its own words. */
 void worker_report_failure(const struct error *err)
 {
-    const char *dir = log_dir();
     struct stat log = {0};
-    if (dir && job_rank() >= 0) {
+    if (worker_is_rank()) {
         fflush(stdout);
         fstat(STDERR_FILENO, &log);
-        rank_status_failure(dir, job_rank(), S_ISREG(log.st_mode) ? log.st_size : 0,
-                            error_exit_code(err), err->text);
+        rank_status_failure(log_dir(), job_rank(), S_ISREG(log.st_mode) ? log.st_size : 0,
+                            error_exit_code(err), err->kind != ERROR_RUNTIME, err->text);
     }
     log_error("%s", err->text);
 }
@@ -217,7 +222,7 @@ void worker_report_failure(const struct error *err)
 int worker_finish(int rc, const struct error *err)
 {
     const char *dir = log_dir();
-    bool is_rank = dir && job_rank() >= 0;
+    bool is_rank = worker_is_rank();
     struct rank_status status;
     int code = rc < 0 ? error_exit_code(err) : 0;
     if (rc < 0 && err->kind == ERROR_STOPPED)

@@ -7,8 +7,8 @@
  *
  *     worker_start(&err)                before anything else, before MPI
  *     worker_set_step(step)             as each step begins
- *     worker_report_failure(&err)       before comm_abort(), by a rank that cannot reach
- *                                       the next agreement
+ *     worker_report_failure(&err)       by a rank that cannot reach the next agreement;
+ *                                       comm_on_abort() has comm_abort() call it
  *     comm_world_close(world)
  *     return worker_finish(rc, &err)    the last word, after MPI is closed
  */
@@ -17,6 +17,9 @@
 
 #include "base/base.h"
 #include "base/error.h"
+
+/* Whether launch_run() started this process; it may be a job of one. */
+bool worker_is_rank(void);
 
 /* Standard output and error become LOG_DIR/workerlog.N; this process dies with the
  * daemon that started it; it is pinned to its share of the processors where each rank of

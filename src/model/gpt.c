@@ -8,7 +8,6 @@
  */
 #include "model/gpt.h"
 
-#include "base/log.h"
 #include "model/gpt_internal.h"
 
 #include <string.h>
@@ -36,8 +35,7 @@ void gpt_init_params(struct gpt *g, double std)
 
 void gpt_lost_peer(struct gpt *g, const struct error *err)
 {
-    log_error("%s", err->text);
-    comm_abort(g->model_group, error_exit_code(err));
+    comm_abort_with(g->model_group, err);
 }
 
 void gpt_sum_over_model(struct gpt *g, float *x, int64_t n)

@@ -153,6 +153,9 @@ struct gpt_batch {
     const float *weights;          // of each token's loss in the gradient; 0: not counted
     const int32_t *document_start; // where in the sample each token's document begins;
                                    // attention and positions stay inside. NULL: at 0
+    int32_t *likeliest;            // filled by the head where weights are not 0: the
+                                   // token of the largest logit, the lowest of equal
+                                   // ones, -1 if none is a number. NULL: not wanted
     int64_t step;                  // for dropout
     int64_t first_sample;          // index in the global batch of sample 0, for dropout
     bool is_training;              // dropout on, gradients wanted

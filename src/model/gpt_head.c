@@ -30,6 +30,28 @@ static void max_over_model(struct gpt *g, float *x, int64_t n)
         gpt_lost_peer(g, &err);
 }
 
+/* Which token has the maximum of each row that counts: the lowest id of those that have
+ * it, as the maximum over the vocabulary's parts of what ids lack to V_MOST. */
+static void chunk_likeliest(struct gpt *g, const struct gpt_batch *batch, int64_t row,
+                            int64_t R)
+{
+    enum { V_MOST = INT32_MAX };
+    const struct gpt_scratch *sc = &g->scratch;
+    int64_t V = g->dims.V, best[GPT_LOGIT_ROWS];
+    struct error err;
+    for (int64_t r = 0; r < R; r++) {
+        int64_t v = batch->weights[row + r] > 0 ? 0 : V;
+        while (v < V && sc->logits[r * V + v] != sc->row_max[r])
+            v++;
+        best[r] = v < V ? V_MOST - (g->dims.V_first + v) : 0;
+    }
+    if (comm_max_i64(g->model_group, best, R, &err))
+        gpt_lost_peer(g, &err);
+    for (int64_t r = 0; r < R; r++)
+        if (batch->weights[row + r] > 0)
+            batch->likeliest[row + r] = best[r] > 0 ? (int32_t)(V_MOST - best[r]) : -1;
+}
+
 /* Logits of rows [row, row + R) of the norm's output, turned into losses. */
 static void chunk_loss(struct gpt *g, const struct gpt_batch *batch, int64_t row,
                        int64_t R, double *loss_sums)
@@ -39,6 +61,8 @@ static void chunk_loss(struct gpt *g, const struct gpt_batch *batch, int64_t row
     gpt_linear_fwd(g, sc->logits, sc->norm + row * H, g->p[0].wte, R, H, V);
     g->k->xent_max(sc->row_max, sc->logits, R, V);
     max_over_model(g, sc->row_max, R);
+    if (batch->likeliest)
+        chunk_likeliest(g, batch, row, R);
     g->k->xent_exp(sc->row_sum, sc->row_sum + R, sc->logits, sc->row_max,
                    sc->targets + row, R, V);
     gpt_sum_over_model(g, sc->row_sum, 2 * R);

@@ -30,47 +30,83 @@ static int32_t likeliest(const float *logits, int64_t V)
     return (int32_t)best;
 }
 
-/* Heavier first; equal ones by id, so that the order never depends on the sort. */
-static int compare(const void *a, const void *b)
+/* -- drawing ------------------------------------------------------------------------- */
+
+/* Heavier first; equal ones by id, so that the order never depends on how it is made. */
+static bool comes_before(const struct sampler_candidate *a,
+                         const struct sampler_candidate *b)
 {
-    const struct sampler_candidate *x = a, *y = b;
-    if (x->weight != y->weight)
-        return x->weight < y->weight ? 1 : -1;
-    return (x->id > y->id) - (x->id < y->id);
+    return a->weight != b->weight ? a->weight > b->weight : a->id < b->id;
 }
 
-/* The leading candidates that top_k and top_p leave; *total := their weight. */
-static int64_t cut(const struct sampler *s, double *total)
+/* c[0, n) is a heap but for c[i]: let that sink to its place. */
+static void sink(struct sampler_candidate *c, int64_t i, int64_t n)
 {
-    const struct sampler_candidate *c = s->candidates;
-    int64_t n = s->top_k > 0 ? i64_min(s->top_k, s->V) : s->V;
-    double all = 0;
-    for (int64_t i = 0; i < s->V; i++)
-        all += c[i].weight;
-    int64_t kept = 0;
+    struct sampler_candidate moved = c[i];
+    for (int64_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
+        if (child + 1 < n && comes_before(&c[child + 1], &c[child]))
+            child++;
+        if (!comes_before(&c[child], &moved))
+            break;
+        c[i] = c[child];
+        i = child;
+    }
+    c[i] = moved;
+}
+
+/* Take the first of the heap c[0, n) to c[n - 1]. */
+static void pop(struct sampler_candidate *c, int64_t n)
+{
+    struct sampler_candidate first = c[0];
+    c[0] = c[n - 1];
+    sink(c, 0, n - 1);
+    c[n - 1] = first;
+}
+
+/* The likeliest candidates that top_k and top_p leave, the last of them at the end of
+ * the list of all: their number, and *total := their weight. Since few are left as a
+ * rule, only these are put in order. */
+static int64_t cut(const struct sampler *s, double all, double *total)
+{
+    struct sampler_candidate *c = s->candidates;
+    int64_t most = s->top_k > 0 ? i64_min(s->top_k, s->V) : s->V, kept = 0;
+    for (int64_t i = s->V / 2 - 1; i >= 0; i--)
+        sink(c, i, s->V);
     *total = 0;
-    while (kept < n && (kept == 0 || *total < s->top_p * all))
-        *total += c[kept++].weight;
+    while (kept < most && (kept == 0 || *total < s->top_p * all)) {
+        pop(c, s->V - kept);
+        kept++;
+        *total += c[s->V - kept].weight;
+    }
     return kept;
+}
+
+/* Candidate [first, end) at the place `left` of their weights laid end to end. */
+static int32_t candidate_at(const struct sampler *s, int64_t first, int64_t end,
+                            double left)
+{
+    int64_t i = first;
+    while (i + 1 < end && left >= s->candidates[i].weight)
+        left -= s->candidates[i++].weight;
+    return s->candidates[i].id;
 }
 
 int32_t sampler_next(struct sampler *s, const float *logits, int64_t draw)
 {
     int32_t best = likeliest(logits, s->V);
+    double total = 0;
+    int64_t kept = s->V;
     if (s->temperature <= 0)
         return best;
     for (int64_t i = 0; i < s->V; i++) {
         double shifted = (double)logits[i] - (double)logits[best];
-        s->candidates[i] =
-            (struct sampler_candidate){exp(shifted / s->temperature), (int32_t)i};
+        double weight = exp(shifted / s->temperature);
+        s->candidates[i] = (struct sampler_candidate){weight, (int32_t)i};
+        total += weight;
     }
-    qsort(s->candidates, (size_t)s->V, sizeof *s->candidates, compare);
-    double total;
-    int64_t kept = cut(s, &total);
+    if (s->top_k > 0 || s->top_p < 1)
+        kept = cut(s, total, &total);
     struct philox_key key = philox_key(s->seed, PHILOX_SAMPLE_TOKEN, 0);
     double left = (double)philox_uniform(key, (uint64_t)draw, 0) * total;
-    int64_t i = 0;
-    while (i + 1 < kept && left >= s->candidates[i].weight)
-        left -= s->candidates[i++].weight;
-    return s->candidates[i].id;
+    return candidate_at(s, s->V - kept, s->V, left);
 }

@@ -7,7 +7,6 @@
  */
 #include "parallel/zero_internal.h"
 
-#include "base/log.h"
 
 #include <string.h>
 
@@ -15,8 +14,7 @@
 
 void zero_fail(struct zero *z, const struct error *err)
 {
-    log_error("%s", err->text);
-    comm_abort(z->opt.data, error_exit_code(err));
+    comm_abort_with(z->opt.data, err);
 }
 
 static int wait_for_slot(struct zero_slot *slot, struct error *err)

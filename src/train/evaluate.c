@@ -35,6 +35,6 @@ int train_evaluate(struct train *t, struct error *err)
     if (comm_rank(t->grid.world) > 0)
         return 0;
     return metrics_eval(&t->metrics, t->step, train_epoch(t, t->consumed_samples),
-                        cfg->eval_iters, n_counted > 0 ? sum / (double)n_counted : 0.0,
+                        cfg->eval_iters, runner_mean_loss(sum, n_counted),
                         clock_seconds() - start, err);
 }

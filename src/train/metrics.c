@@ -5,13 +5,20 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define MAX_FILE_BYTES ((size_t)1 << 32)
-#define NUMBER_BYTES 32 // of a number as text
+#define UNWRITTEN_BYTES_MOST ((size_t)1 << 20)
+#define NUMBER_BYTES 32   // of a number as text
+#define LINE_BYTES 16384  // of an object
+#define REASON_BYTES 2048 // of a failure, before it is JSON
 
 int64_t metrics_peak_bytes(void)
 {
@@ -54,6 +61,41 @@ static int set_aside(const char *path, struct error *err)
     return fs_rename(path, previous, err);
 }
 
+/* All lines that the file lacks, or none of them; -1 with errno. */
+static int write_lines(struct metrics *m)
+{
+    if (fs_pwrite_exact(m->fd, m->unwritten, m->n_unwritten, m->n_bytes)) {
+        int reason = errno;
+        int unused = ftruncate(m->fd, m->n_bytes); // lines are whole or not there
+        (void)unused;
+        errno = reason;
+        return -1;
+    }
+    m->n_bytes += (int64_t)m->n_unwritten;
+    m->n_unwritten = 0;
+    return 0;
+}
+
+/* Append an object. */
+static int add_line(struct metrics *m, const char *line, struct error *err)
+{
+    size_t n = strlen(line);
+    bool is_first = m->n_unwritten == 0;
+    if (m->n_unwritten + n > UNWRITTEN_BYTES_MOST) {
+        write_lines(m);
+        if (m->n_unwritten > 0)
+            return error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", m->path,
+                             strerror(errno));
+    }
+    memcpy(m->unwritten + m->n_unwritten, line, n);
+    m->n_unwritten += n;
+    if (write_lines(m) && is_first)
+        log_warning("cannot write '%s': %s; what is to be written there is kept until "
+                    "it can be",
+                    m->path, strerror(errno));
+    return 0;
+}
+
 int metrics_open(struct metrics *m, const char *output_dir, int64_t first_step,
                  struct error *err)
 {
@@ -63,8 +105,13 @@ int metrics_open(struct metrics *m, const char *output_dir, int64_t first_step,
         (first_step > 0 ? keep_lines(m->path, first_step, err) : set_aside(m->path, err)))
         return -1;
     m->first_step = first_step;
-    m->file = fopen(m->path, "ae");
-    if (!m->file)
+    m->unwritten = malloc(UNWRITTEN_BYTES_MOST);
+    if (!m->unwritten)
+        return error_set(err, ERROR_RUNTIME, "out of memory for '%s'", m->path);
+    m->fd = open(m->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    m->is_open = m->fd >= 0;
+    m->n_bytes = m->is_open ? lseek(m->fd, 0, SEEK_END) : -1;
+    if (m->n_bytes < 0)
         return error_set(err, ERROR_RUNTIME, "cannot open '%s': %s", m->path,
                          strerror(errno));
     return 0;
@@ -73,17 +120,12 @@ int metrics_open(struct metrics *m, const char *output_dir, int64_t first_step,
 void metrics_close(struct metrics *m)
 {
     log_status_clear();
-    if (m->file)
-        fclose(m->file);
-    m->file = NULL;
-}
-
-static int check_written(struct metrics *m, int printed, struct error *err)
-{
-    if (printed < 0 || fflush(m->file))
-        return error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", m->path,
-                         strerror(errno));
-    return 0;
+    if (m->n_unwritten > 0 && write_lines(m))
+        log_warning("the last lines of '%s' are lost: %s", m->path, strerror(errno));
+    if (m->is_open)
+        close(m->fd);
+    free(m->unwritten);
+    *m = (struct metrics){0};
 }
 
 /* -- steps --------------------------------------------------------------------------- */
@@ -125,21 +167,20 @@ static int report(struct metrics *m, const struct metrics_step *s, struct error 
              "ips_total: %.0f tokens/s, ips: %.0f tokens/s, learning rate: %.5e",
              (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss,
              reader_cost, batch_cost, 1.0 / batch_cost, ips_total, ips, s->lr);
-    char loss[NUMBER_BYTES], norm[NUMBER_BYTES];
-    int printed =
-        fprintf(m->file,
-                "{\"step\": %lld, \"epoch\": %lld, \"batch\": %lld, \"loss\": %s, "
-                "\"grad_norm\": %s, \"lr\": %.9g, \"loss_scale\": %.9g, \"skipped\": %s, "
-                "\"reader_cost\": %.9g, "
-                "\"batch_cost\": %.9g, \"ips_total\": %.9g, \"ips\": %.9g, "
-                "\"consumed_samples\": %lld, \"peak_memory_bytes\": %lld}\n",
-                (long long)s->step, (long long)s->epoch, (long long)s->batch,
-                number(loss, s->loss), number(norm, s->grad_norm), s->lr, s->loss_scale,
-                s->is_skipped ? "true" : "false", reader_cost, batch_cost, ips_total, ips,
-                (long long)s->consumed_samples, (long long)metrics_peak_bytes());
+    char line[LINE_BYTES], loss[NUMBER_BYTES], norm[NUMBER_BYTES];
+    snprintf(line, sizeof line,
+             "{\"step\": %lld, \"epoch\": %lld, \"batch\": %lld, \"loss\": %s, "
+             "\"grad_norm\": %s, \"lr\": %.9g, \"loss_scale\": %.9g, \"skipped\": %s, "
+             "\"reader_cost\": %.9g, "
+             "\"batch_cost\": %.9g, \"ips_total\": %.9g, \"ips\": %.9g, "
+             "\"consumed_samples\": %lld, \"peak_memory_bytes\": %lld}\n",
+             (long long)s->step, (long long)s->epoch, (long long)s->batch,
+             number(loss, s->loss), number(norm, s->grad_norm), s->lr, s->loss_scale,
+             s->is_skipped ? "true" : "false", reader_cost, batch_cost, ips_total, ips,
+             (long long)s->consumed_samples, (long long)metrics_peak_bytes());
     m->reader_seconds = m->step_seconds = 0;
     m->n_steps = 0;
-    return check_written(m, printed, err);
+    return add_line(m, line, err);
 }
 
 int metrics_step(struct metrics *m, const struct metrics_step *s, bool is_last,
@@ -165,11 +206,45 @@ int metrics_eval(struct metrics *m, int64_t step, int64_t epoch, int64_t n_batch
              "avg_eval_cost: %.5f sec, speed: %.2f step/s",
              (long long)step, (long long)epoch, (long long)n_batches, loss, cost,
              1.0 / cost);
-    char text[NUMBER_BYTES];
-    int printed = fprintf(m->file,
-                          "{\"step\": %lld, \"epoch\": %lld, \"eval_batches\": %lld, "
-                          "\"eval_loss\": %s, \"eval_cost\": %.9g}\n",
-                          (long long)step, (long long)epoch, (long long)n_batches,
-                          number(text, loss), cost);
-    return check_written(m, printed, err);
+    char line[LINE_BYTES], text[NUMBER_BYTES];
+    snprintf(line, sizeof line,
+             "{\"step\": %lld, \"epoch\": %lld, \"eval_batches\": %lld, "
+             "\"eval_loss\": %s, \"eval_cost\": %.9g}\n",
+             (long long)step, (long long)epoch, (long long)n_batches, number(text, loss),
+             cost);
+    return add_line(m, line, err);
+}
+
+/* -- events -------------------------------------------------------------------------- */
+
+/* `text` with quotes, as JSON; malloc'ed. What is no UTF-8, as a path may be, is shown by
+ * question marks. */
+static char *quoted(const char *text)
+{
+    char plain[REASON_BYTES];
+    json_t *value = json_string(text);
+    if (!value) {
+        snprintf(plain, sizeof plain, "%s", text);
+        for (char *c = plain; *c; c++)
+            if ((unsigned char)*c >= 0x80)
+                *c = '?';
+        value = json_string(plain);
+    }
+    char *json = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    json_decref(value);
+    return json;
+}
+
+int metrics_save_failed(struct metrics *m, int64_t step, const char *reason,
+                        struct error *err)
+{
+    char line[LINE_BYTES];
+    char *json = quoted(reason);
+    if (!json)
+        return error_set(err, ERROR_RUNTIME, "out of memory for a line of '%s'", m->path);
+    snprintf(line, sizeof line,
+             "{\"step\": %lld, \"event\": \"save_failed\", \"error\": %s}\n",
+             (long long)step, json);
+    free(json);
+    return add_line(m, line, err);
 }

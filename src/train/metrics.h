@@ -1,9 +1,17 @@
 /*
  * metrics - what a run reports: the log line, output_dir/metrics.jsonl, a progress line.
  *
- * The log line is the seeds', field for field. metrics.jsonl has one JSON object a logged
- * step, floats with 9 significant digits, so that two runs can be compared bit by bit.
- * Costs are averages since the last logged step and leave out evaluation and saving.
+ * The log line is the seeds', field for field. metrics.jsonl has one JSON object a line,
+ * and each begins with its "step"; what else it has tells what it is:
+ *
+ *     "loss"        a logged step, floats with 9 significant digits, so that two runs can
+ *                   be compared bit by bit. Costs are averages since the last logged step
+ *                   and leave out evaluation and saving
+ *     "eval_loss"   an evaluation
+ *     "event"       something that happened: "save_failed", with the reason in "error"
+ *
+ * Lines that a full disk has no room for are kept and written when it has; only where
+ * there would be more than a megabyte of them is that an error.
  */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
@@ -11,11 +19,13 @@
 #include "base/base.h"
 #include "base/error.h"
 
-#include <stdio.h>
-
 struct metrics {
-    FILE *file;
+    bool is_open;
+    int fd;
     char path[1100];
+    int64_t n_bytes; // of the file
+    char *unwritten; // whole lines that the file still lacks
+    size_t n_unwritten;
     int64_t logging_freq, max_steps, tokens_per_step, n_processes;
     double reader_seconds, step_seconds; // since the last logged step
     int64_t n_steps;                     // likewise
@@ -38,6 +48,8 @@ struct metrics_step {
  * metrics.jsonl.previous; a resumed one keeps the lines up to first_step. */
 MUST_CHECK int metrics_open(struct metrics *m, const char *output_dir, int64_t first_step,
                             struct error *err);
+/* Lines that could still not be written are lost, with a warning. One of zeros, or that
+ * failed to open, may be closed too. */
 void metrics_close(struct metrics *m);
 
 /* Account for one step; report it when it is its turn or `is_last`. */
@@ -47,6 +59,10 @@ MUST_CHECK int metrics_step(struct metrics *m, const struct metrics_step *s, boo
 MUST_CHECK int metrics_eval(struct metrics *m, int64_t step, int64_t epoch,
                             int64_t n_batches, double loss, double seconds,
                             struct error *err);
+/* An object with "event": "save_failed": the checkpoint of `step` could not be saved, and
+ * `reason` tells why. */
+MUST_CHECK int metrics_save_failed(struct metrics *m, int64_t step, const char *reason,
+                                   struct error *err);
 
 /* The largest resident memory of this process so far, in bytes. */
 int64_t metrics_peak_bytes(void);

@@ -6,17 +6,16 @@
  * have at least S - stride tokens before them. Every token but the first is scored once.
  * With stride S windows do not overlap.
  *
- * Windows are dealt to the processes of a job, each of which has the whole model, and
- * their sums are added in the order of the stream: the result is the same bits for any
- * number of processes and any batch size.
+ * Windows are dealt to the data ranks of a job, and their sums are added in the order of
+ * the stream: the result is the same bits for any number of data ranks and pipeline
+ * stages and any batch size.
  */
 #ifndef TRAIN_OFFLINE_EVAL_H
 #define TRAIN_OFFLINE_EVAL_H
 
 #include "base/base.h"
 #include "base/error.h"
-#include "comm/comm.h"
-#include "model/gpt.h"
+#include "train/runner.h"
 
 struct eval_stream {  // tokens, wherever they are
     const char *name; // for errors
@@ -35,11 +34,11 @@ struct eval_result {
 /* The windows that n_tokens tokens have. */
 int64_t offline_eval_windows(int64_t n_tokens, int64_t S, int64_t stride);
 
-/* `g` is opened for micro-batches of up to B windows; its S is the window's. 1 <= stride
- * <= S. A stream of fewer than two tokens, and tokens outside of the vocabulary, are
- * refused. [collective] */
-MUST_CHECK int offline_eval(struct eval_result *result, struct gpt *g, int64_t stride,
-                            const struct eval_stream *stream, struct comm *world,
-                            struct error *err);
+/* A window is as long as the model's longest. 1 <= stride <= S. A stream of fewer than
+ * two tokens, and tokens outside of the model's vocabulary of vocab_size, are refused.
+ * [collective] */
+MUST_CHECK int offline_eval(struct eval_result *result, struct runner *r,
+                            int64_t vocab_size, int64_t stride,
+                            const struct eval_stream *stream, struct error *err);
 
 #endif

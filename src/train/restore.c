@@ -1,20 +1,16 @@
-/*
- * Where a run starts: initial weights, or the newest checkpoint that is whole. Every rank
- * reads its own part; one that is damaged for one rank is damaged for all, and the next
- * older one is tried.
- */
+/* Where a run starts: initial weights, or the newest checkpoint that is whole. */
 #include "train/train.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_scan.h"
+#include "train/load_newest.h"
 #include "train/state.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define PATH_BYTES (CONFIG_PATH_BYTES + 128)
 
 /* -- what changed ------------------------------------------------------------------- */
 
@@ -71,7 +67,13 @@ static int take(void *context, enum ckpt_kind kind, const struct ckpt_piece *pie
         [CKPT_EXP_AVG_SQ] = STATE_EXP_AVG_SQ,
     };
     struct train *t = context;
-    return state_write(t, kinds[kind], &t->plan.map.pieces[piece->id], first, n, x, err);
+    const struct shard_piece *shard = &t->plan.map.pieces[piece->id];
+    int rc;
+    if (!plan_offload_dir(&t->cfg))
+        return state_write(t, kinds[kind], shard, first, n, x, err);
+#pragma omp critical(restore_offloaded)
+    rc = state_write(t, kinds[kind], shard, first, n, x, err);
+    return rc;
 }
 
 static int read_part(struct train *t, struct ckpt_reader *reader, struct error *err)
@@ -114,60 +116,32 @@ static void warn_of_other_data(const struct train *t, const struct ckpt_progress
                     p->data_fingerprint, fingerprint, (long long)p->consumed_samples);
 }
 
-/* Load it on all ranks, or on none. *is_damaged: another one may be better. */
-static int load(struct train *t, const char *path, bool *is_damaged, struct error *err)
+struct restore {
+    struct train *t;
+    struct ckpt_reader reader; // of the checkpoint that is tried
+};
+
+static int load(void *context, const char *path, bool *is_damaged, struct error *err)
 {
-    struct ckpt_reader reader;
-    int rc = ckpt_reader_open(&reader, path, N_CKPT_SETS, err);
-    if (rc == 0 && ckpt_check_name(path, &reader.manifest.progress, err)) {
-        reader.is_damaged = true;
+    struct restore *r = context;
+    ckpt_reader_close(&r->reader);
+    int rc = ckpt_reader_open(&r->reader, path, N_CKPT_SETS, err);
+    if (rc == 0 && ckpt_check_name(path, &r->reader.manifest.progress, err)) {
+        r->reader.is_damaged = true;
         rc = -1;
     }
     if (rc == 0)
-        rc = read_part(t, &reader, err);
-    // a rank that failed for another reason decides: the next one would fail it too
-    int64_t failures[] = {rc && reader.is_damaged, rc && !reader.is_damaged};
-    struct error mpi_err;
-    if (comm_max_i64(t->grid.world, failures, ARRAY_LEN(failures), &mpi_err)) {
-        *err = mpi_err;
-        rc = -1;
-    } else {
-        rc = comm_agree(t->grid.world, rc, err);
-        *is_damaged = failures[0] && !failures[1];
-    }
-    if (rc == 0) {
-        log_config_changes(reader.manifest.config, t->config_json);
-        warn_of_other_data(t, &reader.manifest.progress);
-        take_progress(t, &reader.manifest.progress);
-        log_info("resumed from '%s': step %lld, %lld samples seen", path,
-                 (long long)t->step, (long long)t->consumed_samples);
-    }
-    ckpt_reader_close(&reader);
+        rc = read_part(r->t, &r->reader, err);
+    *is_damaged = r->reader.is_damaged;
     return rc;
 }
 
-/* -- which one ----------------------------------------------------------------------- */
-
-/* Rank 0 decides which checkpoint is tried: the others might look at another moment. An
- * empty path: there are no more. */
-static int next_path(struct train *t, struct ckpt_candidates *candidates,
-                     char path[PATH_BYTES], struct error *err)
+/* Put a damaged checkpoint out of the way. */
+static void set_aside(void *context, const char *path, const struct error *why)
 {
-    memset(path, 0, PATH_BYTES);
-    if (comm_rank(t->grid.world) == 0 &&
-        !ckpt_candidates_next(candidates, path, PATH_BYTES))
-        path[0] = 0;
-    return comm_bcast_bytes(t->grid.world, path, PATH_BYTES, 0, err);
-}
-
-/* Rank 0 puts a damaged checkpoint out of the way. One that was named by itself stays. */
-static void set_aside(const struct ckpt_candidates *candidates, const char *path,
-                      const struct error *why)
-{
-    char aside[PATH_BYTES + 32];
+    char aside[PATH_MAX + 32];
     struct error err;
-    if (candidates->list.n_names == 0)
-        return;
+    (void)context;
     if (ckpt_set_aside(path, aside, sizeof aside, &err))
         log_warning("skipped the checkpoint '%s': %s. It could not be set aside: %s",
                     path, why->text, err.text);
@@ -176,43 +150,29 @@ static void set_aside(const struct ckpt_candidates *candidates, const char *path
                     why->text, aside);
 }
 
-static int load_newest(struct train *t, struct ckpt_candidates *candidates,
-                       struct error *err)
+static int resume(struct restore *r, struct error *err)
 {
-    char path[PATH_BYTES];
-    struct error newest = {.text = ""}, why;
-    bool is_first = comm_rank(t->grid.world) == 0, is_damaged = false;
-    for (int n_tried = 0;; n_tried++) {
-        if (next_path(t, candidates, path, err))
-            return -1;
-        if (path[0] == 0)
-            break;
-        if (load(t, path, &is_damaged, &why) == 0)
-            return check_position(t, path, err);
-        if (!is_damaged) {
-            *err = why;
-            return -1;
-        }
-        if (n_tried == 0)
-            newest = why;
-        if (is_first)
-            set_aside(candidates, path, &why);
-    }
-    int rc = is_first ? ckpt_candidates_none(candidates, &newest, err) : 0;
-    return comm_agree(t->grid.world, rc, err);
+    struct train *t = r->t;
+    struct load_newest what = {.context = r, .load = load, .skip = set_aside};
+    const struct ckpt_manifest *manifest = &r->reader.manifest;
+    char path[PATH_MAX];
+    double start = clock_seconds();
+    if (load_newest(&what, t->grid.world, t->cfg.save_load.ckpt_dir, path, err))
+        return -1;
+    log_config_changes(manifest->config, t->config_json);
+    warn_of_other_data(t, &manifest->progress);
+    take_progress(t, &manifest->progress);
+    log_info("resumed from '%s': step %lld, %lld samples seen (%.2f s)", path,
+             (long long)t->step, (long long)t->consumed_samples, clock_seconds() - start);
+    return check_position(t, path, err);
 }
 
 int train_restore(struct train *t, struct error *err)
 {
-    struct ckpt_candidates candidates = {.n_tried = 0};
-    int rc = 0;
+    struct restore r = {.t = t};
     if (t->cfg.save_load.ckpt_dir[0] == 0)
         return state_init(t, err);
-    if (comm_rank(t->grid.world) == 0)
-        rc = ckpt_candidates_open(&candidates, t->cfg.save_load.ckpt_dir, err);
-    rc = comm_agree(t->grid.world, rc, err);
-    if (rc == 0)
-        rc = load_newest(t, &candidates, err);
-    ckpt_candidates_release(&candidates);
+    int rc = resume(&r, err);
+    ckpt_reader_close(&r.reader);
     return rc ? -1 : state_written(t, err);
 }

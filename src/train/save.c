@@ -32,8 +32,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
-#define COPY_ALIGN 16 // elements
+#define COPY_ALIGN 16       // elements
+#define RESCUE_SECONDS 60.0 // in which all ranks must have come to a rescue
+
+enum save_kind {
+    SAVE_IN_PASSING, // training goes on, whatever comes of it
+    SAVE_FINAL,      // the last one: complete, or an error
+    SAVE_RESCUE,     // was in flight when the run failed
+};
 
 struct saver {
     struct train *t;
@@ -362,9 +370,18 @@ static int begin(struct saver *s, struct error *err)
     return comm_bcast_bytes(world_of(s), s->temp, sizeof s->temp, 0, err);
 }
 
+/* For who looks at metrics alone. The disk that has no room for a checkpoint may have
+ * none for this either. */
+static void tell_metrics(struct saver *s, const struct error *err)
+{
+    struct error ignored;
+    if (metrics_save_failed(&s->t->metrics, s->progress.step, err->text, &ignored))
+        log_warning("%s", ignored.text);
+}
+
 /* What rank 0 makes of a failed save, told to all. Fatal: the run has no business here
  * any more, or this was its last save. */
-static int give_up(struct saver *s, bool is_final, struct error *err)
+static int give_up(struct saver *s, enum save_kind kind, struct error *err)
 {
     struct {
         struct error err;
@@ -379,10 +396,12 @@ static int give_up(struct saver *s, bool is_final, struct error *err)
     if (comm_bcast_bytes(world_of(s), &verdict, sizeof verdict, 0, err))
         return -1;
     *err = verdict.err;
-    if (is_final || verdict.is_lost)
+    if (s->is_first)
+        tell_metrics(s, err);
+    if (kind == SAVE_FINAL || verdict.is_lost)
         return -1;
     if (s->is_first)
-        log_warning("%s. Training goes on", err->text);
+        log_warning("%s%s", err->text, kind == SAVE_RESCUE ? "" : ". Training goes on");
     return 0;
 }
 
@@ -401,16 +420,16 @@ static int commit(struct saver *s, struct error *err)
 }
 
 /* Every rank has written, or failed to. */
-static int settle(struct saver *s, bool is_final, struct error *err)
+static int settle(struct saver *s, enum save_kind kind, struct error *err)
 {
     if (commit(s, err))
-        return give_up(s, is_final, err);
+        return give_up(s, kind, err);
     s->is_in_flight = false;
     if (!s->is_first)
         return 0;
     log_info("saved checkpoint '%s' (%.1f s)", s->commit.final,
              clock_seconds() - s->start_seconds);
-    if (s->is_async && !is_final)
+    if (s->is_async && kind == SAVE_IN_PASSING)
         run_aside(s, tidy);
     else
         tidy(s);
@@ -418,26 +437,26 @@ static int settle(struct saver *s, bool is_final, struct error *err)
 }
 
 /* The save in flight, if any, whatever is left of it. */
-static int finish_previous(struct saver *s, struct error *err)
+static int finish_previous(struct saver *s, enum save_kind kind, struct error *err)
 {
     train_save_before_update(s->t);
     join(s);
-    return s->is_in_flight ? settle(s, false, err) : 0;
+    return s->is_in_flight ? settle(s, kind, err) : 0;
 }
 
-static int write_now(struct saver *s, bool is_final, struct error *err)
+static int write_now(struct saver *s, enum save_kind kind, struct error *err)
 {
     struct ckpt_source source = {view_state, s};
     s->rc = ckpt_write_part(s->temp, &s->layout, &s->part, &source, s->is_first, &s->sums,
                             &s->err);
-    return settle(s, is_final, err);
+    return settle(s, kind, err);
 }
 
 static int write_aside(struct saver *s, struct error *err)
 {
     int rc = s->copies_aside ? 0 : copy_state(s, err);
     if (comm_agree(world_of(s), rc, err))
-        return give_up(s, false, err);
+        return give_up(s, SAVE_IN_PASSING, err);
     s->awaits_copy = true;
     run_aside(s, copy_and_write);
     return 0;
@@ -459,15 +478,16 @@ int train_save(struct train *t, bool is_final, struct error *err)
 {
     struct saver *s = t->saver;
     double start = trace_begin(t->job_trace.trace);
-    int rc = finish_previous(s, err);
+    enum save_kind kind = is_final ? SAVE_FINAL : SAVE_IN_PASSING;
+    int rc = finish_previous(s, SAVE_IN_PASSING, err);
     if (rc == 0) {
         join(s); // of old checkpoints being removed
         if (begin(s, err))
-            rc = give_up(s, is_final, err);
+            rc = give_up(s, kind, err);
         else if (s->is_async && !is_final)
             rc = write_aside(s, err);
         else
-            rc = write_now(s, is_final, err);
+            rc = write_now(s, kind, err);
     }
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
     return rc;
@@ -484,7 +504,36 @@ int train_save_poll(struct train *t, struct error *err)
     if (is_busy)
         return 0;
     double start = trace_begin(t->job_trace.trace);
-    int rc = finish_previous(s, err);
+    int rc = finish_previous(s, SAVE_IN_PASSING, err);
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
     return rc;
+}
+
+/* -- when the run has failed --------------------------------------------------------- */
+
+/* All ranks come here, or the job ends: one that does not must not be waited for without
+ * end, and what this one has in flight with it cannot be taken back. */
+static int meet(struct saver *s, const struct error *why, struct error *err)
+{
+    struct comm_request request;
+    float unused = 0;
+    double end = clock_seconds() + RESCUE_SECONDS;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    comm_max_f32_start(world_of(s), &unused, 1, &request);
+    while (!comm_test(&request)) {
+        if (clock_seconds() > end)
+            comm_abort_with(world_of(s), why);
+        nanosleep(&pause, NULL);
+    }
+    return comm_wait(&request, err);
+}
+
+void train_save_rescue(struct train *t, const struct error *why)
+{
+    struct saver *s = t->saver;
+    struct error err;
+    if (!s || !s->is_in_flight || comm_is_broken(world_of(s)))
+        return;
+    if (meet(s, why, &err) || finish_previous(s, SAVE_RESCUE, &err))
+        log_warning("the checkpoint that was being saved is lost: %s", err.text);
 }

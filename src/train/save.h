@@ -8,8 +8,8 @@
  * The last save of a run, and all saves where a copy does not fit, are written straight
  * from the state, while training waits.
  *
- * A save that fails on one process fails on all. That is a warning, the next save is a
- * new attempt; only for the last one it is an error.
+ * A save that fails on one process fails on all. That is a warning and an event in
+ * metrics.jsonl, the next save is a new attempt; only for the last one it is an error.
  *
  * Rank 0 holds the lock on output_dir (ckpt_lock.h) from train_save_open() to
  * train_save_close().
@@ -25,6 +25,11 @@ size_t train_save_bytes(const struct plan *plan, const struct config *cfg);
 
 /* Lock output_dir and take what saves will need; after train_preflight(). [collective] */
 MUST_CHECK int train_save_open(struct train *t, struct error *err);
+/* The run has failed, on all ranks, with *why: if a save is in flight, whose state is
+ * that of a good step, wait for it and commit it. Ranks that are not all here after a
+ * minute end the job: then it is lost, as after a failure of communication. What goes
+ * wrong with the save is a warning; *why is not touched. [collective] */
+void train_save_rescue(struct train *t, const struct error *why);
 /* Leaves no thread behind; what was not committed is lost. (local) */
 void train_save_close(struct train *t);
 

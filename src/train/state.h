@@ -15,7 +15,8 @@
 enum state_kind { STATE_PARAM, STATE_EXP_AVG, STATE_EXP_AVG_SQ, N_STATE_KINDS };
 
 /* x[0, n) := elements [first, first + n) of the piece (counted from its own first), which
- * this process owns. (local) */
+ * this process owns; or the other way round. Several threads may be in here at once, for
+ * different elements, unless state is offloaded: its windows are one thread's. (local) */
 MUST_CHECK int state_read(struct train *t, enum state_kind kind,
                           const struct shard_piece *piece, int64_t first, int64_t n,
                           float *x, struct error *err);

@@ -99,21 +99,21 @@ static int open_model(struct train *t, struct error *err)
     const struct config *cfg = &t->cfg;
     const struct config_precision *precision = &cfg->mix_precision;
     struct schedule_shape shape = layout_schedule(cfg);
-    int64_t M = cfg->batch_size.micro_batch_size;
     bool is_scaled = t->plan.model.dtype == DTYPE_F16;
     if (gpt_open_part(&t->gpt, cfg, &t->plan.model, err) ||
         zero_open(&t->zero, &t->gpt, &t->plan.zero, err) ||
         optimizer_open(&t->optimizer, &t->plan.optimizer, err) ||
         pipeline_open(&t->pipeline, t->grid.pipe, &shape, t->plan.n_message,
-                      t->plan.model.dtype, err))
+                      t->plan.model.dtype, err) ||
+        runner_open(&t->runner, &t->grid, &t->gpt, &t->pipeline, err))
         return -1;
+    t->runner.trace = t->job_trace.trace;
     t->scaler = (struct scaler){.scale = is_scaled ? precision->scale_loss : 1,
                                 .is_dynamic = is_scaled && precision->dynamic_loss_scale};
     t->config_json = config_to_json(cfg);
-    t->weights = malloc((size_t)(M * cfg->dataset.max_seq_len) * sizeof *t->weights);
     t->loss_sums =
         malloc((size_t)cfg->batch_size.global_batch_size * sizeof *t->loss_sums);
-    if (!t->config_json || !t->weights || !t->loss_sums)
+    if (!t->config_json || !t->loss_sums)
         return error_set(err, ERROR_RUNTIME, "out of memory for a batch");
     return 0;
 }
@@ -172,6 +172,7 @@ static void train_close(struct train *t)
     train_save_close(t);
     loader_close(t->loader);
     metrics_close(&t->metrics);
+    runner_close(&t->runner);
     pipeline_close(&t->pipeline);
     optimizer_close(&t->optimizer);
     zero_close(&t->zero);
@@ -181,7 +182,6 @@ static void train_close(struct train *t)
     sample_stream_close(&t->valid_samples);
     input_set_close(&t->inputs);
     free(t->config_json);
-    free(t->weights);
     free(t->loss_sums);
     job_trace_close(&t->job_trace);
     grid_close(&t->grid);
@@ -194,7 +194,7 @@ static int check_finite(const struct train *t, double loss, double norm,
 {
     if (isfinite(loss) && isfinite(norm))
         return 0;
-    return error_set(err, ERROR_RUNTIME,
+    return error_set(err, ERROR_DIVERGED,
                      "step %lld: the loss is %g and the gradient norm %g; the weights "
                      "were not updated and nothing was saved. Lower "
                      "Optimizer.lr.max_lr, set Optimizer.grad_clip, and resume from the "
@@ -235,12 +235,6 @@ static int report(struct train *t, struct metrics_step *step, struct error *err)
     return comm_agree(t->grid.world, rc, err);
 }
 
-static void train_abort(struct train *t, const struct error *err)
-{
-    log_error("%s", err->text);
-    comm_abort(t->grid.world, error_exit_code(err));
-}
-
 static int update(struct train *t, double norm, struct error *err)
 {
     train_save_before_update(t);
@@ -258,7 +252,7 @@ static int update(struct train *t, double norm, struct error *err)
     };
     // a rank that fails here has peers that wait for its parameters
     if (optimizer_step(&t->optimizer, &u, err))
-        train_abort(t, err);
+        comm_abort_with(t->grid.world, err);
     if (zero_finish_update(&t->zero, err))
         return -1;
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "optimizer"});
@@ -289,7 +283,7 @@ static int train_step(struct train *t, struct error *err)
 
     if (train_batch_losses(t, true, &sum, err) || grad_norm(t, &norm, err))
         return -1;
-    double loss = t->n_counted > 0 ? sum / (double)t->n_counted : 0.0;
+    double loss = runner_mean_loss(sum, t->n_counted);
     // a loss that is none is not the scale's fault: it is not scaled
     bool is_skipped =
         t->plan.model.dtype == DTYPE_F16 && isfinite(loss) && !isfinite(norm);
@@ -380,6 +374,8 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
                  (long long)t.step, (long long)t.cfg.max_steps);
     t.gathered_at_start = usage_gathered_bytes(&t);
     rc = train_loop(&t, err);
+    if (rc)
+        train_save_rescue(&t, err);
     if (rc == 0 && t.step > t.first_step)
         rc = usage_report_measured(&t, err);
     if (rc == 0 || err->kind == ERROR_STOPPED) // else ranks may be out of step

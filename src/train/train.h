@@ -29,6 +29,7 @@
 #include "train/job_trace.h"
 #include "train/metrics.h"
 #include "train/plan.h"
+#include "train/runner.h"
 
 struct train {
     struct config cfg; // effective; max_steps and decay_steps known
@@ -47,6 +48,7 @@ struct train {
     struct optimizer optimizer;
     struct scaler scaler;
     struct pipeline pipeline;
+    struct runner runner;   // of the three: grid, gpt, pipeline
     struct metrics metrics; // of rank 0
     struct job_trace job_trace;
     struct saver *saver; // of checkpoints: train/save.h
@@ -57,8 +59,6 @@ struct train {
 
     struct batch batch; // this data rank's share of the step's global batch
     int64_t n_counted;  // tokens that count in the whole global batch
-    bool is_training;   // of the pass that runs now
-    float *weights;     // (micro_batch, S)
     double *loss_sums;  // (global_batch)
 };
 

@@ -53,6 +53,11 @@ generate "${hot[@]}" --prompts first.txt --seed 5 >seed.json
 generate --prompt_ids '1 2 3' --max_tokens 50 --greedy >ids.txt
 [ "$(wc -w <ids.txt)" -eq 50 ] || fail "50 ids: $(cat ids.txt)"
 
+# What cannot be written is no success.
+"$trefoil" generate --ckpt out --greedy --prompts prompts.txt >/dev/full 2>full.log
+[ $? -eq 3 ] || fail "a full disk: $(cat full.log)"
+grep -q 'cannot write to standard output' full.log || fail "a full disk: $(cat full.log)"
+
 expect 2 'one of --prompt and --prompt_ids, or --prompts' \
     "$trefoil" generate --ckpt out --prompt a --prompts prompts.txt
 expect 2 'nothing.txt' "$trefoil" generate --ckpt out --prompts nothing.txt

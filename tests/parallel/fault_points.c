@@ -1,20 +1,29 @@
 /*
  * The program with faults on demand: linked with the program's main(), it replaces the
- * weak ckpt_failpoint() of the library.
+ * weak functions of the library that do nothing.
  *
  *     TREFOIL_FAULT=CKPT_AT_FILE_SYNCED:1:0:kill    rank 1, first time: SIGKILL
  *     TREFOIL_FAULT=CKPT_AT_COPIED:0:2:28           rank 0, third time: errno 28
+ *     TREFOIL_FAULT=CKPT_AT_FILE_WRITTEN:0:2:sleep  rank 0, third time: 1.5 s longer
+ *     TREFOIL_FAULT=CKPT_AT_COMMITTED:0:1:peer      rank 0, second time: rank 1 is killed
+ *     TREFOIL_FAULT=...,...                         several
+ *     TREFOIL_SPOILED_STEP=5                        rank 0's gradients of step 5 are none
  */
 #include "ckpt/ckpt_failpoint.h"
 #include "comm/comm.h"
+#include "train/train.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define FAULTS_MOST 4
 
 #define FAILPOINT_NAME(name) #name,
 static const char *const names[] = {CKPT_FAILPOINTS(FAILPOINT_NAME)};
@@ -24,22 +33,70 @@ struct fault {
     int rank, visit;
 };
 
-static bool read_fault(struct fault *f)
+/* Fault number i of the list. */
+static bool read_fault(int i, struct fault *f)
 {
     const char *text = getenv("TREFOIL_FAULT");
-    return text &&
-           sscanf(text, "%63[^:]:%d:%d:%15s", f->name, &f->rank, &f->visit, f->what) == 4;
+    for (; text && i > 0; i--) {
+        text = strchr(text, ',');
+        text = text ? text + 1 : NULL;
+    }
+    return text && sscanf(text, "%63[^:]:%d:%d:%15[^,]", f->name, &f->rank, &f->visit,
+                          f->what) == 4;
+}
+
+/* Every rank leaves its number in the working directory, which they share. */
+static void note_pid(int rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, "pid.%d", rank);
+    FILE *f = fopen(name, "we");
+    if (!f || fprintf(f, "%d\n", (int)getpid()) < 0 || fclose(f))
+        abort();
+}
+
+/* Kill rank 1 and stay here until the job is ended because of it. */
+static void kill_peer(void)
+{
+    const struct timespec pause = {.tv_sec = 30};
+    int pid = 0;
+    FILE *f = fopen("pid.1", "re");
+    if (f && fscanf(f, "%d", &pid) == 1 && pid > 1)
+        kill(pid, SIGKILL);
+    nanosleep(&pause, NULL);
+    abort();
+}
+
+static int do_fault(const struct fault *f)
+{
+    const struct timespec pause = {.tv_sec = 1, .tv_nsec = 500000000};
+    if (strcmp(f->what, "kill") == 0)
+        kill(getpid(), SIGKILL);
+    if (strcmp(f->what, "peer") == 0)
+        kill_peer();
+    if (strcmp(f->what, "sleep") == 0)
+        return nanosleep(&pause, NULL);
+    errno = atoi(f->what);
+    return -1;
 }
 
 int ckpt_failpoint(enum ckpt_failpoint at)
 {
-    static atomic_int n_visits; // of the one that is asked for
+    static atomic_int n_visits[FAULTS_MOST]; // of what each of them asks for
     struct fault f;
-    if (!read_fault(&f) || strcmp(f.name, names[at]) != 0 ||
-        f.rank != comm_launch_info().rank || atomic_fetch_add(&n_visits, 1) != f.visit)
-        return 0;
-    if (strcmp(f.what, "kill") == 0)
-        kill(getpid(), SIGKILL);
-    errno = atoi(f.what);
-    return -1;
+    for (int i = 0; i < FAULTS_MOST && read_fault(i, &f); i++)
+        if (strcmp(f.name, names[at]) == 0 && f.rank == comm_launch_info().rank &&
+            atomic_fetch_add(&n_visits[i], 1) == f.visit)
+            return do_fault(&f);
+    return 0;
+}
+
+void train_grads_hook(struct train *t)
+{
+    const char *step = getenv("TREFOIL_SPOILED_STEP");
+    int rank = comm_world_rank(t->grid.world);
+    if (t->step == t->first_step && getenv("TREFOIL_FAULT"))
+        note_pid(rank);
+    if (step && t->step + 1 == atoll(step) && rank == 0)
+        ((float *)t->gpt.d[0].wte)[7] = NAN;
 }

@@ -1,7 +1,7 @@
 /*
  * rank_probe - a stand-in for trefoil whose ranks do as they are told:
  *
- *     rank_probe launch [options] pretrain ACTION [RANK]
+ *     rank_probe launch [options] pretrain|eval ACTION [RANK]
  *
  * starts itself by the real `launch` command; each rank then does ACTION. Where a rank is
  * named, it alone misbehaves, at step 3, while the others wait for it in a collective.
@@ -82,8 +82,7 @@ static int do_abort(struct probe *p, struct error *err)
 {
     if (p->rank == p->culprit) {
         error_set(err, ERROR_INPUT, "cannot read 'tokens'\nthe disk is gone");
-        worker_report_failure(err);
-        comm_abort(p->world, 2);
+        comm_abort_with(p->world, err);
     }
     return comm_barrier(p->world, err);
 }
@@ -145,6 +144,7 @@ static int run_action(const char *name, const char *culprit, struct error *err)
     if (comm_world_open(&p.world, err))
         return -1;
     p.rank = comm_world_rank(p.world);
+    comm_on_abort(p.world, worker_report_failure);
     worker_set_step(3);
     for (size_t i = 0; i < ARRAY_LEN(actions); i++)
         if (strcmp(name, actions[i].name) == 0)

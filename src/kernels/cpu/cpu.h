@@ -133,8 +133,8 @@ void K(layernorm_bwd)(float *dx, float *dg, float *db, const float *dy, const fl
                       float *partial, int64_t N, int64_t C);
 void K(linear_bias)(const struct gemm *g, const float *bias);
 void K(linear_bias_gelu)(const struct gemm *g, const float *bias, float *y);
-void K(matvec)(float *y, const float *w, const float *x, const float *b, int64_t O,
-               int64_t I);
+void K(matvec)(float *y, const void *w, enum dtype dtype, const float *x, const float *b,
+               int64_t R, int64_t O, int64_t I);
 void K(bias_add)(float *x, const float *b, int64_t N, int64_t C);
 void K(bias_grad)(float *db, const float *dy, float *partial, int64_t N, int64_t C);
 void K(bias_gelu_fwd)(float *y, const float *x, const float *b, int64_t N, int64_t C);

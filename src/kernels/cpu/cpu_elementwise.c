@@ -16,14 +16,6 @@ void K(reduce_partials)(float *out, const float *partial, int64_t n_chunks,
     }
 }
 
-void K(matvec)(float *y, const float *w, const float *x, const float *b, int64_t O,
-               int64_t I)
-{
-#pragma omp parallel for schedule(static)
-    for (int64_t o = 0; o < O; o++)
-        y[o] = lanes_dot(w + o * I, x, I) + (b ? b[o] : 0.0F);
-}
-
 /* -- bias ---------------------------------------------------------------------------- */
 
 static void add_row(float *restrict x, const float *restrict b, int64_t C)

@@ -1,0 +1,149 @@
+"""`trefoil pretrain` as a subject of measurements: a temporary directory with a dataset
+and a configuration, and runs in it that differ in their settings."""
+
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+from harness import RUN_LIMIT, all_threads, last_line, progress
+
+CONFIG = """
+PreTraining:
+  eval_freq: 0
+  dataset: {input_dir: data, split: '1,0,0'}
+  save_load: {save_steps: -1}
+  Model: {hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}
+  Optimizer: {lr: {max_lr: 1.0e-4, min_lr: 1.0e-5}}
+"""
+N_LINES = 20000
+LINE = "a leaf, a stem, a root and the rain\n\n"
+
+
+def shape_settings(shape, samples):
+    """A step of `samples` samples in micro-batches of the shape's batch."""
+    return [
+        f"Model.vocab_size={shape['vocab']}",
+        f"Model.hidden_size={shape['hidden']}",
+        f"Model.num_layers={shape['layers']}",
+        f"Model.num_attention_heads={shape['heads']}",
+        f"Model.max_position_embeddings={shape['seq']}",
+        f"dataset.max_seq_len={shape['seq']}",
+        f"batch_size.micro_batch_size={shape['batch']}",
+        f"batch_size.global_batch_size={samples}",
+    ]
+
+
+def n_processes(settings):
+    """Of a run: the product of its degrees."""
+    pairs = (setting.split("=") for setting in settings)
+    return math.prod(int(value) for key, value in pairs if key.endswith("_degree"))
+
+
+class TrainingGround:
+    """Use it in a with statement. It lies in the build directory: temporary directories
+    may be in memory, and checkpoints are to be measured on a disk."""
+
+    def __init__(self, context):
+        self.context = context
+        self.trefoil = str(context.options.build.resolve() / "trefoil")
+        self.n_runs = 0
+        self.broken = None  # why nothing can be run here
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory(
+            prefix="bench-", dir=self.context.options.build
+        )
+        self.path = pathlib.Path(self.directory.name).resolve()
+        (self.path / "run.yaml").write_text(CONFIG)
+        (self.path / "words.txt").write_text(LINE * N_LINES)
+        (self.path / "data").mkdir()
+        command = ["prepare", "--input", "words.txt", "--output", "data/words"]
+        try:
+            done = subprocess.run(
+                [self.trefoil, *command], cwd=self.path, capture_output=True, text=True
+            )
+            if done.returncode != 0:
+                self.broken = last_line(done.stderr, "trefoil prepare failed")
+        except OSError as e:
+            self.broken = str(e)
+        return self
+
+    def __exit__(self, *_):
+        progress("")
+        self.directory.cleanup()
+
+    def command(self, settings, config="run.yaml"):
+        """Processes share out all cores by themselves; fewer threads have to be said."""
+        words = [self.trefoil, "pretrain", "-c", str(config)]
+        if self.context.threads != all_threads():
+            each = max(1, self.context.threads // n_processes(settings))
+            settings = [f"num_threads={each}", *settings]
+        for setting in settings:
+            words += ["-o", setting]
+        return words
+
+    def output(self):
+        """A directory for the next run."""
+        self.n_runs += 1
+        return self.path / f"run{self.n_runs}"
+
+    def log_of(self, command):
+        """[(seconds since the start, line)] of the log of a run, or {"failed": why}."""
+        if self.broken:
+            return {"failed": self.broken}
+        lines, start = [], time.perf_counter()
+        with subprocess.Popen(
+            command,
+            cwd=self.path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as run:
+            limit = threading.Timer(RUN_LIMIT, run.terminate)  # it ends its ranks, too
+            limit.start()
+            for line in run.stderr:
+                lines.append((time.perf_counter() - start, line.rstrip()))
+            limit.cancel()
+        if run.returncode != 0:
+            return {"failed": lines[-1][1] if lines else f"exit code {run.returncode}"}
+        return lines
+
+    def train(self, shape, samples, settings, has_trace=False):
+        """The best step but the first, which touches all memory; with the events of all
+        ranks as "trace" where that is wanted."""
+        output = self.output()
+        steps = self.context.effort.measured_steps + 1
+        trace = output.with_suffix(".trace.json")
+        every = [
+            *shape_settings(shape, samples),
+            f"max_steps={steps}",
+            f"save_load.output_dir={output}",
+            *([f"trace={trace}"] if has_trace else []),
+            *settings,
+        ]
+        log = self.log_of(self.command(every))
+        if "failed" in log:
+            return log
+        with open(output / "metrics.jsonl") as f:
+            lines = [json.loads(line) for line in f]
+        costs = [line["batch_cost"] for line in lines if "loss" in line][1:]
+        result = {
+            "seconds": min(costs),
+            "seconds_median": statistics.median(costs),
+            "tokens_per_s": samples * shape["seq"] / min(costs),
+            "peak_rss_mb": lines[-1]["peak_memory_bytes"] / 1e6,
+        }
+        if has_trace:
+            result["trace"] = spans_of(trace)
+        return result
+
+
+def spans_of(path):
+    """[{"name", "pid", "ts", "dur", ...}] of a trace, times in microseconds."""
+    events = json.loads(path.read_text())["traceEvents"]
+    return [event for event in events if event.get("ph") == "X"]

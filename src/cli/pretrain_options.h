@@ -1,0 +1,33 @@
+/*
+ * pretrain_options - the command line of trefoil pretrain, for the command itself and for
+ * trefoil launch, which must know where a run saves to start it again.
+ */
+#ifndef CLI_PRETRAIN_OPTIONS_H
+#define CLI_PRETRAIN_OPTIONS_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "cli/options.h"
+#include "config/config.h"
+
+struct pretrain_options { // strings are argv's own
+    const char *path;
+    struct option_list overrides;
+    bool is_dry;
+    int64_t max_restarts;
+};
+
+/* As options_parse(). To be released, whatever it returns. */
+MUST_CHECK int pretrain_options_parse(struct pretrain_options *o, int argc, char **argv,
+                                      struct error *err);
+void pretrain_options_release(struct pretrain_options *o);
+
+/* The configuration they mean in a job of n_processes. */
+MUST_CHECK int pretrain_options_load(const struct pretrain_options *o, struct config *cfg,
+                                     int64_t n_processes, struct error *err);
+
+/* The words of argv for the processes of a job: --max_restarts is for who starts them.
+ * NULL-terminated; the array is malloc'ed, the words are borrowed. NULL: no memory. */
+char **pretrain_options_job_words(char *const *argv);
+
+#endif

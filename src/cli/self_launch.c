@@ -1,0 +1,140 @@
+/*
+ * The ranks of a job write to their logs, and mpiexec's own output is not the command's
+ * either. So what rank 0 prints as a result goes through a named pipe, in the job's
+ * temporary directory, to a thread of the process that started the job.
+ */
+#include "cli/self_launch.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "cli/output_pipe.h"
+#include "kernels/kernels.h"
+#include "launch/launch.h"
+#include "launch/worker.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENV_PLANNED "TREFOIL_PLANNED" // in the ranks of a job started here
+
+static int fail(const struct error *err)
+{
+    if (err->kind == ERROR_STOPPED)
+        log_warning("%s", err->text);
+    else
+        log_error("%s", err->text);
+    return error_exit_code(err);
+}
+
+/* -- one process --------------------------------------------------------------------- */
+
+/* The processors of a machine are shared by the processes on it. */
+static void set_threads(int64_t num_threads, const struct comm *world)
+{
+    if (num_threads > 0)
+        kernels_set_threads((int)num_threads);
+    else if (worker_threads() > 0)
+        kernels_set_threads(worker_threads());
+    else if (comm_size(world) > 1 && !getenv("OMP_NUM_THREADS"))
+        kernels_set_threads(kernels_processors() / comm_local_size(world));
+}
+
+static int run_here(const struct self_launch *command,
+                    const struct self_launch_plan *plan, struct error *err)
+{
+    struct comm *world;
+    if (comm_world_open(&world, err))
+        return -1;
+    comm_on_abort(world, worker_report_failure);
+    set_threads(plan->num_threads, world);
+    int rc = command->run(command->context, world, err);
+    fflush(stdout);
+    comm_world_close(world);
+    return rc;
+}
+
+/* One of the processes of a job. */
+static int run_rank(const struct self_launch *command, struct error *err)
+{
+    struct self_launch_plan plan = {0};
+    struct comm_launch launch = comm_launch_info();
+    enum log_level level = launch.rank > 0 ? LOG_WARNING : LOG_INFO;
+    if (worker_start(err) || (launch.rank == 0 && output_pipe_join(err)))
+        return -1;
+    // what there is to warn of was told by the process that planned this job
+    log_set_level(getenv(ENV_PLANNED) ? LOG_ERROR : level);
+    int rc = command->plan(command->context, launch.size, &plan, err);
+    log_set_level(level); // rank 0 speaks for all
+    return rc ? -1 : run_here(command, &plan, err);
+}
+
+/* -- a job --------------------------------------------------------------------------- */
+
+static int make_temporary(char *path, size_t size, struct error *err)
+{
+    const char *tmp = getenv("TMPDIR");
+    int n = snprintf(path, size, "%s/trefoil-job-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (n >= (int)size || !mkdtemp(path))
+        return error_set(err, ERROR_RUNTIME,
+                         "cannot make the directory '%s' for a job: %s; set TMPDIR to "
+                         "one that can be written",
+                         path, n >= (int)size ? "its name is too long" : strerror(errno));
+    return 0;
+}
+
+/* The job writes to `dir`, and rank 0 prints through it. */
+static int run_job_in(const char *dir, const struct self_launch *command,
+                      const struct self_launch_plan *plan, struct error *err)
+{
+    struct launch_options opt = {.n_ranks = plan->n_processes,
+                                 .log_dir = plan->log_dir[0] ? plan->log_dir : dir,
+                                 .max_restarts = plan->max_restarts,
+                                 .resume = plan->resume};
+    struct output_pipe pipe;
+    struct error output_err;
+    setenv(ENV_PLANNED, "1", 1);
+    if (!plan->has_output)
+        return launch_run(&opt, command->argv, err) ? -1 : 0;
+    if (output_pipe_open(&pipe, dir, err))
+        return -1;
+    int rc = launch_run(&opt, command->argv, err) ? -1 : 0;
+    if (output_pipe_close(&pipe, &output_err)) { // it is why the job was stopped
+        *err = output_err;
+        rc = -1;
+    }
+    return rc;
+}
+
+/* Start the processes that are needed: what they do is run_rank(). */
+static int run_job(const struct self_launch *command, const struct self_launch_plan *plan,
+                   struct error *err)
+{
+    char dir[PATH_MAX] = "";
+    struct error ignored;
+    bool has_dir = plan->has_output || !plan->log_dir[0];
+    if (has_dir && make_temporary(dir, sizeof dir, err))
+        return -1;
+    int rc = run_job_in(dir, command, plan, err);
+    // the sentence of a failure names the logs
+    bool is_named = rc && err->kind != ERROR_STOPPED && !plan->log_dir[0];
+    if (has_dir && !is_named && fs_remove_tree(dir, &ignored))
+        log_warning("%s", ignored.text);
+    return rc;
+}
+
+int self_launch(const struct self_launch *command)
+{
+    struct self_launch_plan plan = {0};
+    struct error err;
+    if (comm_is_launched() || worker_is_rank()) {
+        int rc = run_rank(command, &err);
+        return worker_finish(rc, &err);
+    }
+    if (command->plan(command->context, 0, &plan, &err))
+        return fail(&err);
+    bool is_job = plan.n_processes > 1 || plan.max_restarts != 0;
+    int rc = is_job ? run_job(command, &plan, &err) : run_here(command, &plan, &err);
+    return rc ? fail(&err) : 0;
+}

@@ -1,0 +1,269 @@
+#include "train/trained_model.h"
+
+#include "base/log.h"
+#include "ckpt/ckpt_read.h"
+#include "ckpt/ckpt_scan.h"
+#include "train/layout.h"
+#include "train/load_newest.h"
+
+#include <stdlib.h>
+
+/* -- the configuration --------------------------------------------------------------- */
+
+#define MICRO_BATCHES_A_STAGE                                                            \
+    8 // of a pass: stages are idle for less than an eighth of it
+
+static int check_degrees(const struct trained_options *opt, struct error *err)
+{
+    enum { MOST = 1 << 20 };
+    if (opt->dp_degree >= 0 && opt->dp_degree <= MOST && opt->mp_degree >= 1 &&
+        opt->mp_degree <= MOST && opt->pp_degree >= 1 && opt->pp_degree <= MOST)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "dp_degree %lld, mp_degree %lld and pp_degree %lld: a degree is at "
+                     "least 1 and at most %d",
+                     (long long)opt->dp_degree, (long long)opt->mp_degree,
+                     (long long)opt->pp_degree, MOST);
+}
+
+/* The grid that the options mean on so many processes; 0: as many as they ask for. */
+static int choose_grid(struct grid_shape *shape, const struct trained_options *opt,
+                       int64_t n_processes, struct error *err)
+{
+    if (check_degrees(opt, err))
+        return -1;
+    *shape = (struct grid_shape){.dp = (int)opt->dp_degree,
+                                 .pp = (int)opt->pp_degree,
+                                 .sharding = 1,
+                                 .mp = (int)opt->mp_degree};
+    if (n_processes == 0 && shape->dp == 0)
+        shape->dp = 1;
+    return grid_fit(shape, n_processes > 0 ? n_processes : grid_size(shape), err);
+}
+
+static void set_layout(struct config *cfg, const struct grid_shape *shape, int64_t M)
+{
+    struct config_distributed *d = &cfg->distributed;
+    struct config_batch *b = &cfg->batch_size;
+    int64_t n_micro = shape->pp > 1 ? MICRO_BATCHES_A_STAGE * shape->pp : 1;
+    *d = (struct config_distributed){
+        .dp_degree = shape->dp,
+        .mp_degree = shape->mp,
+        .pp_degree = shape->pp,
+        .virtual_pp_degree = 1,
+        .pp_schedule = SCHEDULE_1F1B,
+        .pp_balance = d->pp_balance,
+        .tensor_mode = d->tensor_mode,
+        .tensor_shape = {M, cfg->dataset.max_seq_len, cfg->model.hidden_size},
+        .sharding = {.sharding_degree = 1, .sharding_stage = 1}};
+    *b = (struct config_batch){.global_batch_size = M * n_micro * shape->dp,
+                               .local_batch_size = M * n_micro,
+                               .micro_batch_size = M,
+                               .num_micro_batches = n_micro};
+}
+
+/* The rules of a configuration, as `trefoil pretrain` applies them to its own. */
+static int check_rules(const struct config *cfg, struct error *err)
+{
+    struct config checked;
+    char *json = config_to_json(cfg);
+    int rc = config_from_json(&checked, json, err);
+    free(json);
+    return rc || layout_check(cfg, 0, err) ? -1 : 0;
+}
+
+/* *cfg := that of the checkpoint at `path`, changed to what the options say. */
+static int make_config(struct config *cfg, const char *json, const char *path,
+                       const struct trained_options *opt, const struct grid_shape *shape,
+                       struct error *err)
+{
+    if (config_from_json(cfg, json, err))
+        return error_prefix(err, "checkpoint '%s'", path);
+    int64_t P = cfg->model.max_position_embeddings;
+    if (opt->max_seq_len > P)
+        return error_set(err, ERROR_INPUT,
+                         "max_seq_len %lld is more than the %lld positions of "
+                         "checkpoint '%s'",
+                         (long long)opt->max_seq_len, (long long)P, path);
+    if (opt->max_seq_len > 0)
+        cfg->dataset.max_seq_len = opt->max_seq_len;
+    if (opt->is_for_decoding)
+        cfg->dataset.max_seq_len = P;
+    set_layout(cfg, shape, opt->micro_batch_size);
+    if (check_rules(cfg, err))
+        return error_prefix(err, "this layout does not suit the model of checkpoint '%s'",
+                            path);
+    return 0;
+}
+
+/* The newest checkpoint whose manifest can be read stands for the one that will be
+ * loaded: whether its tensors are whole is found by the ranks that read them. */
+static int read_newest_info(struct ckpt_info *info, char path[PATH_MAX], const char *dir,
+                            struct error *err)
+{
+    struct ckpt_candidates candidates;
+    struct error newest, why;
+    int rc = -1;
+    if (ckpt_candidates_open(&candidates, dir, err))
+        return -1;
+    while (rc && ckpt_candidates_next(&candidates, path, PATH_MAX)) {
+        rc = ckpt_read_info(path, info, &why);
+        if (candidates.n_tried == 1)
+            newest = why;
+    }
+    if (rc)
+        ckpt_candidates_none(&candidates, &newest, err);
+    ckpt_candidates_release(&candidates);
+    return rc;
+}
+
+int trained_model_check(const struct trained_options *opt, int64_t n_processes,
+                        int64_t *n_wanted, struct error *err)
+{
+    struct config cfg;
+    struct grid_shape shape;
+    struct ckpt_info info;
+    char path[PATH_MAX];
+    if (choose_grid(&shape, opt, n_processes, err) ||
+        read_newest_info(&info, path, opt->ckpt, err))
+        return -1;
+    int rc = make_config(&cfg, info.config_json, path, opt, &shape, err);
+    ckpt_info_release(&info);
+    *n_wanted = grid_size(&shape);
+    return rc;
+}
+
+/* -- one checkpoint ------------------------------------------------------------------ */
+
+struct opening {
+    struct trained_model *m;
+    const struct trained_options *opt;
+};
+
+static int take(void *context, enum ckpt_kind kind, const struct ckpt_piece *piece,
+                int64_t first, int64_t n, const float *x, struct error *err)
+{
+    struct gpt *g = context;
+    const struct param *row = piece->row;
+    enum dtype dtype = row->in[STORE_PARAMS].dtype;
+    int64_t element = (piece->first + first) * (int64_t)dtype_bytes(dtype);
+    (void)kind;
+    (void)err;
+    dtype_store((char *)g->params + row->in[STORE_PARAMS].at + element, x, dtype, n);
+    return 0;
+}
+
+static int read_part(struct trained_model *m, struct ckpt_reader *reader,
+                     struct error *err)
+{
+    struct param_table whole;
+    struct shard_map map = {.size = 0};
+    struct ckpt_part part = {.n_pieces = 0};
+    struct ckpt_sink sink = {take, &m->gpt};
+    int n_sets = CKPT_MODEL + 1, rc = -1;
+    if (param_table_init(&whole, &m->cfg.model, err))
+        return -1;
+    if (ckpt_reader_check(reader, &whole, n_sets, err) ||
+        shard_map_init(&map, &m->gpt.table, 1, 0, err) ||
+        ckpt_part_init(&part, &map, false, err))
+        goto done;
+    rc = ckpt_reader_read(reader, n_sets, &part, &sink, err);
+done:
+    ckpt_part_release(&part);
+    shard_map_release(&map);
+    param_table_release(&whole);
+    return rc;
+}
+
+static enum dtype dtype_of(const struct config *cfg)
+{
+    static const enum dtype of_config[] = {[DTYPE_FLOAT32] = DTYPE_F32,
+                                           [DTYPE_FLOAT16] = DTYPE_F16,
+                                           [DTYPE_BFLOAT16] = DTYPE_BF16};
+    return of_config[cfg->mix_precision.dtype];
+}
+
+static int open_part(struct trained_model *m, bool is_for_decoding, struct error *err)
+{
+    const struct config *cfg = &m->cfg;
+    struct gpt_options opt = {.B = cfg->batch_size.micro_batch_size,
+                              .n_stashes = 1,
+                              .model_group = m->grid.model,
+                              .dtype = is_for_decoding ? dtype_of(cfg) : DTYPE_F32};
+    struct schedule_shape shape = layout_schedule(cfg);
+    int64_t n_message = opt.B * cfg->dataset.max_seq_len * cfg->model.hidden_size;
+    if (layout_part(&opt.part, cfg, m->grid.coord, err) ||
+        gpt_open_part(&m->gpt, cfg, &opt, err) ||
+        pipeline_open(&m->pipeline, m->grid.pipe, &shape, n_message, DTYPE_F32, err))
+        return -1;
+    return runner_open(&m->runner, &m->grid, &m->gpt, &m->pipeline, err);
+}
+
+static void close_part(struct trained_model *m)
+{
+    runner_close(&m->runner);
+    pipeline_close(&m->pipeline);
+    gpt_close(&m->gpt);
+}
+
+static int configure(struct opening *o, const struct ckpt_manifest *manifest,
+                     const char *path, struct error *err)
+{
+    struct trained_model *m = o->m;
+    char *json = json_dumps(manifest->config, 0);
+    if (!json)
+        return error_set(err, ERROR_RUNTIME,
+                         "out of memory for the configuration in '%s'", path);
+    m->step = manifest->progress.step;
+    int rc = make_config(&m->cfg, json, path, o->opt, &m->grid.shape, err);
+    free(json);
+    return rc;
+}
+
+static int load(void *context, const char *path, bool *is_damaged, struct error *err)
+{
+    struct opening *o = context;
+    struct ckpt_reader reader;
+    close_part(o->m); // of a checkpoint that was damaged
+    int rc = ckpt_reader_open(&reader, path, CKPT_MODEL + 1, err);
+    if (rc == 0 && ckpt_check_name(path, &reader.manifest.progress, err)) {
+        reader.is_damaged = true;
+        rc = -1;
+    }
+    if (rc == 0)
+        rc = configure(o, &reader.manifest, path, err);
+    if (rc == 0)
+        rc = open_part(o->m, o->opt->is_for_decoding, err);
+    if (rc == 0)
+        rc = read_part(o->m, &reader, err);
+    *is_damaged = reader.is_damaged;
+    ckpt_reader_close(&reader);
+    return rc;
+}
+
+static void skip(void *context, const char *path, const struct error *why)
+{
+    (void)context;
+    log_warning("skipped the checkpoint '%s': %s", path, why->text);
+}
+
+/* -- the whole ----------------------------------------------------------------------- */
+
+int trained_model_open(struct trained_model *m, const struct trained_options *opt,
+                       struct comm *world, struct error *err)
+{
+    struct opening o = {.m = m, .opt = opt};
+    struct load_newest what = {.context = &o, .load = load, .skip = skip};
+    struct grid_shape shape;
+    *m = (struct trained_model){.step = 0};
+    if (choose_grid(&shape, opt, comm_size(world), err) ||
+        grid_open(&m->grid, world, &shape, err))
+        return -1;
+    return load_newest(&what, world, opt->ckpt, m->path, err);
+}
+
+void trained_model_close(struct trained_model *m)
+{
+    close_part(m);
+    grid_close(&m->grid);
+}

@@ -1,0 +1,51 @@
+/*
+ * trained_model - the model of a checkpoint, spread over the processes of a job for
+ * passes forward: nothing of an optimizer, no gradients, and of what forward keeps for
+ * backward only one block's.
+ *
+ * Any layout of data, model and pipe ranks will do, whatever the checkpoint was trained
+ * on. Each rank reads its own part of it. Arithmetic and storage are float32, from the
+ * weights that the optimizer kept in float32; but decoding, whose time is that of reading
+ * the weights, has them as training's forward had.
+ *
+ * Layer: below evaluation, beside train.h, with which it shares the runner.
+ */
+#ifndef TRAIN_TRAINED_MODEL_H
+#define TRAIN_TRAINED_MODEL_H
+
+#include "config/config.h"
+#include "train/runner.h"
+
+#include <limits.h>
+
+struct trained_options {
+    const char *ckpt; // a checkpoint, or a directory of them: the newest that is whole
+    int64_t dp_degree, mp_degree, pp_degree; // dp 0: what the processes leave
+    int64_t micro_batch_size;                // windows of one forward
+    int64_t max_seq_len;                     // of a window; 0: as it was trained
+    bool is_for_decoding; // windows have all positions, matrices the type of training
+};
+
+struct trained_model {
+    char path[PATH_MAX]; // of the checkpoint
+    int64_t step;
+    struct config cfg; // of the checkpoint, with this layout and these windows
+    struct grid grid;
+    struct gpt gpt;
+    struct pipeline pipeline;
+    struct runner runner;
+};
+
+/* Refuse, before any process is started, options that do not fit each other, the model of
+ * the newest checkpoint that can be read, or the processes that there are (0: as many as
+ * the layout wants, which *n_wanted tells). (local) */
+MUST_CHECK int trained_model_check(const struct trained_options *opt, int64_t n_processes,
+                                   int64_t *n_wanted, struct error *err);
+
+/* trained_model_close() takes a half-opened one, and one of zeros. Both [collective]. */
+MUST_CHECK int trained_model_open(struct trained_model *m,
+                                  const struct trained_options *opt, struct comm *world,
+                                  struct error *err);
+void trained_model_close(struct trained_model *m);
+
+#endif
