@@ -186,6 +186,16 @@ static void avoid_forbidden_copies(void)
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
 }
 
+/* Open MPI asks its network library first, which looks for 0.2 s at a machine whose own
+ * memory is all that a job on one machine needs. What the user chose stays. */
+static void prefer_shared_memory(void)
+{
+    const char *n_ranks = getenv("OMPI_COMM_WORLD_SIZE");
+    const char *n_here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (n_ranks && n_here && strcmp(n_ranks, n_here) == 0)
+        setenv("OMPI_MCA_pml", "ob1", 0);
+}
+
 static int check_launch(const struct comm_launch *launch, struct error *err)
 {
     if (launch->has_mpi)
@@ -259,6 +269,7 @@ static int join_mpi(struct comm **world, struct comm_job *job,
     if (check_launch(launch, err))
         return -1;
     avoid_forbidden_copies();
+    prefer_shared_memory();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
         return error_set(err, ERROR_RUNTIME, "MPI cannot start (MPI_Init_thread failed)");
     job->uses_mpi = true;
