@@ -361,6 +361,14 @@ static void test_launch_verdict__knows_its_own_signals(void **state)
     assert_int_equal(launch_verdict(&ranks, &end, &err), 75);
     assert_non_null(strstr(err.text, "stopped by SIGINT before it began"));
 
+    struct launch_ranks none; // of a job whose hosts did not answer
+    assert_ok(launch_ranks_init(&none, "/nonexistent", 2, -1, &err), err);
+    struct launch_end unbegun = {
+        .wait_status = SIGKILL, .said = "", .stop_signal = SIGTERM, .n_stop_signals = 1};
+    assert_int_equal(launch_verdict(&none, &unbegun, &err), 75);
+    assert_non_null(strstr(err.text, "stopped by SIGTERM before it began"));
+    launch_ranks_release(&none);
+
     end.n_stop_signals = 2;
     assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
     assert_non_null(strstr(err.text, "second signal"));

@@ -100,9 +100,10 @@ static int run_job(struct worker *w, const struct job *job, struct error *err)
 
 /* -- all jobs ------------------------------------------------------------------------ */
 
-/* Ask the disk for what a later job will want: threads that take turns in one file look
- * like random reads to the kernel, which then reads nothing ahead by itself. */
-static void announce(const struct job_list *list, int64_t i)
+/* What the kernel should know about the data of a job: that a later one will want it,
+ * since threads that take turns in one file look like random reads, which it reads
+ * nothing ahead of by itself; or that nobody wants it any more. */
+static void advise(const struct job_list *list, int64_t i, int advice)
 {
     if (i >= list->n_jobs)
         return;
@@ -116,7 +117,7 @@ static void announce(const struct job_list *list, int64_t i)
     int64_t begin = first / BLOCK_WORDS * CKPT_BLOCK_BYTES;
     int64_t end = (last / BLOCK_WORDS + 1) * CKPT_BLOCK_BYTES;
     (void)posix_fadvise(job->file->fd, safetensors_offset(&job->file->st, t) + begin,
-                        end - begin, POSIX_FADV_WILLNEED);
+                        end - begin, advice);
 }
 
 /* One failure is told, of the first job that met one. */
@@ -125,7 +126,7 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
 {
     int64_t failed_at = INT64_MAX;
     for (int i = 0; i < JOBS_AHEAD; i++)
-        announce(list, i);
+        advise(list, i, POSIX_FADV_WILLNEED);
 #pragma omp parallel
     {
         struct worker w = {.r = r, .sink = sink};
@@ -138,10 +139,12 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
             first_failure = failed_at;
             if (first_failure < i)
                 continue;
-            announce(list, i + JOBS_AHEAD);
+            advise(list, i + JOBS_AHEAD, POSIX_FADV_WILLNEED);
             int rc = w.block ? run_job(&w, &list->jobs[i], &why)
                              : error_set(&why, ERROR_RUNTIME,
                                          "out of memory for reading '%s'", r->path);
+            if (r->lets_go)
+                advise(list, i, POSIX_FADV_DONTNEED);
 #pragma omp critical(ckpt_failure)
             if (rc && i < failed_at) {
                 failed_at = i;

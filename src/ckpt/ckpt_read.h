@@ -34,6 +34,10 @@ struct ckpt_reader {
     int n_files;
     int set_files[N_CKPT_SETS + 1]; // first file of each set
     struct ckpt_sum_keys keys;
+    /* What was read leaves the page cache, whose memory is then that of what comes next
+     * instead of more that nobody has touched yet. For a process that reads once, and
+     * whose files no other one reads; set after opening. */
+    bool lets_go;
     /* After a failure: the checkpoint is not what was saved. Otherwise it does not fit,
      * or the machine failed, and another checkpoint would fare no better. */
     bool is_damaged;

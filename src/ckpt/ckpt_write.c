@@ -2,6 +2,10 @@
  * Numbers go from where they lie to the kernel, hashed on the way; what was written is
  * handed to the disk at once (sync_file_range), so that the disk works while the next
  * chunk is hashed, and the final fsync has little left to do.
+ *
+ * What the disk has is let go of by the page cache: nobody reads it soon, its memory is
+ * the next chunk's, and a save neither pushes out what others have there nor takes
+ * gigabytes of memory that nobody has touched yet, which costs more than copying to it.
  */
 #include "ckpt/ckpt_write.h"
 
@@ -18,6 +22,7 @@
 #define CHUNK_ELEMENTS ((int64_t)1 << 20)
 /* Shorter runs are left to the kernel to hand on: a call for each would cost more. */
 #define LEAST_HANDED_BYTES ((int64_t)256 << 10)
+#define MAX_ON_THE_WAY 16 // ranges handed to the disk and still in the page cache
 
 static int cannot_write(const char *dir, const char *name, struct error *err)
 {
@@ -73,13 +78,20 @@ int ckpt_make_files(const char *dir, const struct ckpt_layout *layout, struct er
 
 /* -- filling ------------------------------------------------------------------------- */
 
+struct handed { // to the disk
+    int fd;
+    off_t at, n_bytes;
+};
+
 struct part_writer {
     const char *dir;
     const struct ckpt_layout *layout;
     const struct ckpt_source *source;
     struct ckpt_sums *sums;
-    float *room; // CHUNK_ELEMENTS
-    int *fds;    // (n_files) -1: not opened
+    float *room;                              // CHUNK_ELEMENTS
+    int *fds;                                 // (n_files) -1: not opened
+    struct handed on_the_way[MAX_ON_THE_WAY]; // a ring, by n_handed
+    int64_t n_handed;
 };
 
 static int cannot_write_file(const struct part_writer *w, int file, struct error *err)
@@ -98,6 +110,38 @@ static int open_file(struct part_writer *w, int file, struct error *err)
     return w->fds[file] >= 0 ? 0 : cannot_write_file(w, file, err);
 }
 
+/* Where the disk cannot be told about ranges, fsync() does it all. Any other failure is
+ * final: it was this one's to tell, and fsync() will not tell it again. */
+static bool is_failure(int rc)
+{
+    return rc && errno != ENOSYS && errno != EINVAL && errno != ESPIPE;
+}
+
+static int let_go(const struct handed *h)
+{
+    unsigned flags =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    if (is_failure(sync_file_range(h->fd, h->at, h->n_bytes, flags)))
+        return -1;
+    (void)posix_fadvise(h->fd, h->at, h->n_bytes, POSIX_FADV_DONTNEED); // only a wish
+    return 0;
+}
+
+/* The range was written: start it on its way, and wait for the one that has been on it
+ * for longest. */
+static int hand_over(struct part_writer *w, int fd, off_t at, off_t n_bytes)
+{
+    struct handed *slot = &w->on_the_way[w->n_handed % MAX_ON_THE_WAY];
+    if (n_bytes < LEAST_HANDED_BYTES)
+        return 0;
+    if (is_failure(sync_file_range(fd, at, n_bytes, SYNC_FILE_RANGE_WRITE)))
+        return -1;
+    if (w->n_handed++ >= MAX_ON_THE_WAY && let_go(slot))
+        return -1;
+    *slot = (struct handed){fd, at, n_bytes};
+    return 0;
+}
+
 /* x: elements [first, first + n) of the piece. */
 static int write_runs(struct part_writer *w, const struct ckpt_tensor *tensor,
                       const struct ckpt_piece *piece, int64_t first, int64_t n,
@@ -111,12 +155,9 @@ static int write_runs(struct part_writer *w, const struct ckpt_tensor *tensor,
         CHECK(whole + run <= tensor->n_elements, "element %lld of %lld",
               (long long)(whole + run), (long long)tensor->n_elements);
         ckpt_sums_add(w->sums, tensor->first_block, whole, x + done, run);
-        if (fs_pwrite_exact(w->fds[tensor->file], x + done, n_bytes, at))
+        if (fs_pwrite_exact(w->fds[tensor->file], x + done, n_bytes, at) ||
+            hand_over(w, w->fds[tensor->file], at, (off_t)n_bytes))
             return -1;
-        if ((int64_t)n_bytes >=
-            LEAST_HANDED_BYTES) // only a hint: fsync() tells of errors
-            (void)sync_file_range(w->fds[tensor->file], at, (off_t)n_bytes,
-                                  SYNC_FILE_RANGE_WRITE);
         done += run;
     }
     return 0;
@@ -177,7 +218,7 @@ int ckpt_write_part(const char *dir, const struct ckpt_layout *layout,
                     const struct ckpt_part *part, const struct ckpt_source *source,
                     bool is_maker, struct ckpt_sums *sums, struct error *err)
 {
-    struct part_writer w = {dir, layout, source, sums, NULL, NULL};
+    struct part_writer w = {.dir = dir, .layout = layout, .source = source, .sums = sums};
     size_t n_files = (size_t)layout->n_files;
     int rc = -1;
     w.room = malloc((size_t)CHUNK_ELEMENTS * sizeof *w.room);

@@ -43,6 +43,7 @@
 #define END_MPIEXEC_AFTER 2.0
 #define KILL_ALL_AFTER 3.5
 #define PATIENCE_WITH_HOSTS 5.0
+#define STOP_UNBEGUN_AFTER 5.0 // for ranks that are about to begin when a signal comes
 
 /* What epoll tells beside the number of a rank that ended. */
 #define EVENT_MPIEXEC ((uint64_t)LAUNCH_RANKS_MOST + 1)
@@ -57,7 +58,8 @@ struct job {
     sigset_t old_mask;
     struct log_tail tail;
     int stop_signal, n_stop_signals;
-    bool has_begun; // a rank of it was seen, in this try or an earlier one
+    double stop_since; // clock_seconds() of the first signal
+    bool has_begun;    // a rank of it was seen, in this try or an earlier one
     struct launch_restart restart;
 
     // of one try
@@ -174,9 +176,10 @@ static void take_signal(struct job *job)
 {
     struct signalfd_siginfo info;
     while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (job->n_stop_signals++ == 0)
+        if (job->n_stop_signals++ == 0) {
             job->stop_signal = (int)info.ssi_signo;
-        else if (job->ending_since <= 0) // mpiexec has had its time
+            job->stop_since = clock_seconds();
+        } else if (job->ending_since <= 0) // mpiexec has had its time
             job->ending_since = clock_seconds() - END_MPIEXEC_AFTER;
     }
 }
@@ -187,14 +190,21 @@ static void take_signal(struct job *job)
 static void ask_to_stop(struct job *job)
 {
     launch_ranks_ask_to_stop(&job->ranks);
-    if (job->ranks.n_local > 0 || job->is_mpiexec_asked_to_stop)
+    if (job->ranks.n_local > 0 || job->is_mpiexec_asked_to_stop ||
+        !launch_ranks_any_known(&job->ranks))
         return;
-    for (int r = 0; r < job->ranks.n_ranks; r++)
-        if (job->ranks.all[r].is_known) {
-            pidfd_send_signal(job->mpiexec.pidfd, job->dialect->stop_signal, NULL, 0);
-            job->is_mpiexec_asked_to_stop = true;
-            return;
-        }
+    pidfd_send_signal(job->mpiexec.pidfd, job->dialect->stop_signal, NULL, 0);
+    job->is_mpiexec_asked_to_stop = true;
+}
+
+/* Whether the job must end: a rank failed; or it is to stop, and after a while there is
+ * still no rank that could be asked to, as when a host does not answer. */
+static bool must_end(const struct job *job)
+{
+    if (launch_ranks_first_failure(&job->ranks) >= 0)
+        return true;
+    return job->n_stop_signals > 0 && !launch_ranks_any_known(&job->ranks) &&
+           clock_seconds() - job->stop_since > STOP_UNBEGUN_AFTER;
 }
 
 /* The next step towards the end of a job that must end; see the top of this file. */
@@ -202,7 +212,9 @@ static void press_on(struct job *job)
 {
     bool has_hosts = job->opt->hosts || job->opt->hostfile;
     double seconds = clock_seconds() - job->ending_since;
-    double patience = has_hosts && job->n_stop_signals < 2 ? PATIENCE_WITH_HOSTS : 1;
+    bool is_patient = has_hosts && job->n_stop_signals < 2;
+    double patience =
+        is_patient && launch_ranks_any_known(&job->ranks) ? PATIENCE_WITH_HOSTS : 1;
     if (seconds >= KILL_RANKS_AFTER * patience && !job->dialect->kills_job)
         launch_ranks_kill(&job->ranks);
     if (seconds >= END_MPIEXEC_AFTER * patience && !job->is_mpiexec_ended) {
@@ -222,7 +234,7 @@ static void tick(struct job *job)
     launch_ranks_look(&job->ranks);
     if (job->n_stop_signals > 0)
         ask_to_stop(job);
-    if (job->ending_since <= 0 && launch_ranks_first_failure(&job->ranks) >= 0)
+    if (job->ending_since <= 0 && must_end(job))
         job->ending_since = clock_seconds();
     if (job->ending_since > 0)
         press_on(job);
@@ -273,8 +285,7 @@ static int open_try(struct job *job, struct error *err)
 
 static void close_try(struct job *job)
 {
-    for (int r = 0; job->ranks.all && r < job->ranks.n_ranks; r++)
-        job->has_begun = job->has_begun || job->ranks.all[r].is_known;
+    job->has_begun = job->has_begun || launch_ranks_any_known(&job->ranks);
     mpiexec_close(&job->mpiexec);
     launch_ranks_release(&job->ranks);
     launch_sweep_logs(job->log_dir, true);

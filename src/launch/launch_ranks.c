@@ -119,6 +119,14 @@ void launch_ranks_note_end(struct launch_ranks *ranks, int r)
 
 /* -- questions ----------------------------------------------------------------------- */
 
+bool launch_ranks_any_known(const struct launch_ranks *ranks)
+{
+    for (int r = 0; ranks->all && r < ranks->n_ranks; r++)
+        if (ranks->all[r].is_known)
+            return true;
+    return false;
+}
+
 /* When this rank failed; 0: it did not, as far as is known. */
 static int64_t failure_time(const struct launch_rank *rank)
 {

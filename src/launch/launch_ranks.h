@@ -47,6 +47,8 @@ void launch_ranks_look_at_all(struct launch_ranks *ranks);
 /* The pidfd of this rank says that it is gone. */
 void launch_ranks_note_end(struct launch_ranks *ranks, int rank);
 
+/* Whether any rank has begun. */
+bool launch_ranks_any_known(const struct launch_ranks *ranks);
 /* The rank whose failure came first: it said so, crashed, or is gone without a last word;
  * -1: none. */
 int launch_ranks_first_failure(const struct launch_ranks *ranks);

@@ -249,7 +249,8 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
         error_set(err, ERROR_RUNTIME,
                   "the job was killed by the second signal, before it had stopped; its "
                   "last checkpoint is intact");
-    else if (cause >= 0 && !has_last_word && is_stopped_early(end, signal_number))
+    else if ((cause >= 0 && !has_last_word && is_stopped_early(end, signal_number)) ||
+             (end->stop_signal && !launch_ranks_any_known(ranks)))
         return stopped(end, " before it began to train", err);
     else if ((is_mpiexec_shot(end) && !has_last_word) ||
              (cause < 0 && !is_mpiexec_content))

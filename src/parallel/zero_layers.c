@@ -7,7 +7,6 @@
  */
 #include "parallel/zero_internal.h"
 
-
 #include <string.h>
 
 #define WIDENED_ELEMENTS 65536

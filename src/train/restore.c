@@ -130,6 +130,7 @@ static int load(void *context, const char *path, bool *is_damaged, struct error 
         r->reader.is_damaged = true;
         rc = -1;
     }
+    r->reader.lets_go = comm_size(r->t->grid.world) == 1;
     if (rc == 0)
         rc = read_part(r->t, &r->reader, err);
     *is_damaged = r->reader.is_damaged;
