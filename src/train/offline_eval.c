@@ -156,7 +156,9 @@ int offline_eval(struct eval_result *result, struct runner *r, int64_t vocab_siz
     struct comm *world = r->grid->world;
     int64_t n_scored = stream->n_tokens - 1;
     double sum = 0;
-    int rc = comm_agree(world, take_room(&ev, err), err);
+    int rc = take_room(&ev, err);
+    if (comm_agree(world, rc, err))
+        rc = -1;
     if (rc == 0)
         rc = comm_agree(world, run(&ev, err), err);
     if (rc == 0)

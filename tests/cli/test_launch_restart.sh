@@ -25,14 +25,15 @@ ends() {
     [ -z "$(leftovers)" ] || fail "'$*' left $(leftovers)"
 }
 
-# -- budgets: a rank that is killed at step 3 each time, without any checkpoints
-ends 3 'after 1 restart: rank 1 on .* was killed by signal 9 .* at step 3' 1 \
+# -- budgets: a rank that is killed at step 3 each time, without any checkpoints; of ranks
+# that die before the launcher has had a look, MPICH does not tell which was first
+ends 3 'after 1 restart: rank [01] on .* was killed by signal 9 .* at step 3' 1 \
     "$probe" launch -n 2 --max_restarts 1 eval kill 1
-line="rank 1 on .* by signal 9 .* at step 3.*workerlog.1'. Restart 1 of 1 in 1 s, from the"
+line="rank [01] on .* by signal 9 .* at step 3.*workerlog.[01]'. Restart 1 of 1 in 1 s, from the"
 grep -qE "$line beginning" err || fail "the line of a restart: $(cat err)"
 ends 4 'died 4 times in a row without a checkpoint.*rank 0 on .* signal 9 .* at step 3' 3 \
     "$probe" launch -n 1 --max_restarts 100 eval kill 0
-ends 3 'rank 1 on .* signal 9' 0 "$probe" launch -n 2 eval kill 1
+ends 3 'rank [01] on .* signal 9' 0 "$probe" launch -n 2 eval kill 1
 
 # -- not retried: bad input, a stop, what never began
 ends 2 "cannot read 'tokens'" 0 "$probe" launch -n 2 --max_restarts 3 eval abort 1
@@ -77,7 +78,7 @@ same() { # same WHAT: out is whole
 export TREFOIL_FAULT=CKPT_AT_FILE_SYNCED:0:4:kill
 for start in "launch -n 2 --max_restarts 2 pretrain" "pretrain --max_restarts=2"; do
     rm -rf out
-    ends 0 'rank 0 on .* signal 9 .*Restart 1 of 2 in 1 s, resuming from step 4' 1 \
+    ends 0 'rank [01] on .*Restart 1 of 2 in 1 s, resuming from step 4' 1 \
         "$faults" $start "${run[@]}" "${pp[@]}"
     grep -q "resumed from 'out/epoch_0_step_4'" err || fail "$start: $(cat err)"
     same "$start"

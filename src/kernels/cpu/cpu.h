@@ -34,6 +34,12 @@ static inline const vec *vecs(const float *x)
     return (const vec *)x;
 }
 
+static inline void lanes_store(float lane[LANES], const vec sum[LANES / VEC])
+{
+    for (int i = 0; i < LANES / VEC; i++)
+        ((vec *)lane)[i] = sum[i];
+}
+
 /* The sum of the lanes, always in the same order. */
 static inline float lanes_sum(const float lane[LANES])
 {
@@ -55,13 +61,13 @@ static inline float lanes_max(const float lane[LANES])
 
 static inline float lanes_total(const float *x, int64_t n)
 {
-    float lane[LANES];
+    float lane[LANES] = {0};
     vec sum[LANES / VEC] = {{0}};
     int64_t c = 0;
     for (; c + LANES <= n; c += LANES)
         for (int i = 0; i < LANES / VEC; i++)
             sum[i] += vecs(x + c)[i];
-    memcpy(lane, sum, sizeof lane);
+    lanes_store(lane, sum);
     for (int i = 0; c + i < n; i++)
         lane[i] += x[c + i];
     return lanes_sum(lane);
@@ -69,13 +75,13 @@ static inline float lanes_total(const float *x, int64_t n)
 
 static inline float lanes_dot(const float *x, const float *y, int64_t n)
 {
-    float lane[LANES];
+    float lane[LANES] = {0};
     vec sum[LANES / VEC] = {{0}};
     int64_t c = 0;
     for (; c + LANES <= n; c += LANES)
         for (int i = 0; i < LANES / VEC; i++)
             sum[i] += vecs(x + c)[i] * vecs(y + c)[i];
-    memcpy(lane, sum, sizeof lane);
+    lanes_store(lane, sum);
     for (int i = 0; c + i < n; i++)
         lane[i] += x[c + i] * y[c + i];
     return lanes_sum(lane);

@@ -318,11 +318,10 @@ static struct query_tile query_tile_of(const struct attention *at, int64_t b, in
     };
 }
 
-/* What the keys at k0 give the queries of a tile. */
+/* What the keys at k0 give the queries of a tile; p has room for its scores. */
 static void query_tile_fwd(struct query_tile *qt, const struct head *hd, int64_t k0,
-                           struct pack *keys, struct pack *values)
+                           struct pack *keys, struct pack *values, float *p)
 {
-    _Alignas(64) float p[TILE * P_ROW];
     struct tile t;
     int64_t k_first = first_tile(hd, qt->q0);
     if (k0 < k_first || k0 > qt->q0)
@@ -335,19 +334,19 @@ static void query_tile_fwd(struct query_tile *qt, const struct head *hd, int64_t
 
 /* The queries first .. first + GROUP * TILE of a head. */
 static void query_group_fwd(const struct attention *at, int64_t b, int64_t h,
-                            int64_t first)
+                            int64_t first, float *p)
 {
     struct head hd = head_of(at, b, h);
     struct query_tile tiles[GROUP];
     struct pack keys, values;
-    int64_t n_tiles = 0;
-    for (int64_t q0 = first; q0 < at->S && n_tiles < GROUP; q0 += TILE)
+    int64_t n_tiles = 0, end = i64_min(at->S, first + GROUP * TILE);
+    for (int64_t q0 = first; q0 < end; q0 += TILE)
         tiles[n_tiles++] = query_tile_of(at, b, h, q0);
     pack_init(&keys, hd.k, hd.qkv_stride, true);
     pack_init(&values, hd.v, hd.qkv_stride, false);
-    for (int64_t k0 = first_tile(&hd, first); k0 <= tiles[n_tiles - 1].q0; k0 += TILE)
+    for (int64_t k0 = first_tile(&hd, first); k0 < end; k0 += TILE)
         for (int64_t i = 0; i < n_tiles; i++)
-            query_tile_fwd(&tiles[i], &hd, k0, &keys, &values);
+            query_tile_fwd(&tiles[i], &hd, k0, &keys, &values, p);
     for (int64_t i = 0; i < n_tiles; i++)
         finish_queries(&tiles[i], at->lse + (b * at->A + h) * at->S, at->D);
 }
@@ -358,9 +357,11 @@ void K(attention_fwd)(const struct attention *at)
     // late queries, which see most, first, so that threads end together
 #pragma omp parallel for collapse(2) schedule(dynamic)
     for (int64_t i = 0; i < n_groups; i++)
-        for (int64_t bh = 0; bh < at->B * at->A; bh++)
-            query_group_fwd(at, bh / at->A, bh % at->A,
-                            (n_groups - 1 - i) * GROUP * TILE);
+        for (int64_t bh = 0; bh < at->B * at->A; bh++) {
+            _Alignas(64) float p[TILE * P_ROW];
+            query_group_fwd(at, bh / at->A, bh % at->A, (n_groups - 1 - i) * GROUP * TILE,
+                            p);
+        }
 }
 
 /* -- backward ------------------------------------------------------------------------ */
@@ -430,11 +431,10 @@ struct bwd_packs {
     struct pack keys_rows, queries, dout; // for the gradients of q, k, v
 };
 
+/* p and dp have room for a tile each. */
 static void tile_bwd(const struct head *hd, const struct head_grad *gr,
-                     struct bwd_packs *packs, int64_t q0, int64_t k0)
+                     struct bwd_packs *packs, float *p, float *dp, int64_t q0, int64_t k0)
 {
-    _Alignas(64) float p[TILE * P_ROW];
-    _Alignas(64) float dp[TILE * P_ROW];
     int64_t stride = hd->qkv_stride;
     struct tile t;
 
@@ -449,7 +449,8 @@ static void tile_bwd(const struct head *hd, const struct head_grad *gr,
                   k0 > first_tile(hd, q0));
 }
 
-static void head_bwd(const struct head *hd, const struct head_grad *gr)
+static void head_bwd(const struct head *hd, const struct head_grad *gr, float *p,
+                     float *dp)
 {
     struct bwd_packs packs;
     pack_init(&packs.keys, hd->k, hd->qkv_stride, true);
@@ -459,7 +460,7 @@ static void head_bwd(const struct head *hd, const struct head_grad *gr)
     pack_init(&packs.dout, gr->dout, gr->out_stride, false);
     for (int64_t k0 = 0; k0 < hd->S; k0 += TILE)
         for (int64_t q0 = k0; q0 < hd->S && first_tile(hd, q0) <= k0; q0 += TILE)
-            tile_bwd(hd, gr, &packs, q0, k0);
+            tile_bwd(hd, gr, &packs, p, dp, q0, k0);
 }
 
 void K(attention_bwd)(const struct attention_bwd *at)
@@ -480,7 +481,9 @@ void K(attention_bwd)(const struct attention_bwd *at)
                                .lse = fwd->lse + bh * S,
                                .delta = at->delta + bh * S};
         head_delta(at->delta + bh * S, fwd->out + out_at, gr.dout, A * D, S, D);
-        head_bwd(&hd, &gr);
+        _Alignas(64) float p[TILE * P_ROW];
+        _Alignas(64) float dp[TILE * P_ROW];
+        head_bwd(&hd, &gr, p, dp);
     }
 }
 

@@ -94,13 +94,15 @@ static void add_widened(float (*lane)[LANES], const struct matvec *m, int64_t o,
     const uint16_t *w = (const uint16_t *)m->w + o * m->I;
     const float *x = p.x;
     p.w = widened;
-    for (int64_t c = 0; c < m->I; c += CONVERT_RUN) {
+    int64_t c = 0;
+    do { // a row has at least one element
         p.n = i64_min(CONVERT_RUN, m->I - c);
         p.x = x + c;
         p.is_first = c == 0;
         widen(widened, w + c, m->dtype, p.n);
         add_groups(lane, &p, rows);
-    }
+        c += CONVERT_RUN;
+    } while (c < m->I);
 }
 
 /* Output o of rows [first, first + rows). */

@@ -55,7 +55,7 @@ static void row_averages(float avg[2], const float *dy, const float *x, const fl
                          float mean, float rstd, int64_t C)
 {
     vec sum_h[LANES / VEC] = {{0}}, sum_hx[LANES / VEC] = {{0}};
-    float lane_h[LANES], lane_hx[LANES];
+    float lane_h[LANES] = {0}, lane_hx[LANES] = {0};
     int64_t c = 0;
     for (; c + LANES <= C; c += LANES)
         for (int i = 0; i < LANES / VEC; i++) {
@@ -63,8 +63,8 @@ static void row_averages(float avg[2], const float *dy, const float *x, const fl
             sum_h[i] += h;
             sum_hx[i] += h * ((vecs(x + c)[i] - mean) * rstd);
         }
-    memcpy(lane_h, sum_h, sizeof lane_h);
-    memcpy(lane_hx, sum_hx, sizeof lane_hx);
+    lanes_store(lane_h, sum_h);
+    lanes_store(lane_hx, sum_hx);
     for (int i = 0; c + i < C; i++) {
         float h = dy[c + i] * g[c + i];
         lane_h[i] += h;
