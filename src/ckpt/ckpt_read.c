@@ -207,6 +207,20 @@ static void find_tensor(const struct ckpt_reader *r, struct job *job)
     CHECK(false, "tensor '%s' is missing", name);
 }
 
+/* As the data lies on the disk, which is fastest when it is read from front to back. */
+static int compare_places(const void *a, const void *b)
+{
+    const struct job *x = a, *y = b;
+    const struct safetensors *st = &x->file->st;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    off_t at_x = safetensors_offset(st, &st->tensors[x->tensor]);
+    off_t at_y = safetensors_offset(st, &st->tensors[y->tensor]);
+    if (at_x != at_y)
+        return at_x < at_y ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
 int ckpt_reader_read(struct ckpt_reader *r, int n_sets, const struct ckpt_part *part,
                      const struct ckpt_sink *sink, struct error *err)
 {
@@ -221,6 +235,8 @@ int ckpt_reader_read(struct ckpt_reader *r, int n_sets, const struct ckpt_part *
                 find_tensor(r, &job);
                 rc = add_jobs(&list, job, part->pieces[i].n, err);
             }
+    if (list.n_jobs > 0)
+        qsort(list.jobs, (size_t)list.n_jobs, sizeof *list.jobs, compare_places);
     if (rc == 0)
         rc = run_jobs(r, &list, sink, err);
     free(list.jobs);

@@ -79,8 +79,8 @@ const struct config_key config_keys[] = {
         .meaning = "Compute activations again in the backward pass instead of keeping them."},
     {KEY("recompute_granularity", CONFIG_ENUM, recompute_granularity),
         .default_text = "full", .words = recompute_words,
-        .meaning = "What use_recompute recomputes: the whole layer, its attention (only_attn, "
-                   "also called full_attn), or softmax(QK)V (core_attn)."},
+        .meaning = "What use_recompute recomputes: the whole layer, the QKV of its attention "
+                   "(only_attn, also called full_attn), or softmax(QK)V (core_attn)."},
     {KEY("no_recompute_layers", CONFIG_NUMBERS, no_recompute_layers),
         .default_text = "", .range = BETWEEN(0, 65535),
         .meaning = "Layers, counted from 0, that keep everything although use_recompute is on; "

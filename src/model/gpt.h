@@ -54,7 +54,7 @@ struct gpt_dims {
 enum gpt_recompute {
     RECOMPUTE_NOTHING,
     RECOMPUTE_CORE,      // softmax(q k^T) v
-    RECOMPUTE_ATTENTION, // that, and the norm and product before it
+    RECOMPUTE_ATTENTION, // the norm and the product before that
     RECOMPUTE_BLOCK,     // all from the block's input on
 };
 

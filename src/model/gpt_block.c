@@ -178,7 +178,7 @@ static void recompute(struct gpt *g, int64_t layer, const struct gpt_batch *batc
         break;
     case RECOMPUTE_ATTENTION:
         x = gpt_recall(g, st->x, sc->stream, own);
-        attend(g, layer, batch, st, make_qkv(g, layer, batch, st, x));
+        make_qkv(g, layer, batch, st, x);
         break;
     case RECOMPUTE_BLOCK:
         x = gpt_recall(g, st->x, sc->stream, own);

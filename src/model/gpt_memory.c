@@ -13,7 +13,18 @@ static void *arena_typed(struct arena *ar, const struct gpt *g, int64_t n)
     return arena_bytes(ar, (size_t)n * dtype_bytes(g->dtype));
 }
 
-/* The members of a block's stash, in the order in which recomputation gives them up. */
+/* Which members of a block's stash recomputation gives up. Attention's output is a third
+ * of its input and takes as long to compute: RECOMPUTE_ATTENTION keeps it. */
+static bool gives_up_core(enum gpt_recompute r)
+{
+    return r == RECOMPUTE_CORE || r == RECOMPUTE_BLOCK;
+}
+
+static bool gives_up_qkv(enum gpt_recompute r)
+{
+    return r == RECOMPUTE_ATTENTION || r == RECOMPUTE_BLOCK;
+}
+
 static void layout_core(struct block_stash *st, struct arena *ar, const struct gpt *g)
 {
     int64_t N = g->dims.B * g->dims.S, A = g->dims.A;
@@ -41,11 +52,11 @@ static void layout_rest(struct block_stash *st, struct arena *ar, const struct g
 static void layout_block(struct block_stash *st, struct arena *ar, const struct gpt *g)
 {
     st->x = arena_typed(ar, g, g->dims.B * g->dims.S / g->sp * g->dims.H);
-    if (st->recompute < RECOMPUTE_CORE)
+    if (!gives_up_core(st->recompute))
         layout_core(st, ar, g);
-    if (st->recompute < RECOMPUTE_ATTENTION)
+    if (!gives_up_qkv(st->recompute))
         layout_qkv(st, ar, g);
-    if (st->recompute < RECOMPUTE_BLOCK)
+    if (st->recompute != RECOMPUTE_BLOCK)
         layout_rest(st, ar, g);
 }
 
@@ -59,11 +70,11 @@ static void layout_shared(struct block_stash *st, struct arena *ar, const struct
         layout_block(st, ar, g);
         return;
     }
-    if (opt->recompute >= RECOMPUTE_CORE)
+    if (gives_up_core(opt->recompute))
         layout_core(st, ar, g);
-    if (opt->recompute >= RECOMPUTE_ATTENTION)
+    if (gives_up_qkv(opt->recompute))
         layout_qkv(st, ar, g);
-    if (opt->recompute >= RECOMPUTE_BLOCK)
+    if (opt->recompute == RECOMPUTE_BLOCK)
         layout_rest(st, ar, g);
 }
 
