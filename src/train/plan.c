@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-static enum dtype dtype_of(const struct config *cfg)
+enum dtype plan_dtype(const struct config *cfg)
 {
     static const enum dtype of_config[] = {[DTYPE_FLOAT32] = DTYPE_F32,
                                            [DTYPE_FLOAT16] = DTYPE_F16,
@@ -61,7 +61,7 @@ static int list_kept_layers(struct plan *p, const struct config *cfg, struct err
 static int plan_model(struct plan *p, const struct config *cfg, struct error *err)
 {
     const struct config_batch *b = &cfg->batch_size;
-    enum dtype dtype = dtype_of(cfg);
+    enum dtype dtype = plan_dtype(cfg);
     int stage = p->zero.stage;
     p->model = (struct gpt_options){
         .B = b->micro_batch_size,

@@ -5,6 +5,7 @@
 #include "ckpt/ckpt_scan.h"
 #include "train/layout.h"
 #include "train/load_newest.h"
+#include "train/plan.h"
 
 #include <stdlib.h>
 
@@ -175,21 +176,13 @@ done:
     return rc;
 }
 
-static enum dtype dtype_of(const struct config *cfg)
-{
-    static const enum dtype of_config[] = {[DTYPE_FLOAT32] = DTYPE_F32,
-                                           [DTYPE_FLOAT16] = DTYPE_F16,
-                                           [DTYPE_BFLOAT16] = DTYPE_BF16};
-    return of_config[cfg->mix_precision.dtype];
-}
-
 static int open_part(struct trained_model *m, bool is_for_decoding, struct error *err)
 {
     const struct config *cfg = &m->cfg;
     struct gpt_options opt = {.B = cfg->batch_size.micro_batch_size,
                               .n_stashes = 1,
                               .model_group = m->grid.model,
-                              .dtype = is_for_decoding ? dtype_of(cfg) : DTYPE_F32};
+                              .dtype = is_for_decoding ? plan_dtype(cfg) : DTYPE_F32};
     struct schedule_shape shape = layout_schedule(cfg);
     int64_t n_message = opt.B * cfg->dataset.max_seq_len * cfg->model.hidden_size;
     if (layout_part(&opt.part, cfg, m->grid.coord, err) ||

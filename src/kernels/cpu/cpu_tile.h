@@ -6,8 +6,8 @@
  * A sum runs over k in ascending order, whatever block computes it; so the bits of an
  * element do not depend on how rows are grouped.
  *
- * BLIS packs both sides of every product and is built for large ones: at the sizes of
- * attention's tiles it reached half the speed of this.
+ * BLIS packs both sides of every product, which products of attention's tiles are too
+ * small to pay for (docs/performance.md has what this gained).
  */
 #ifndef KERNELS_CPU_CPU_TILE_H
 #define KERNELS_CPU_CPU_TILE_H
