@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -62,6 +63,49 @@ int fs_pread_exact(int fd, void *data, size_t n, off_t offset)
         offset += done;
     }
     return 0;
+}
+
+void *fs_pread_direct(int fd, void *room, size_t n, off_t offset)
+{
+    size_t skip = (size_t)offset % FS_DIRECT_UNIT, have = 0;
+    off_t begin = offset - (off_t)skip;
+    while (have < skip + n) {
+        // a count that is no whole unit is the end of the file
+        size_t rest = skip + n - have;
+        size_t ask = (rest + FS_DIRECT_UNIT - 1) / FS_DIRECT_UNIT * FS_DIRECT_UNIT;
+        ssize_t done = pread(fd, (char *)room + have, ask, begin + (off_t)have);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return NULL;
+        have += (size_t)done;
+        if (have < skip + n && (done == 0 || (size_t)done % FS_DIRECT_UNIT)) {
+            errno = ENODATA;
+            return NULL;
+        }
+    }
+    return (char *)room + skip;
+}
+
+bool fs_is_cached(int fd)
+{
+    enum { SAMPLES = 256 };
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    struct stat st;
+    int n_cached = 0;
+    if (fstat(fd, &st) || st.st_size == 0)
+        return false;
+    char *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return false;
+    int64_t n_pages = (st.st_size + page - 1) / page;
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        unsigned char is_in = 0;
+        char *sample = map + i * n_pages / SAMPLES * page;
+        n_cached += mincore(sample, (size_t)page, &is_in) == 0 && (is_in & 1);
+    }
+    munmap(map, (size_t)st.st_size);
+    return n_cached > SAMPLES / 2;
 }
 
 /* Read until the end of file: pipes and /dev/stdin have no size to ask for. */

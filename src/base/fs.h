@@ -31,6 +31,17 @@ MUST_CHECK int fs_write_exact(int fd, const void *data, size_t n);
 MUST_CHECK int fs_pwrite_exact(int fd, const void *data, size_t n, off_t offset);
 MUST_CHECK int fs_pread_exact(int fd, void *data, size_t n, off_t offset);
 
+/* Where a descriptor with O_DIRECT may begin and end to read, and in memory. */
+#define FS_DIRECT_UNIT ((size_t)4096)
+/* Room to read any n bytes in whole units. */
+#define FS_DIRECT_BYTES(n) ((n) + 2 * FS_DIRECT_UNIT)
+/* Read n bytes at `offset` with whatever belongs to the same units into `room`, which
+ * begins at a unit. The place of the first of the n, or NULL with errno set. */
+void *fs_pread_direct(int fd, void *room, size_t n, off_t offset);
+
+/* The page cache holds most of the file, by a sample. */
+bool fs_is_cached(int fd);
+
 /* -- names --------------------------------------------------------------------------- */
 
 bool fs_exists(const char *path);

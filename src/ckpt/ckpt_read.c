@@ -35,13 +35,29 @@ struct job_list {
 struct worker {
     const struct ckpt_reader *r;
     const struct ckpt_sink *sink;
-    float *block;    // CKPT_BLOCK_BYTES
-    int64_t at;      // the number of the block in it; -1: none
+    void *room;      // FS_DIRECT_BYTES(CKPT_BLOCK_BYTES)
+    float *block;    // the one read last, in room
+    int64_t at;      // its number; -1: none
     int64_t n_words; // of it
     bool is_damaged;
 };
 
 /* -- one job ------------------------------------------------------------------------- */
+
+/* A file system that cannot read past the cache may say so when asked to open the file
+ * or with each read. */
+static int read_bytes(struct worker *w, const struct ckpt_read_file *file, size_t n,
+                      off_t at)
+{
+    w->block = w->room;
+    if (file->direct_fd >= 0) {
+        w->block = fs_pread_direct(file->direct_fd, w->room, n, at);
+        if (w->block || errno != EINVAL)
+            return w->block ? 0 : -1;
+        w->block = w->room;
+    }
+    return fs_pread_exact(file->fd, w->block, n, at);
+}
 
 /* One block of the job's tensor, verified, into w->block. */
 static int read_block(struct worker *w, const struct job *job, int64_t block,
@@ -52,7 +68,7 @@ static int read_block(struct worker *w, const struct job *job, int64_t block,
     off_t at = safetensors_offset(&file->st, t) + block * CKPT_BLOCK_BYTES;
     w->at = -1;
     w->n_words = ckpt_block_words(t->n_elements, block);
-    if (fs_pread_exact(file->fd, w->block, (size_t)w->n_words * sizeof *w->block, at)) {
+    if (read_bytes(w, file, (size_t)w->n_words * sizeof *w->block, at)) {
         w->is_damaged = errno == EIO || errno == ENODATA;
         return error_set(err, ERROR_INPUT, "cannot read tensor '%s' of '%s': %s", t->name,
                          file->path, strerror(errno));
@@ -100,12 +116,11 @@ static int run_job(struct worker *w, const struct job *job, struct error *err)
 
 /* -- all jobs ------------------------------------------------------------------------ */
 
-/* What the kernel should know about the data of a job: that a later one will want it,
- * since threads that take turns in one file look like random reads, which it reads
- * nothing ahead of by itself; or that nobody wants it any more. */
-static void advise(const struct job_list *list, int64_t i, int advice)
+/* Have the kernel read the data of a job ahead: threads that take turns in one file look
+ * to it like random reads, which it reads nothing ahead of by itself. */
+static void ask_for(const struct job_list *list, int64_t i)
 {
-    if (i >= list->n_jobs)
+    if (i >= list->n_jobs || list->jobs[i].file->direct_fd >= 0)
         return;
     const struct job *job = &list->jobs[i];
     const struct safetensors_tensor *t = &job->file->st.tensors[job->tensor];
@@ -117,7 +132,7 @@ static void advise(const struct job_list *list, int64_t i, int advice)
     int64_t begin = first / BLOCK_WORDS * CKPT_BLOCK_BYTES;
     int64_t end = (last / BLOCK_WORDS + 1) * CKPT_BLOCK_BYTES;
     (void)posix_fadvise(job->file->fd, safetensors_offset(&job->file->st, t) + begin,
-                        end - begin, advice);
+                        end - begin, POSIX_FADV_WILLNEED);
 }
 
 /* One failure is told, of the first job that met one. */
@@ -126,11 +141,11 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
 {
     int64_t failed_at = INT64_MAX;
     for (int i = 0; i < JOBS_AHEAD; i++)
-        advise(list, i, POSIX_FADV_WILLNEED);
+        ask_for(list, i);
 #pragma omp parallel
     {
         struct worker w = {.r = r, .sink = sink};
-        w.block = malloc((size_t)CKPT_BLOCK_BYTES);
+        w.room = aligned_alloc(FS_DIRECT_UNIT, FS_DIRECT_BYTES((size_t)CKPT_BLOCK_BYTES));
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < list->n_jobs; i++) {
             struct error why;
@@ -139,12 +154,10 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
             first_failure = failed_at;
             if (first_failure < i)
                 continue;
-            advise(list, i + JOBS_AHEAD, POSIX_FADV_WILLNEED);
-            int rc = w.block ? run_job(&w, &list->jobs[i], &why)
-                             : error_set(&why, ERROR_RUNTIME,
-                                         "out of memory for reading '%s'", r->path);
-            if (r->lets_go)
-                advise(list, i, POSIX_FADV_DONTNEED);
+            ask_for(list, i + JOBS_AHEAD);
+            int rc = w.room ? run_job(&w, &list->jobs[i], &why)
+                            : error_set(&why, ERROR_RUNTIME,
+                                        "out of memory for reading '%s'", r->path);
 #pragma omp critical(ckpt_failure)
             if (rc && i < failed_at) {
                 failed_at = i;
@@ -152,7 +165,7 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
                 *err = why;
             }
         }
-        free(w.block);
+        free(w.room);
     }
     return failed_at < INT64_MAX ? -1 : 0;
 }

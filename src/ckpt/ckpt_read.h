@@ -22,6 +22,7 @@
 struct ckpt_read_file {
     char path[PATH_MAX];
     int fd;
+    int direct_fd; // past the page cache; -1: none
     struct safetensors st;
     uint64_t *hashes;    // of all blocks of its tensors, owned
     int64_t *first_hash; // (st.n_tensors) of each tensor, owned
@@ -34,10 +35,6 @@ struct ckpt_reader {
     int n_files;
     int set_files[N_CKPT_SETS + 1]; // first file of each set
     struct ckpt_sum_keys keys;
-    /* What was read leaves the page cache, whose memory is then that of what comes next
-     * instead of more that nobody has touched yet. For a process that reads once, and
-     * whose files no other one reads; set after opening. */
-    bool lets_go;
     /* After a failure: the checkpoint is not what was saved. Otherwise it does not fit,
      * or the machine failed, and another checkpoint would fare no better. */
     bool is_damaged;
@@ -48,6 +45,11 @@ struct ckpt_reader {
 MUST_CHECK int ckpt_reader_open(struct ckpt_reader *r, const char *path, int n_sets,
                                 struct error *err);
 void ckpt_reader_close(struct ckpt_reader *r);
+
+/* Read past the page cache what is not in it, where the file system can: without a copy
+ * and without fresh memory for the cache. For files that no other process reads, which
+ * would otherwise find them there. */
+void ckpt_reader_bypass_cache(struct ckpt_reader *r);
 
 /* 0 if the open sets hold the tensors of `whole` (all of the model) and no others. */
 MUST_CHECK int ckpt_reader_check(const struct ckpt_reader *r,

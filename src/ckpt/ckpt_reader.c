@@ -89,7 +89,7 @@ static int open_file(struct ckpt_reader *r, const char *name, const json_t *reco
 {
     char *header = NULL;
     struct ckpt_read_file *file = &r->files[r->n_files++];
-    *file = (struct ckpt_read_file){.fd = -1};
+    *file = (struct ckpt_read_file){.fd = -1, .direct_fd = -1};
     if (fs_join(file->path, sizeof file->path, r->path, name, err))
         return -1;
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
@@ -178,6 +178,8 @@ void ckpt_reader_close(struct ckpt_reader *r)
         struct ckpt_read_file *file = &r->files[i];
         if (file->fd >= 0)
             close(file->fd);
+        if (file->direct_fd >= 0)
+            close(file->direct_fd);
         safetensors_release(&file->st);
         free(file->hashes);
         free(file->first_hash);
@@ -186,6 +188,15 @@ void ckpt_reader_close(struct ckpt_reader *r)
     r->files = NULL;
     r->n_files = 0;
     ckpt_manifest_release(&r->manifest);
+}
+
+void ckpt_reader_bypass_cache(struct ckpt_reader *r)
+{
+    for (int i = 0; i < r->n_files; i++) {
+        struct ckpt_read_file *file = &r->files[i];
+        if (file->direct_fd < 0 && !fs_is_cached(file->fd))
+            file->direct_fd = open(file->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    }
 }
 
 int ckpt_reader_check(const struct ckpt_reader *r, const struct param_table *whole,
