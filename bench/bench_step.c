@@ -226,7 +226,8 @@ int main(int argc, char **argv)
                                 .part = param_part_whole(b.layers),
                                 .dtype = (enum dtype)b.dtype,
                                 .grad_dtype = (enum dtype)b.dtype,
-                                .recompute = (enum gpt_recompute)b.recompute};
+                                .recompute = (enum gpt_recompute)b.recompute,
+                                .has_one_micro_batch = true};
     struct optimizer_options state = {.map = &map,
                                       .k = b.has_clock ? kernel_clock_table()
                                                        : kernels_best(),

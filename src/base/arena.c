@@ -31,10 +31,25 @@ void arena_close(struct arena *ar)
     *ar = (struct arena){0};
 }
 
+struct arena arena_over(void *base, size_t bytes)
+{
+    return (struct arena){.base = base, .capacity_bytes = bytes};
+}
+
+static size_t aligned(size_t n)
+{
+    return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+bool arena_has_room(const struct arena *ar, size_t n)
+{
+    return aligned(n) <= ar->capacity_bytes - ar->used_bytes;
+}
+
 void *arena_bytes(struct arena *ar, size_t n)
 {
     size_t start = ar->used_bytes;
-    ar->used_bytes += (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    ar->used_bytes += aligned(n);
     if (!ar->base)
         return NULL;
     CHECK(ar->used_bytes <= ar->capacity_bytes, "%zu bytes wanted, %zu there",

@@ -177,7 +177,7 @@ struct gpt_options {
     bool params_are_brought;  // by gpt.layers: have no memory for them
     bool grads_are_brought;   // likewise
     int64_t n_step_tokens;    // that one step looks up here at most; 0: B * S
-    bool has_one_micro_batch; // a step: the lookup's gradient can share scratch memory
+    bool has_one_micro_batch; // a step: memory can be shared that others keep sums in
     bool fuses_bias;          // into products (fused_linear)
 };
 

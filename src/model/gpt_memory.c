@@ -4,13 +4,24 @@
  * A stash serves any chunk of any micro-batch. What blocks recompute lies in one stash
  * that they share. Scratch buffers that are never in use at the same time share memory,
  * where that does not cost a copy.
+ *
+ * In a step of one micro-batch, gradients of matrices are written once, by the backward
+ * of their block. Before it their memory is free: there the next block, whose backward is
+ * over by then, stashes what fits.
  */
 #include "model/gpt.h"
 #include "model/gpt_internal.h"
 
-static void *arena_typed(struct arena *ar, const struct gpt *g, int64_t n)
+/* Where a stash is laid out: in what others leave free, as far as that goes. */
+struct room {
+    struct arena *own, spare;
+};
+
+static void *room_typed(struct room *room, const struct gpt *g, int64_t n)
 {
-    return arena_bytes(ar, (size_t)n * dtype_bytes(g->dtype));
+    size_t bytes = (size_t)n * dtype_bytes(g->dtype);
+    bool fits = arena_has_room(&room->spare, bytes);
+    return arena_bytes(fits ? &room->spare : room->own, bytes);
 }
 
 /* Which members of a block's stash recomputation gives up. Attention's output is a third
@@ -25,39 +36,40 @@ static bool gives_up_qkv(enum gpt_recompute r)
     return r == RECOMPUTE_ATTENTION || r == RECOMPUTE_BLOCK;
 }
 
-static void layout_core(struct block_stash *st, struct arena *ar, const struct gpt *g)
+static void layout_core(struct block_stash *st, struct room *room, const struct gpt *g)
 {
     int64_t N = g->dims.B * g->dims.S, A = g->dims.A;
-    st->att = arena_typed(ar, g, N * A * g->dims.D);
-    st->lse = arena_f32(ar, N * A);
+    st->att = room_typed(room, g, N * A * g->dims.D);
+    st->lse = arena_f32(room->own, N * A);
 }
 
-static void layout_qkv(struct block_stash *st, struct arena *ar, const struct gpt *g)
+static void layout_qkv(struct block_stash *st, struct room *room, const struct gpt *g)
 {
-    st->qkv = arena_typed(ar, g, g->dims.B * g->dims.S * 3 * g->dims.A * g->dims.D);
+    st->qkv = room_typed(room, g, g->dims.B * g->dims.S * 3 * g->dims.A * g->dims.D);
 }
 
-static void layout_rest(struct block_stash *st, struct arena *ar, const struct gpt *g)
+static void layout_rest(struct block_stash *st, struct room *room, const struct gpt *g)
 {
     int64_t N = g->dims.B * g->dims.S, own = N / g->sp;
-    st->ln1_mean = arena_f32(ar, own);
-    st->ln1_rstd = arena_f32(ar, own);
-    st->x_mid = arena_typed(ar, g, own * g->dims.H);
-    st->ln2_mean = arena_f32(ar, own);
-    st->ln2_rstd = arena_f32(ar, own);
-    st->fc = arena_typed(ar, g, N * g->dims.F);
+    st->fc = room_typed(room, g, N * g->dims.F);
+    st->x_mid = room_typed(room, g, own * g->dims.H);
+    st->ln1_mean = arena_f32(room->own, own);
+    st->ln1_rstd = arena_f32(room->own, own);
+    st->ln2_mean = arena_f32(room->own, own);
+    st->ln2_rstd = arena_f32(room->own, own);
 }
 
-/* Give a block what it does not recompute; the rest is as it was, shared. */
-static void layout_block(struct block_stash *st, struct arena *ar, const struct gpt *g)
+/* Give a block what it does not recompute, large arrays first; the rest is as it was,
+ * shared. */
+static void layout_block(struct block_stash *st, struct room *room, const struct gpt *g)
 {
-    st->x = arena_typed(ar, g, g->dims.B * g->dims.S / g->sp * g->dims.H);
-    if (!gives_up_core(st->recompute))
-        layout_core(st, ar, g);
-    if (!gives_up_qkv(st->recompute))
-        layout_qkv(st, ar, g);
     if (st->recompute != RECOMPUTE_BLOCK)
-        layout_rest(st, ar, g);
+        layout_rest(st, room, g);
+    if (!gives_up_qkv(st->recompute))
+        layout_qkv(st, room, g);
+    st->x = room_typed(room, g, g->dims.B * g->dims.S / g->sp * g->dims.H);
+    if (!gives_up_core(st->recompute))
+        layout_core(st, room, g);
 }
 
 /* What blocks share: all but its input of one that is recomputed; everything in a model
@@ -65,17 +77,42 @@ static void layout_block(struct block_stash *st, struct arena *ar, const struct 
 static void layout_shared(struct block_stash *st, struct arena *ar, const struct gpt *g,
                           const struct gpt_options *opt)
 {
+    struct room room = {.own = ar};
     *st = (struct block_stash){0};
     if (!opt->has_grads) {
-        layout_block(st, ar, g);
+        layout_block(st, &room, g);
         return;
     }
     if (gives_up_core(opt->recompute))
-        layout_core(st, ar, g);
+        layout_core(st, &room, g);
     if (gives_up_qkv(opt->recompute))
-        layout_qkv(st, ar, g);
+        layout_qkv(st, &room, g);
     if (opt->recompute == RECOMPUTE_BLOCK)
-        layout_rest(st, ar, g);
+        layout_rest(st, &room, g);
+}
+
+/* The gradients of the matrices of `layer`, if nothing is in them before its backward,
+ * and nothing but them is overwritten: gaps between parameters stay zero. */
+static struct arena free_grads(const struct gpt *g, const struct gpt_options *opt,
+                               int layer)
+{
+    const struct param_table *table = &g->table;
+    int64_t row, end;
+    param_table_rows(table, layer, &row, &end);
+    while (row < end && !table->params[row].has_decay)
+        row++;
+    bool is_free = opt->has_one_micro_batch && opt->n_stashes == 1 &&
+                   opt->part.n_chunks == 1 && !opt->grads_are_brought && row < end;
+    if (!is_free)
+        return arena_over(NULL, 0);
+    int64_t from = table->params[row].in[STORE_GRADS].at, to = from;
+    for (; row < end; row++) {
+        const struct param *p = &table->params[row];
+        if (p->in[STORE_GRADS].at != to)
+            return arena_over(NULL, 0);
+        to += p->n_elements * (int64_t)dtype_bytes(p->in[STORE_GRADS].dtype);
+    }
+    return arena_over(g->grads ? (uint8_t *)g->grads + from : NULL, (size_t)(to - from));
 }
 
 static int64_t longest_chunk(const struct param_part *part)
@@ -106,9 +143,12 @@ static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gp
     st->blocks = arena_bytes(ar, (size_t)n_blocks * sizeof *st->blocks);
     for (int64_t i = 0; i < n_blocks; i++) {
         struct block_stash block = *shared;
+        struct room room = {.own = ar};
         block.recompute = recompute_of(opt, i);
+        if (i > 0)
+            room.spare = free_grads(g, opt, (int)(g->part.chunks[0].first + i));
         if (opt->has_grads)
-            layout_block(&block, ar, g);
+            layout_block(&block, &room, g);
         if (st->blocks)
             st->blocks[i] = block;
     }
