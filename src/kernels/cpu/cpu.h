@@ -51,12 +51,23 @@ static inline float lanes_sum(const float lane[LANES])
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-static inline float lanes_max(const float lane[LANES])
+/* The largest of n >= 1 numbers. Compared as whole numbers of the same order, since the
+ * compiler takes a maximum of floats one by one: they may be no numbers. */
+static inline float lanes_max(const float *x, int64_t n)
 {
-    float m = lane[0];
-    for (int i = 1; i < LANES; i++)
-        m = lane[i] > m ? lane[i] : m;
-    return m;
+    union {
+        int32_t bits;
+        float f;
+    } top;
+    int32_t most = INT32_MIN;
+    for (int64_t c = 0; c < n; c++) {
+        int32_t bits;
+        memcpy(&bits, x + c, sizeof bits);
+        bits ^= bits >> 31 & INT32_MAX; // of negative numbers the smaller bits are larger
+        most = bits > most ? bits : most;
+    }
+    top.bits = most ^ (most >> 31 & INT32_MAX);
+    return top.f;
 }
 
 static inline float lanes_total(const float *x, int64_t n)
@@ -116,6 +127,24 @@ static inline float fast_exp(float x)
     y.f = p * power.f;
     y.bits &= (uint32_t)(x < -87.3F) - 1u; // what is no number stays none
     return y.f;
+}
+
+/* x := exp(x * scale - shift); the sum of the results. */
+static inline float lanes_exp(float *x, int64_t n, float scale, float shift)
+{
+    float lane[LANES] = {0};
+    int64_t c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int i = 0; i < LANES; i++) {
+            float e = fast_exp(x[c + i] * scale - shift);
+            x[c + i] = e;
+            lane[i] += e;
+        }
+    for (int i = 0; c + i < n; i++) {
+        x[c + i] = fast_exp(x[c + i] * scale - shift);
+        lane[i] += x[c + i];
+    }
+    return lanes_sum(lane);
 }
 
 #define DROPOUT_LANES 16

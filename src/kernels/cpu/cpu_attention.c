@@ -224,26 +224,6 @@ static void sum_over_queries(float *y, int64_t y_row, const float *p,
 
 /* -- forward ------------------------------------------------------------------------- */
 
-static float row_max(const float *x, int64_t n, float start)
-{
-    float lane[LANES];
-    for (int i = 0; i < LANES; i++)
-        lane[i] = start;
-    int64_t c = 0;
-    for (; c + LANES <= n; c += LANES)
-        for (int i = 0; i < LANES; i++)
-            lane[i] = x[c + i] > lane[i] ? x[c + i] : lane[i];
-    for (int i = 0; c + i < n; i++)
-        lane[i] = x[c + i] > lane[i] ? x[c + i] : lane[i];
-    return lanes_max(lane);
-}
-
-static void exp_row(float *x, int64_t n, float scale, float shift)
-{
-    for (int64_t c = 0; c < n; c++)
-        x[c] = fast_exp(x[c] * scale - shift);
-}
-
 /* One tile of queries of one head: running maximum and sum a row. */
 struct query_tile {
     int64_t q0, n_queries;
@@ -261,10 +241,9 @@ static void row_softmax(float *p_r, struct query_tile *t, const struct head *hd,
     float *seen = p_r + keys.first;
     int64_t n = keys.end - keys.first;
     bool is_first = k0 == 0 || (hd->first_key && k0 <= hd->first_key[t->q0 + r]);
-    float top = row_max(seen, n, seen[0]) * hd->scale;
+    float top = lanes_max(seen, n) * hd->scale;
     float grown = is_first || top > t->max[r] ? top : t->max[r];
-    exp_row(seen, n, hd->scale, grown);
-    float sum = lanes_total(seen, n);
+    float sum = lanes_exp(seen, n, hd->scale, grown);
     if (!is_first && grown > t->max[r]) {
         float shrink = fast_exp(t->max[r] - grown);
         float *out = t->out + r * t->out_stride;
@@ -382,12 +361,15 @@ static void head_delta(float *delta, const float *out, const float *dout, int64_
         delta[q] = lanes_dot(out + q * stride, dout + q * stride, D);
 }
 
-/* dp := p * (dp - delta) * scale, the gradient of the unscaled scores. */
-static void score_grad_row(float *restrict dp, const float *restrict p, int64_t n,
-                           float delta, float scale)
+/* From scores p: p := probabilities, dp := p * (dp - delta) * scale, the gradient of the
+ * scores. */
+static void score_grad_row(float *restrict dp, float *restrict p, int64_t n, float scale,
+                           float lse, float delta)
 {
-    for (int64_t c = 0; c < n; c++)
+    for (int64_t c = 0; c < n; c++) {
+        p[c] = fast_exp(p[c] * scale - lse);
         dp[c] = p[c] * (dp[c] - delta) * scale;
+    }
 }
 
 static void multiply_row(float *restrict x, const float *restrict factor, int64_t n)
@@ -410,12 +392,12 @@ static void tile_grads(float *p, float *dp, const struct head *hd,
         float *p_seen = p_r + keys.first, *dp_seen = dp_r + keys.first;
         float factor[TILE];
         bool is_dropped = hd->drop->threshold > 0;
-        exp_row(p_seen, n, hd->scale, gr->lse[t->q0 + r]);
         if (is_dropped) {
             tile_factors(factor, hd, t->q0 + r, t->k0);
             multiply_row(dp_seen, factor + keys.first, n);
         }
-        score_grad_row(dp_seen, p_seen, n, gr->delta[t->q0 + r], hd->scale);
+        score_grad_row(dp_seen, p_seen, n, hd->scale, gr->lse[t->q0 + r],
+                       gr->delta[t->q0 + r]);
         if (is_dropped)
             multiply_row(p_seen, factor + keys.first, n);
         set_zero(p_r, keys.first);
@@ -499,9 +481,8 @@ void K(attention_decode)(float *out, const float *q, const float *keys,
         float *p = scores + h * n_keys;
         for (int64_t i = 0; i < n_keys; i++)
             p[i] = lanes_dot(q + h * D, keys + i * stride + h * D, D);
-        float top = row_max(p, n_keys, p[0]) * scale;
-        exp_row(p, n_keys, scale, top);
-        float inverse = 1.0F / lanes_total(p, n_keys);
+        float top = lanes_max(p, n_keys) * scale;
+        float inverse = 1.0F / lanes_exp(p, n_keys, scale, top);
         float *out_h = out + h * D;
         memset(out_h, 0, (size_t)D * sizeof *out_h);
         for (int64_t i = 0; i < n_keys; i++) {

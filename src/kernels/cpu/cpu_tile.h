@@ -125,18 +125,51 @@ static inline void tile_pack(float *packed, int64_t height, const float *x, int6
         tile_pack_panel(packed + c * height, x, x_row, rows, n, c);
 }
 
-/* The transpose of x(rows, n) likewise: a panel is TILE_COLUMNS rows of x, n high. */
+/* The lower and the upper halves of two vectors, element by element in turn. */
+#if VEC == 8
+#define TILE_LOWER(x, y) __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11)
+#define TILE_UPPER(x, y) __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define TILE_LOWER(x, y) __builtin_shufflevector(x, y, 0, 4, 1, 5)
+#define TILE_UPPER(x, y) __builtin_shufflevector(x, y, 2, 6, 3, 7)
+#endif
+
+/* to(VEC, VEC) := the transpose of from(VEC, VEC). */
+static inline void tile_transpose(float *restrict to, int64_t to_row,
+                                  const float *restrict from, int64_t from_row)
+{
+    vec x[VEC], y[VEC];
+    for (int i = 0; i < VEC; i++)
+        x[i] = *vecs(from + i * from_row);
+    for (int n = 1; n < VEC; n *= 2) { // rows that are one: each turn pairs two of them
+        for (int i = 0; i < VEC / 2; i++) {
+            y[2 * i] = TILE_LOWER(x[i], x[i + VEC / 2]);
+            y[2 * i + 1] = TILE_UPPER(x[i], x[i + VEC / 2]);
+        }
+        memcpy(x, y, sizeof x);
+    }
+    for (int i = 0; i < VEC; i++)
+        memcpy(to + i * to_row, &x[i], sizeof x[i]);
+}
+
+/* The transpose of x(rows, n) as the right-hand side of a product: a panel is
+ * TILE_COLUMNS rows of x, n high. */
 static inline void tile_pack_transposed(float *restrict packed, const float *restrict x,
                                         int64_t x_row, int64_t rows, int64_t n)
 {
     for (int64_t first = 0; first < rows; first += TILE_COLUMNS) {
         float *panel = packed + first * n;
-        int64_t here = i64_min(TILE_COLUMNS, rows - first);
+        const float *from = x + first * x_row;
+        int64_t here = i64_min(TILE_COLUMNS, rows - first), c = 0;
         if (here < TILE_COLUMNS)
             memset(panel, 0, (size_t)(n * TILE_COLUMNS) * sizeof *panel);
-        for (int64_t r = 0; r < here; r++)
-            for (int64_t c = 0; c < n; c++)
-                panel[c * TILE_COLUMNS + r] = x[(first + r) * x_row + c];
+        for (; here == TILE_COLUMNS && c + VEC <= n; c += VEC)
+            for (int r = 0; r < TILE_COLUMNS; r += VEC)
+                tile_transpose(panel + c * TILE_COLUMNS + r, TILE_COLUMNS,
+                               from + r * x_row + c, x_row);
+        for (; c < n; c++)
+            for (int64_t r = 0; r < here; r++)
+                panel[c * TILE_COLUMNS + r] = from[r * x_row + c];
     }
 }
 
