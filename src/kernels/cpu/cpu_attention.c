@@ -104,7 +104,7 @@ static void pack_init(struct pack *pk, const float *from, int64_t stride,
     pk->from = from;
     pk->stride = stride;
     pk->is_transposed = is_transposed;
-    pk->row = -1;
+    pk->row = pk->column = -1;
 }
 
 static const float *packed(struct pack *pk, int64_t row, int64_t n_rows, int64_t column,
