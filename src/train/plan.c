@@ -139,7 +139,7 @@ static double staging_bytes(const struct plan *p)
  * MPI's, the products' packed panels. */
 static double program_bytes(const struct plan *p)
 {
-    const double alone = 20e6, in_a_job = 45e6;
+    const double alone = 15e6, in_a_job = 30e6;
     double now = (double)memory_resident_bytes();
     double usual = grid_size(&p->shape) > 1 ? in_a_job : alone;
     return now > usual ? now : usual;
