@@ -57,7 +57,7 @@ fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each
 	@tools/setup.sh build fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(JOBS)
 
-bench: ## speed, all of it, in 45 minutes; BENCH_ARGS="--help" for parts of it
+bench: ## speed, all of it, in more than an hour; BENCH_ARGS="--help" for parts of it
 	@tools/setup.sh build bench
 	@$(CONFIGURE) build $(CMAKE_ARGS)
 	@$(BUILD) build -j $(JOBS) --target trefoil_bench trefoil
