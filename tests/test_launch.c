@@ -377,6 +377,27 @@ static void test_launch_verdict__knows_its_own_signals(void **state)
     free(dir);
 }
 
+/* MPICH's daemon can be the first to ask how a rank died, and then die of it. */
+static void test_launch_verdict__infers_a_signal_nobody_saw(void **state)
+{
+    (void)state;
+    char *dir = test_make_directory();
+    struct launch_ranks ranks;
+    struct error err;
+    write_status(dir, 0, "");
+    assert_ok(launch_ranks_init(&ranks, dir, 1, -1, &err), err);
+    launch_ranks_look_at_all(&ranks);
+    ranks.all[0].seen_dead_ns = 5;
+    struct launch_end end = {.wait_status = 255 << 8, .said = "write error"};
+    assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
+    assert_non_null(strstr(err.text,
+                           "rank 0 on far (pid 1000) was killed, it seems by "
+                           "signal 9 (Killed), at step 40 (as the kernel does"));
+    launch_ranks_release(&ranks);
+    assert_ok(fs_remove_tree(dir, &err), err);
+    free(dir);
+}
+
 static void test_launch_verdict__tells_what_would_come_again(void **state)
 {
     (void)state;
@@ -464,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_launch_verdict__reads_mpiexec),
         cmocka_unit_test(test_launch_verdict__names_the_first_cause),
         cmocka_unit_test(test_launch_verdict__knows_its_own_signals),
+        cmocka_unit_test(test_launch_verdict__infers_a_signal_nobody_saw),
         cmocka_unit_test(test_launch_verdict__tells_what_would_come_again),
         cmocka_unit_test(test_launch_restart__gives_up_after_three_without_progress),
         cmocka_unit_test(test_launch_restart__counts_from_the_newest_checkpoint),

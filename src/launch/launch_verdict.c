@@ -138,6 +138,8 @@ static int explain_failure(const struct launch_ranks *ranks, int rank,
                      log);
 }
 
+/* Every other deadly signal a rank records itself: one that nobody saw, as when MPICH's
+ * daemon was the first to ask and then failed itself, was SIGKILL but for an _exit(). */
 static int explain_death(const struct launch_ranks *ranks, int rank,
                          const struct rank_status *status, int signal_number,
                          struct error *err)
@@ -154,11 +156,9 @@ static int explain_death(const struct launch_ranks *ranks, int rank,
                          "of its log: '%s'",
                          rank, status->host, (int)status->pid, by, step, log);
     if (signal_number <= 0)
-        return error_set(err, ERROR_RUNTIME,
-                         "rank %d on %s (pid %d) died%s and could not say why; its log: "
-                         "'%s'",
-                         rank, status->host, (int)status->pid, step, log);
-    if (signal_number == SIGKILL)
+        snprintf(by, sizeof by, ", it seems by signal %d (%s),", SIGKILL,
+                 strsignal(SIGKILL));
+    if (signal_number <= 0 || signal_number == SIGKILL)
         snprintf(hint, sizeof hint, " (as the kernel does when memory runs out)");
     return error_set(err, ERROR_RUNTIME,
                      "rank %d on %s (pid %d) was killed%s%s%s; its log: '%s'", rank,

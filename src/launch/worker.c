@@ -129,7 +129,8 @@ static void set_handler(int signal_number, void (*handler)(int), int flags)
 
 static void watch_crashes(const char *dir, int rank)
 {
-    static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    static const int deadly[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT,
+                                 SIGSYS,  SIGTRAP, SIGXCPU, SIGXFSZ, SIGQUIT};
     char path[4096];
     void *frame;
     rank_status_path(path, sizeof path, dir, rank);

@@ -26,14 +26,16 @@ ends() {
 }
 
 # -- budgets: a rank that is killed at step 3 each time, without any checkpoints; of ranks
-# that die before the launcher has had a look, MPICH does not tell which was first
-ends 3 'after 1 restart: rank [01] on .* was killed by signal 9 .* at step 3' 1 \
+# that die before the launcher has had a look, MPICH does not tell which was first, and
+# where its own daemon fails of it not even the signal
+killed='rank [01] on .* was killed(, it seems)? by signal 9'
+ends 3 "after 1 restart: $killed .* at step 3" 1 \
     "$probe" launch -n 2 --max_restarts 1 eval kill 1
-line="rank [01] on .* by signal 9 .* at step 3.*workerlog.[01]'. Restart 1 of 1 in 1 s, from the"
+line="$killed .* at step 3.*workerlog.[01]'. Restart 1 of 1 in 1 s, from the"
 grep -qE "$line beginning" err || fail "the line of a restart: $(cat err)"
 ends 4 'died 4 times in a row without a checkpoint.*rank 0 on .* signal 9 .* at step 3' 3 \
     "$probe" launch -n 1 --max_restarts 100 eval kill 0
-ends 3 'rank [01] on .* signal 9' 0 "$probe" launch -n 2 eval kill 1
+ends 3 "$killed" 0 "$probe" launch -n 2 eval kill 1
 
 # -- not retried: bad input, a stop, what never began
 ends 2 "cannot read 'tokens'" 0 "$probe" launch -n 2 --max_restarts 3 eval abort 1
