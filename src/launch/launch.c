@@ -2,8 +2,9 @@
  * A job from its start to its end, and then perhaps again: the log directory and the
  * signals are the launcher's as long as it lives, all else is of one try.
  *
- * The loop in watch() waits for the ends of mpiexec and
- * of the ranks, for signals, and ten times a second looks at logs and status files.
+ * The loop in watch() waits for the beginnings and ends of the ranks of this machine, for
+ * the end of mpiexec and for signals, and ten times a second looks at logs and at the
+ * status files of all machines.
  *
  * How a job is ended, counted from the moment it must end (a rank failed, or the second
  * signal came): first mpiexec may do it by itself, then the launcher kills the ranks
@@ -31,6 +32,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -49,12 +51,13 @@
 #define EVENT_MPIEXEC ((uint64_t)LAUNCH_RANKS_MOST + 1)
 #define EVENT_SIGNAL ((uint64_t)LAUNCH_RANKS_MOST + 2)
 #define EVENT_OUTPUT ((uint64_t)LAUNCH_RANKS_MOST + 3)
+#define EVENT_STATUS ((uint64_t)LAUNCH_RANKS_MOST + 4)
 
 struct job {
     const struct launch_options *opt;
     const struct launch_dialect *dialect;
     char log_dir[PATH_MAX]; // absolute
-    int lock_fd, epoll_fd, signal_fd;
+    int lock_fd, epoll_fd, signal_fd, inotify_fd;
     sigset_t old_mask;
     struct log_tail tail;
     int stop_signal, n_stop_signals;
@@ -122,6 +125,18 @@ static int catch_signals(struct job *job, struct error *err)
     return watch_fd(job, job->signal_fd, EVENT_SIGNAL, err);
 }
 
+/* A rank of this machine is to be held from its first moment: of several that died before
+ * they were, none could be told to have been the first. Where the system has no watch to
+ * give, looking ten times a second must do. */
+static int watch_status_files(struct job *job, struct error *err)
+{
+    job->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (job->inotify_fd < 0 ||
+        inotify_add_watch(job->inotify_fd, job->log_dir, IN_MOVED_TO) < 0)
+        return 0;
+    return watch_fd(job, job->inotify_fd, EVENT_STATUS, err);
+}
+
 /* Processes first: what they hold could not be removed, and they could still write. */
 static int end_mpiexec(struct job *job)
 {
@@ -182,6 +197,19 @@ static void take_signal(struct job *job)
         } else if (job->ending_since <= 0) // mpiexec has had its time
             job->ending_since = clock_seconds() - END_MPIEXEC_AFTER;
     }
+}
+
+static void take_status_files(struct job *job)
+{
+    _Alignas(struct inotify_event) char events[4096];
+    ssize_t n;
+    while ((n = read(job->inotify_fd, events, sizeof events)) > 0)
+        for (ssize_t at = 0; at < n;) {
+            const struct inotify_event *e = (const void *)(events + at);
+            if (e->len > 0)
+                launch_ranks_look_at(&job->ranks, rank_of_status_file(e->name));
+            at += (ssize_t)(sizeof *e + e->len);
+        }
 }
 
 /* Ranks that begin after the signal came are asked as they become known. Ranks of other
@@ -253,6 +281,8 @@ static void watch(struct job *job)
                 is_over = true;
             else if (event == EVENT_SIGNAL)
                 take_signal(job);
+            else if (event == EVENT_STATUS)
+                take_status_files(job);
             else if (event == EVENT_OUTPUT && events[i].events & EPOLLIN)
                 mpiexec_listen(&job->mpiexec);
             else if (event == EVENT_OUTPUT) // closed: nothing more will come
@@ -393,6 +423,8 @@ static void close_job(struct job *job)
         close(job->signal_fd);
         sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
     }
+    if (job->inotify_fd >= 0)
+        close(job->inotify_fd);
     if (job->epoll_fd >= 0)
         close(job->epoll_fd);
     if (job->lock_fd >= 0)
@@ -407,6 +439,7 @@ static int open_job(struct job *job, const struct launch_options *opt, struct er
                         .lock_fd = -1,
                         .epoll_fd = -1,
                         .signal_fd = -1,
+                        .inotify_fd = -1,
                         .restart = {.most = opt->max_restarts, .newest_step = -1},
                         .tail = {.log_dir = job->log_dir, .fd = -1}};
     if (open_log_dir(job, err))
@@ -415,7 +448,7 @@ static int open_job(struct job *job, const struct launch_options *opt, struct er
     job->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (job->epoll_fd < 0)
         return error_set(err, ERROR_RUNTIME, "cannot watch a job: %s", strerror(errno));
-    return catch_signals(job, err);
+    return catch_signals(job, err) || watch_status_files(job, err) ? -1 : 0;
 }
 
 int launch_run(const struct launch_options *opt, char *const *argv, struct error *err)

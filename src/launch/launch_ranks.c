@@ -99,6 +99,12 @@ void launch_ranks_look(struct launch_ranks *ranks)
     }
 }
 
+void launch_ranks_look_at(struct launch_ranks *ranks, int rank)
+{
+    if (rank >= 0 && rank < ranks->n_ranks)
+        look_at(ranks, rank);
+}
+
 void launch_ranks_look_at_all(struct launch_ranks *ranks)
 {
     for (int r = 0; r < ranks->n_ranks; r++)

@@ -41,8 +41,9 @@ MUST_CHECK int launch_ranks_init(struct launch_ranks *ranks, const char *log_dir
                                  int64_t n_ranks, int epoll_fd, struct error *err);
 void launch_ranks_release(struct launch_ranks *ranks);
 
-/* Look at the next status files, a bounded number a call; or at all of them. */
+/* Look at the next status files, a bounded number a call; at one; or at all of them. */
 void launch_ranks_look(struct launch_ranks *ranks);
+void launch_ranks_look_at(struct launch_ranks *ranks, int rank); // ignored below 0
 void launch_ranks_look_at_all(struct launch_ranks *ranks);
 /* The pidfd of this rank says that it is gone. */
 void launch_ranks_note_end(struct launch_ranks *ranks, int rank);

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "launch/launch_command.h"
+#include "launch/rank_status.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -121,7 +122,7 @@ void launch_sweep_files(uint32_t job, const char *session, pid_t mpiexec)
 
 void launch_sweep_logs(const char *log_dir, bool status_only)
 {
-    remove_beginning_with(log_dir, ".status.");
+    remove_beginning_with(log_dir, RANK_STATUS_NAME);
     if (!status_only)
         remove_beginning_with(log_dir, "workerlog.");
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,17 @@
 
 void rank_status_path(char *buf, size_t size, const char *log_dir, int rank)
 {
-    snprintf(buf, size, "%s/.status.%d", log_dir, rank);
+    snprintf(buf, size, "%s/" RANK_STATUS_NAME "%d", log_dir, rank);
+}
+
+int rank_of_status_file(const char *name)
+{
+    const size_t n = sizeof RANK_STATUS_NAME - 1;
+    if (strncmp(name, RANK_STATUS_NAME, n) != 0 || name[n] < '0' || name[n] > '9')
+        return -1;
+    char *end;
+    long rank = strtol(name + n, &end, 10);
+    return *end == '\0' && rank <= INT_MAX ? (int)rank : -1;
 }
 
 void rank_log_path(char *buf, size_t size, const char *log_dir, int rank)

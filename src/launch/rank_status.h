@@ -47,6 +47,8 @@ struct rank_status {
     char text[2048];   // RANK_FAILED: the reason
 };
 
+#define RANK_STATUS_NAME ".status." // and the rank
+
 /* LOG_DIR/.status.N and LOG_DIR/workerlog.N; a path that does not fit is cut, and then
  * does not open. */
 void rank_status_path(char *buf, size_t size, const char *log_dir, int rank);
@@ -70,6 +72,9 @@ void rank_status_crash(int fd, int signal_number);
 bool rank_status_read(const char *log_dir, int rank, struct rank_status *status);
 /* The same from the text of the file, which is modified. */
 bool rank_status_parse(char *text, struct rank_status *status);
+
+/* The rank whose status file has this name in its directory; -1: it is another file. */
+int rank_of_status_file(const char *name);
 
 /* When process `pid` of this machine began, in clock ticks; 0: there is none. */
 uint64_t rank_start_ticks(pid_t pid);
