@@ -48,6 +48,7 @@ struct gpt_dims {
     int64_t P;       // position embeddings
     int64_t A, F, V; // heads, inner units, vocabulary of this process's share
     int64_t A_first, V_first;
+    int64_t R; // rows of logits that exist at a time
 };
 
 /* What backward computes again instead of finding it in a stash. */

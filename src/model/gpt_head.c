@@ -1,7 +1,7 @@
 /*
  * Final norm, tied head and loss.
  *
- * Rows of logits exist for GPT_LOGIT_ROWS tokens at a time: product, cross-entropy, and
+ * Rows of logits exist for a chunk of tokens at a time: product, cross-entropy, and
  * in training at once the gradients of that chunk. So memory does not grow with tokens x
  * vocabulary and nothing is computed twice. With tensor parallelism a process has the
  * logits of its share of the vocabulary, and only maxima and sums of rows are exchanged:
@@ -37,7 +37,7 @@ static void chunk_likeliest(struct gpt *g, const struct gpt_batch *batch, int64_
 {
     enum { V_MOST = INT32_MAX };
     const struct gpt_scratch *sc = &g->scratch;
-    int64_t V = g->dims.V, best[GPT_LOGIT_ROWS];
+    int64_t V = g->dims.V, best[GPT_LOGIT_ROWS_MOST];
     struct error err;
     for (int64_t r = 0; r < R; r++) {
         int64_t v = batch->weights[row + r] > 0 ? 0 : V;
@@ -95,8 +95,8 @@ void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
         loss_sums[b] = 0;
     gpt_local_ids(g, sc->targets, batch->targets, N);
     gpt_norm_fwd(g, batch, sc->norm, sc->mean, sc->rstd, x, p->lnf_g, p->lnf_b);
-    for (int64_t row = 0; row < N; row += GPT_LOGIT_ROWS) {
-        int64_t R = i64_min(GPT_LOGIT_ROWS, N - row);
+    for (int64_t row = 0; row < N; row += g->dims.R) {
+        int64_t R = i64_min(g->dims.R, N - row);
         chunk_loss(g, batch, row, R, loss_sums);
         if (batch->is_training)
             chunk_grad(g, batch, row, R);

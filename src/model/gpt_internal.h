@@ -4,8 +4,8 @@
 
 #include "model/gpt.h"
 
-#define GPT_LOGIT_ROWS 512   // rows of logits that exist at a time
-#define GPT_WIDENED_ROWS 256 // of a 16-bit stash; a multiple of KERNEL_ROW_CHUNK
+#define GPT_LOGIT_ROWS_MOST 2048 // that exist at a time, see logit_rows()
+#define GPT_WIDENED_ROWS 256     // of a 16-bit stash; a multiple of KERNEL_ROW_CHUNK
 
 /* local[n] := ids[n] in this process's share of the vocabulary, or -1. */
 void gpt_local_ids(const struct gpt *g, int32_t *local, const int32_t *ids, int64_t N);

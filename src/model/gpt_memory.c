@@ -12,6 +12,9 @@
 #include "model/gpt.h"
 #include "model/gpt_internal.h"
 
+#define LOGIT_BYTES ((int64_t)64 << 20)
+#define LOGIT_ROWS_UNIT 512
+
 /* Where a stash is laid out: in what others leave free, as far as that goes. */
 struct room {
     struct arena *own, spare;
@@ -175,9 +178,9 @@ static void layout_wide(struct gpt_scratch *sc, struct arena *ar, const struct g
                         bool has_grads)
 {
     const struct gpt_dims *d = &g->dims;
-    int64_t N = d->B * d->S, R = i64_min(N, GPT_LOGIT_ROWS);
+    int64_t N = d->B * d->S;
     int64_t wide = N * i64_max(d->F, 3 * d->A * d->D);
-    int64_t logits = g->part.has_head ? R * d->V : 0;
+    int64_t logits = g->part.has_head ? d->R * d->V : 0;
     bool has_two = has_grads && g->dtype == DTYPE_F32;
     sc->wide = arena_f32(ar, has_two ? wide : i64_max(wide, logits));
     sc->dwide = arena_f32(ar, has_two ? i64_max(wide, logits) : 0);
@@ -188,7 +191,7 @@ static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struc
                            bool has_grads)
 {
     const struct gpt_dims *d = &g->dims;
-    int64_t N = d->B * d->S, R = i64_min(N, GPT_LOGIT_ROWS), AD = d->A * d->D;
+    int64_t N = d->B * d->S, R = d->R, AD = d->A * d->D;
     int64_t widest = i64_max(i64_max(d->F, 3 * AD), 2 * d->H);
     int64_t rows = i64_max(d->S * 4 * AD, GPT_WIDENED_ROWS * d->F);
     bool is_typed = g->dtype != DTYPE_F32;
@@ -243,6 +246,18 @@ static void layout_params(struct gpt *g, struct arena *ar, const struct gpt_opti
     g->params = arena_bytes(ar, (size_t)n);
 }
 
+/* As many as take LOGIT_BYTES, in steps that leave every sum its order (gemm.c), and the
+ * same in all processes that share the vocabulary: products pack the embedding once for
+ * each such chunk. */
+static int64_t logit_rows(int64_t vocab_size, int mp, int64_t n_tokens)
+{
+    int64_t first, share = param_share(vocab_size, mp, 0, &first);
+    int64_t fitting = LOGIT_BYTES / (share * (int64_t)sizeof(float));
+    int64_t rows = fitting / LOGIT_ROWS_UNIT * LOGIT_ROWS_UNIT;
+    rows = i64_min(i64_max(rows, LOGIT_ROWS_UNIT), GPT_LOGIT_ROWS_MOST);
+    return i64_min(rows, n_tokens);
+}
+
 static struct gpt_dims dims_of(const struct config *cfg, const struct gpt_options *opt)
 {
     const struct config_model *m = &cfg->model;
@@ -259,6 +274,7 @@ static struct gpt_dims dims_of(const struct config *cfg, const struct gpt_option
     d.A = param_share(m->num_attention_heads, part->mp, part->mp_rank, &d.A_first);
     d.F = param_share(m->ffn_hidden_size, part->mp, part->mp_rank, &F_first);
     d.V = param_share(m->vocab_size, part->mp, part->mp_rank, &d.V_first);
+    d.R = logit_rows(m->vocab_size, part->mp, d.B * d.S);
     return d;
 }
 
