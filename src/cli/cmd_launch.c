@@ -3,6 +3,7 @@
 #include "cli/options.h"
 #include "cli/pretrain_options.h"
 #include "cli/resume_point.h"
+#include "cli/self_launch.h"
 #include "launch/launch.h"
 
 #include <string.h>
@@ -90,9 +91,13 @@ static int launch(struct launch_options *opt, int argc, char **argv, struct erro
 {
     if (launch_check(opt, err))
         return error_exit_code(err);
-    bool has_checkpoints = strcmp(argv[0], "pretrain") == 0;
-    return opt->max_restarts > 0 && has_checkpoints ? launch_again(opt, argc, argv, err)
-                                                    : launch_run(opt, argv, err);
+    bool is_pretrain = strcmp(argv[0], "pretrain") == 0;
+    if (is_pretrain && opt->max_restarts > 0)
+        return launch_again(opt, argc, argv, err);
+    // the others print results; rank 0 of several hosts, which may be on any, to its log
+    bool has_hosts = opt->hosts || opt->hostfile;
+    return is_pretrain || has_hosts ? launch_run(opt, argv, err)
+                                    : self_launch_printing(opt, argv, err);
 }
 
 int cmd_launch(int argc, char **argv)

@@ -84,6 +84,35 @@ static int make_temporary(char *path, size_t size, struct error *err)
     return 0;
 }
 
+/* launch_run() of a job whose rank 0 prints through a pipe in `dir`. */
+static int launch_printing(const char *dir, const struct launch_options *opt,
+                           char *const *argv, struct error *err)
+{
+    struct output_pipe pipe;
+    struct error output_err;
+    if (output_pipe_open(&pipe, dir, err))
+        return error_exit_code(err);
+    int code = launch_run(opt, argv, err);
+    if (output_pipe_close(&pipe, &output_err)) { // it is why the job was stopped
+        *err = output_err;
+        code = error_exit_code(err);
+    }
+    return code;
+}
+
+int self_launch_printing(const struct launch_options *opt, char *const *argv,
+                         struct error *err)
+{
+    char dir[PATH_MAX];
+    struct error ignored;
+    if (make_temporary(dir, sizeof dir, err))
+        return error_exit_code(err);
+    int code = launch_printing(dir, opt, argv, err);
+    if (fs_remove_tree(dir, &ignored))
+        log_warning("%s", ignored.text);
+    return code;
+}
+
 /* The job writes to `dir`, and rank 0 prints through it. */
 static int run_job_in(const char *dir, const struct self_launch *command,
                       const struct self_launch_plan *plan, struct error *err)
@@ -92,19 +121,10 @@ static int run_job_in(const char *dir, const struct self_launch *command,
                                  .log_dir = plan->log_dir[0] ? plan->log_dir : dir,
                                  .max_restarts = plan->max_restarts,
                                  .resume = plan->resume};
-    struct output_pipe pipe;
-    struct error output_err;
     setenv(ENV_PLANNED, "1", 1);
-    if (!plan->has_output)
-        return launch_run(&opt, command->argv, err) ? -1 : 0;
-    if (output_pipe_open(&pipe, dir, err))
-        return -1;
-    int rc = launch_run(&opt, command->argv, err) ? -1 : 0;
-    if (output_pipe_close(&pipe, &output_err)) { // it is why the job was stopped
-        *err = output_err;
-        rc = -1;
-    }
-    return rc;
+    int code = plan->has_output ? launch_printing(dir, &opt, command->argv, err)
+                                : launch_run(&opt, command->argv, err);
+    return code ? -1 : 0;
 }
 
 /* Start the processes that are needed: what they do is run_rank(). */

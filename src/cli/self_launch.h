@@ -44,4 +44,8 @@ struct self_launch {
 /* Runs the command; failures are logged. Returns the exit code for main(). */
 int self_launch(const struct self_launch *command);
 
+/* launch_run() of a job of this machine that has output (see above). */
+int self_launch_printing(const struct launch_options *opt, char *const *argv,
+                         struct error *err);
+
 #endif

@@ -46,8 +46,8 @@ for n in 2 3; do
     grep '^{' ranks.out | cmp - one.json || fail "$n processes change the loss"
 done
 "$trefoil" launch -n 2 eval --ckpt out --json --data data/words --overlapping_eval 5 \
-    2>launch.log || fail "launch: $(cat launch.log)"
-grep '^{' launch.log | cmp - one.json || fail "launch: $(cat launch.log)"
+    >launched.json 2>launch.log || fail "launch: $(cat launch.log)"
+cmp launched.json one.json || fail "launch: $(cat launched.json launch.log)"
 
 # A text is what prepare would make of it, apart from how documents end.
 printf 'the cat sat on the mat' >short.txt

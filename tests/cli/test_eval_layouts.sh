@@ -71,9 +71,9 @@ done
 "$mpirun" "$mpiexec" 4 "$trefoil" eval "${what[@]}" --pp_degree 2 >ranks.out ||
     fail "dp 2 x pp 2 under mpirun: $(cat ranks.out)"
 grep '^{' ranks.out | cmp - one.json || fail "mpirun: $(cat ranks.out)"
-"$trefoil" launch -n 2 eval "${what[@]}" --pp_degree 2 2>launch.log ||
+"$trefoil" launch -n 2 eval "${what[@]}" --pp_degree 2 >launched.json 2>launch.log ||
     fail "launch: $(cat launch.log)"
-grep '^{' launch.log | cmp - one.json || fail "launch: $(cat launch.log)"
+cmp launched.json one.json || fail "launch: $(cat launched.json launch.log)"
 
 # Refused before anything is started, with what pretrain says.
 for pair in 'mp_degree=3:3 does not divide num_attention_heads 4' 'pp_degree=4:3 layers'; do

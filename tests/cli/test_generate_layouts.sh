@@ -68,9 +68,9 @@ done
 "$mpirun" "$mpiexec" 3 "$trefoil" generate --ckpt out --prompts prompts.txt "${hot[@]}" \
     >ranks.out 2>&1 || fail "on 3 processes: $(tail -3 ranks.out)"
 same <(grep '^{' ranks.out) one.json "mpirun on 3 processes"
-"$trefoil" launch -n 2 generate --ckpt out --prompts prompts.txt "${hot[@]}" 2>launch.log ||
-    fail "launch: $(tail -3 launch.log)"
-same <(grep '^{' launch.log) one.json "trefoil launch"
+"$trefoil" launch -n 2 generate --ckpt out --prompts prompts.txt "${hot[@]}" \
+    >launched.json 2>launch.log || fail "launch: $(tail -3 launch.log)"
+same launched.json one.json "trefoil launch"
 
 # 50 likeliest tokens after each prompt, as text.
 likeliest=(--greedy --max_tokens 50)
