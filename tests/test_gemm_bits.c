@@ -5,6 +5,8 @@
  */
 #include "kernel_test.h"
 
+#include "kernels/gemm.h"
+
 /* How a matrix lies in memory: by rows, by columns, or by rows with a gap behind each. */
 enum lie { BY_ROWS, BY_COLUMNS, WITH_GAP };
 
@@ -275,6 +277,11 @@ static void test_gemm__number_of_threads_does_not_change_a_bit(void **state)
             bits_restart(&run);
             kernels_best()->gemm(&run.p.g);
             assert_bits(&run, "with more threads");
+        }
+        for (int shares = 2; shares <= 8; shares++) {
+            bits_restart(&run);
+            gemm_blis_shares(&run.p.g, shares);
+            assert_bits(&run, "in shares");
         }
         bits_close(&run);
     }

@@ -7,7 +7,7 @@
 /* As kernels.h says. Outside a parallel region it uses all threads, inside one thread. */
 void gemm_blis(const struct gemm *g);
 
-/* The same with just that many threads, and the same bits. */
-void gemm_blis_threads(const struct gemm *g, int n_threads);
+/* The same cut into shares, a thread each, and the same bits. */
+void gemm_blis_shares(const struct gemm *g, int n_shares);
 
 #endif
