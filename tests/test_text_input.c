@@ -100,9 +100,10 @@ static int read_all(const char *path, size_t step, struct bytes *out, struct err
     return rc;
 }
 
+static const size_t steps[] = {1 << 18, 1000, 7};
+
 static void check_reads_as(const char *path, const void *text, size_t n)
 {
-    static const size_t steps[] = {1 << 18, 1000, 7};
     struct bytes got = bytes_make();
     struct error err;
     for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
@@ -116,11 +117,13 @@ static void check_reads_as(const char *path, const void *text, size_t n)
 static void check_refused(const char *path, const char *part)
 {
     struct bytes got = bytes_make();
-    struct error err = {.text = ""};
-    assert_int_equal(read_all(path, 1 << 18, &got, &err), -1);
-    assert_int_equal(err.kind, ERROR_INPUT);
-    assert_says(err, part);
-    assert_says(err, path);
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        struct error err = {.text = ""};
+        assert_int_equal(read_all(path, steps[i], &got, &err), -1);
+        assert_int_equal(err.kind, ERROR_INPUT);
+        assert_says(err, part);
+        assert_says(err, path);
+    }
     free(got.at);
 }
 
@@ -219,6 +222,11 @@ static void test_text_input__files_that_are_no_text_are_refused(void **state)
         check_refused(path, cases[i].says);
         file.n = 0;
         add_gzip(&file, cases[i].bytes, cases[i].n);
+        test_write_file(path, file.at, file.n);
+        check_refused(path, cases[i].says);
+        file.n = 0;
+        for (size_t at = 0; at < cases[i].n; at++) // a member each
+            add_gzip(&file, cases[i].bytes + at, 1);
         test_write_file(path, file.at, file.n);
         check_refused(path, cases[i].says);
     }

@@ -23,13 +23,15 @@ struct text_input {
     struct text_watch watch;
     int fd;
     bool is_at_end;      // of the file
-    bool is_looked_into; // the first unpacked bytes were checked
+    bool is_looked_into; // `start` was filled and checked
     bool is_inside;      // a gzip member or zstd frame has begun and not ended
     const struct unpacker *unpacker;
     int64_t n_file_bytes; // read
     int64_t n_text_bytes; // given out
     size_t raw_at, raw_end;
     uint8_t *raw;
+    size_t start_at, start_end;
+    char start[LOOK_BYTES]; // of the text, not yet given out from start_at on
     z_stream gzip;
     ZSTD_DStream *zstd;
 };
@@ -302,16 +304,29 @@ done:
     return rc;
 }
 
+/* Read the start of the text, however little a read gives, and see whether it is one. */
+static int look_into(struct text_input *in, struct error *err)
+{
+    in->is_looked_into = true;
+    for (size_t n = 1; n > 0 && in->start_end < LOOK_BYTES; in->start_end += n)
+        if (in->unpacker->read(in, in->start + in->start_end, LOOK_BYTES - in->start_end,
+                               &n, err))
+            return -1;
+    return refuse_other_files(in->path, in->start, in->start_end, err);
+}
+
 int text_input_read(struct text_input *in, char *buf, size_t size, size_t *n,
                     struct error *err)
 {
-    if (in->unpacker->read(in, buf, size, n, err))
+    if (!in->is_looked_into && look_into(in, err))
+        return -1;
+    *n = in->start_end - in->start_at < size ? in->start_end - in->start_at : size;
+    memcpy(buf, in->start + in->start_at, *n);
+    in->start_at += *n;
+    if (*n == 0 && in->unpacker->read(in, buf, size, n, err))
         return -1;
     in->n_text_bytes += (int64_t)*n;
-    if (in->is_looked_into)
-        return 0;
-    in->is_looked_into = true;
-    return refuse_other_files(in->path, buf, *n, err);
+    return 0;
 }
 
 const char *text_input_path(const struct text_input *in)
