@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#define BLOCK 16384 // elements a thread takes at a time
+#define BLOCK 16384    // elements a thread takes at a time
+#define UPDATE_RUN 128 // converting so few overlaps with the divisions of others
 
 static void adamw_block(float *restrict p, const float *restrict g, float *restrict m,
                         float *restrict v, int64_t n, const struct adamw *a)
@@ -51,9 +52,9 @@ static void update_block(const struct update *u, const struct adamw *a, int64_t 
                          int64_t n)
 {
     bool has_param = u->param && u->param != u->master;
-    for (int64_t i = first; i < first + n; i += CONVERT_RUN) {
-        float widened[CONVERT_RUN];
-        int64_t run = i64_min(CONVERT_RUN, first + n - i);
+    for (int64_t i = first; i < first + n; i += UPDATE_RUN) {
+        float widened[UPDATE_RUN];
+        int64_t run = i64_min(UPDATE_RUN, first + n - i);
         const float *grad =
             u->grad_dtype == DTYPE_F32 ? (const float *)u->grad + i : widened;
         if (grad == widened)
