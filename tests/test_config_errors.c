@@ -290,6 +290,15 @@ static void test_yaml__that_is_broken_or_too_clever_is_refused(void **state)
         {"Model:\n  num_layers: 1\n hidden_size: 1\n", "f.yaml:3:2: not valid YAML"},
         {"seed: @1", "f.yaml:1:7: not valid YAML (plain scalar cannot start with '@')"},
         {"seed: 1\nmax_steps 2\n", "f.yaml:2:1: not valid YAML"},
+        {"save_load: {output_dir: 'a''''b'}",
+         "f.yaml:1:25: two apostrophes in a row in single quotes: write the value "
+         "in double quotes"},
+        {"seed: \"a\r\n\r\n b\"",
+         "f.yaml:1:7: this quoted value goes on in the next line: "},
+        {"seed: 'a\n b'\n",
+         "f.yaml:1:7: this quoted value goes on in the next line: close "
+         "the quote in its line"},
+        {"# \xC3\xA9\n'''''': 1", "f.yaml:2:1: two apostrophes in a row"},
     };
     assert_all_refused(cases, LEN(cases));
 }
