@@ -109,7 +109,7 @@ static void test_values__of_the_wrong_type_are_refused(void **state)
         {"seed: 1.0", "f.yaml:1:7: seed: '1.0' is not an integer: write 1"},
         {"seed: 1e3", "f.yaml:1:7: seed: '1e3' is not an integer: write 1000"},
         {"seed: 1.5", "f.yaml:1:7: seed: '1.5' is not an integer"},
-        {"seed: |\n  1\n", "f.yaml:2:1: seed: the quoted text"},
+        {"seed: |\n  1\n", "f.yaml:2:1: a value stands on one line"},
         {"use_recompute: yes",
          "f.yaml:1:16: use_recompute: 'yes' is not a truth value: write True"},
         {"use_recompute: off",
@@ -293,11 +293,14 @@ static void test_yaml__that_is_broken_or_too_clever_is_refused(void **state)
         {"save_load: {output_dir: 'a''''b'}",
          "f.yaml:1:25: two apostrophes in a row in single quotes: write the value "
          "in double quotes"},
-        {"seed: \"a\r\n\r\n b\"",
-         "f.yaml:1:7: this quoted value goes on in the next line: "},
-        {"seed: 'a\n b'\n",
-         "f.yaml:1:7: this quoted value goes on in the next line: close "
-         "the quote in its line"},
+        {"seed: \"a\r\n\r\n b\"", "f.yaml:1:7: a value stands on one line: "},
+        {"seed: a\n  b\n", "f.yaml:1:7: a value stands on one line"},
+        {"save_load:\n  output_dir: |\n    a\n",
+         "f.yaml:3:1: a value stands on one line"},
+        {"save_load:\n  output_dir: >-\n    a\n",
+         "f.yaml:3:1: a value stands on one line"},
+        {"seed: 'a\n b'\n", "f.yaml:1:7: a value stands on one line: write this one "
+                            "without line breaks, and close its quote"},
         {"# \xC3\xA9\n'''''': 1", "f.yaml:2:1: two apostrophes in a row"},
     };
     assert_all_refused(cases, LEN(cases));

@@ -132,18 +132,20 @@ static int check_brackets(const struct reader *r, const char *text, size_t n,
     return 0;
 }
 
-/* What libfyaml (0.7) misreads: it counts another length than it writes, then gives no
- * text and loses memory. Both are a forgotten quote more often than a value; NULL if
- * neither. */
-static const char *quoting_fault(const struct reader *r, struct fy_token *scalar)
+/* What libfyaml (0.7) misreads: of some values over several lines, and of apostrophes in
+ * a row, it counts another length than it writes, then gives no text and loses memory. No
+ * value of a configuration needs either. NULL if there is no fault. */
+static const char *scalar_fault(const struct reader *r, struct fy_token *scalar)
 {
     enum fy_scalar_style style = fy_token_scalar_style(scalar);
-    if (style != FYSS_SINGLE_QUOTED && style != FYSS_DOUBLE_QUOTED)
+    if (!scalar)
         return NULL;
     const struct fy_mark *start = fy_token_start_mark(scalar);
     const struct fy_mark *end = fy_token_end_mark(scalar);
-    if (start->line != end->line)
-        return "this quoted value goes on in the next line: close the quote in its line";
+    if (style == FYSS_LITERAL || style == FYSS_FOLDED || start->line != end->line)
+        return "a value stands on one line: write this one without line breaks, and "
+               "close "
+               "its quote";
     bool is_within = start->input_pos <= end->input_pos && end->input_pos <= r->n;
     if (style == FYSS_SINGLE_QUOTED && is_within &&
         memmem(r->text + start->input_pos, end->input_pos - start->input_pos, "''''", 4))
@@ -161,7 +163,7 @@ static int check_oddity(const struct reader *r, const struct fy_event *event,
         return refuse(r, at, err,
                       "aliases (*name) are not used here: write the value itself");
     if (event->type == FYET_SCALAR) {
-        const char *fault = quoting_fault(r, event->scalar.value);
+        const char *fault = scalar_fault(r, event->scalar.value);
         if (fault)
             return refuse(r, at, err, fault);
         anchor = event->scalar.anchor;
