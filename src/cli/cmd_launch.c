@@ -87,11 +87,22 @@ static int launch_again(struct launch_options *opt, int argc, char **argv,
     return code;
 }
 
+/* A dry run is of one process, and it prints. */
+static int refuse_dry_run(int argc, char **argv, struct error *err)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--dry_run") == 0)
+            return error_set(err, ERROR_INPUT,
+                             "trefoil launch: --dry_run starts no processes, so there is "
+                             "nothing to launch: trefoil pretrain -c FILE --dry_run");
+    return 0;
+}
+
 static int launch(struct launch_options *opt, int argc, char **argv, struct error *err)
 {
-    if (launch_check(opt, err))
-        return error_exit_code(err);
     bool is_pretrain = strcmp(argv[0], "pretrain") == 0;
+    if (launch_check(opt, err) || (is_pretrain && refuse_dry_run(argc, argv, err)))
+        return error_exit_code(err);
     if (is_pretrain && opt->max_restarts > 0)
         return launch_again(opt, argc, argv, err);
     // the others print results; rank 0 of several hosts, which may be on any, to its log

@@ -7,13 +7,16 @@
 #include "cli/pretrain_options.h"
 #include "cli/resume_point.h"
 #include "cli/self_launch.h"
+#include "comm/comm.h"
 #include "config/config.h"
 #include "train/layout.h"
 #include "train/train.h"
 #include "train/usage.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct pretrain {
     struct pretrain_options options;
@@ -66,12 +69,18 @@ static int run(void *context, struct comm *world, struct error *err)
     return train_run(&p->cfg, world, err);
 }
 
+/* Under mpirun every process comes here: one prints, for the layout of all. */
 static int dry_run(struct pretrain *p, struct error *err)
 {
-    return pretrain_options_load(&p->options, &p->cfg, 1, err) ||
-                   layout_check(&p->cfg, 0, err) || usage_dry_run(&p->cfg, err)
-               ? -1
-               : 0;
+    struct comm_launch launch = comm_launch_info();
+    if (pretrain_options_load(&p->options, &p->cfg, launch.size, err) ||
+        layout_check(&p->cfg, launch.size > 1 ? launch.size : 0, err) ||
+        (launch.rank == 0 && usage_dry_run(&p->cfg, err)))
+        return -1;
+    if (fflush(stdout) || ferror(stdout))
+        return error_set(err, ERROR_RUNTIME, "cannot write the memory table: %s",
+                         strerror(errno));
+    return 0;
 }
 
 static int fail(const struct error *err)

@@ -56,7 +56,7 @@ int layout_check(const struct config *cfg, int64_t n_processes, struct error *er
         return error_set(
             err, ERROR_INPUT,
             "dp_degree %d x mp_degree %d x pp_degree %d x sharding_degree %d "
-            "is more than %d processes",
+            "is more than %d processes: lower one of them",
             shape.dp, shape.mp, shape.pp, shape.sharding, MOST_PROCESSES);
     if (grid_fit(&shape, n_processes > 0 ? n_processes : wanted, err) ||
         make_partition(&partition, cfg, err))
