@@ -1,7 +1,10 @@
 /* Checkpoints: what is saved comes back bit for bit, what is damaged is found. */
 #include "ckpt_fixture.h"
 
+#include "ckpt/ckpt_manifest.h"
 #include "ckpt/safetensors.h"
+
+#include <sys/resource.h>
 
 static const char *const file_names[] = {"model.safetensors", "optimizer.safetensors",
                                          "trainer.json"};
@@ -292,6 +295,26 @@ static void test_ckpt__resolve_takes_the_newest_valid_and_names_the_skipped(void
     free(manifest);
 }
 
+static void test_ckpt__what_cannot_be_read_now_is_not_damaged(void **state)
+{
+    struct fixture *f = *state;
+    struct ckpt_manifest m;
+    struct rlimit before, none;
+    struct error err;
+    bool is_damaged = false;
+    save(f, 3, 0);
+    char *dir = join(f->dir, "epoch_0_step_3");
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int rc = ckpt_manifest_read(&m, dir, &is_damaged, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(rc, -1);
+    assert_says(&err, "Too many open files");
+    assert_false(is_damaged);
+    free(dir);
+}
+
 static void test_ckpt__resolve_refuses_what_holds_none(void **state)
 {
     struct fixture *f = *state;
@@ -381,6 +404,7 @@ int main(void)
         TEST(test_ckpt__a_missing_file_is_found),
         TEST(test_ckpt__files_of_another_step_are_found),
         TEST(test_ckpt__resolve_takes_the_newest_valid_and_names_the_skipped),
+        TEST(test_ckpt__what_cannot_be_read_now_is_not_damaged),
         TEST(test_ckpt__resolve_refuses_what_holds_none),
         TEST(test_ckpt__odd_names_and_a_garbage_latest_do_not_matter),
         TEST(test_ckpt__another_architecture_is_refused_with_the_difference),

@@ -117,6 +117,26 @@ static void test_metrics__a_resumed_run_keeps_events_up_to_its_step(void **state
     remove_directory(dir);
 }
 
+static void test_metrics__a_resumed_run_drops_only_lines_of_its_own(void **state)
+{
+    (void)state;
+    static const char before[] =
+        "{\"step\": 1}\nmine\0\n\n{\"step\": 3}\n{\"step\": 2}\n{\"st";
+    static const char after[] = "{\"step\": 1}\nmine\0\n\n{\"step\": 2}\n";
+    char *dir = test_make_directory(), path[4096], *text;
+    size_t n;
+    struct error err;
+    assert_ok(fs_join(path, sizeof path, dir, "metrics.jsonl", &err), err);
+    assert_ok(fs_write_atomic(path, before, sizeof before - 1, &err), err);
+    struct metrics m = open_in(dir, 2);
+    metrics_close(&m);
+    assert_ok(fs_read_all(path, 4096, &text, &n, &err), err);
+    assert_int_equal(n, sizeof after - 1);
+    assert_memory_equal(text, after, n);
+    free(text);
+    remove_directory(dir);
+}
+
 /* -- a full disk --------------------------------------------------------------------- */
 
 /* Files may not grow beyond n_bytes: what a full disk looks like to a writer. */
@@ -189,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metrics__a_failed_save_is_an_event_with_its_reason),
         cmocka_unit_test(test_metrics__a_resumed_run_keeps_events_up_to_its_step),
+        cmocka_unit_test(test_metrics__a_resumed_run_drops_only_lines_of_its_own),
         cmocka_unit_test(test_metrics__lines_outlast_a_full_disk),
         cmocka_unit_test(test_metrics__too_much_for_a_full_disk_is_an_error),
         cmocka_unit_test(test_metrics__one_that_was_never_opened_is_closed),

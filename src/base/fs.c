@@ -142,6 +142,17 @@ static int read_until_end(int fd, size_t max_bytes, char **data, size_t *n)
     return -1;
 }
 
+/* What is wrong with the path, or with the machine at this moment? */
+static enum error_kind error_kind(int reason)
+{
+    static const int of_machine[] = {EMFILE, ENFILE,    ENOMEM, EIO,
+                                     ESTALE, ETIMEDOUT, EINTR};
+    for (size_t i = 0; i < ARRAY_LEN(of_machine); i++)
+        if (reason == of_machine[i])
+            return ERROR_RUNTIME;
+    return ERROR_INPUT;
+}
+
 int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
                 struct error *err)
 {
@@ -149,7 +160,8 @@ int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
     int rc = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
+        return error_set(err, error_kind(errno), "cannot open '%s': %s", path,
+                         strerror(errno));
     if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
         error_set(err, ERROR_INPUT, "cannot read '%s': it is a directory", path);
         goto done;
@@ -160,7 +172,7 @@ int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
         goto done;
     }
     if (read_until_end(fd, max_bytes, data, n)) {
-        error_set(err, ERROR_INPUT, "cannot read '%s': %s", path,
+        error_set(err, error_kind(errno), "cannot read '%s': %s", path,
                   errno == EFBIG ? "it is too large" : strerror(errno));
         goto done;
     }

@@ -25,6 +25,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define DISK_FULL "the disk is full"
+
 /* A tensor has a line in its file's header, one in the manifest and one in an index; the
  * last term is for the configuration and the file system's blocks. */
 static uint64_t checkpoint_bytes(uint64_t data_bytes, uint64_t n_tensors)
@@ -60,7 +62,7 @@ static int check_room(const struct ckpt_commit *c, struct error *err)
     if (fs_free_bytes(c->output_dir, &n_free, err))
         return -1;
     if (n_free < c->needed_bytes)
-        return error_set(err, ERROR_RUNTIME, "the disk is full");
+        return error_set(err, ERROR_RUNTIME, DISK_FULL);
     return 0;
 }
 
@@ -198,11 +200,30 @@ static int replace(struct ckpt_commit *c, struct error *err)
     return 0;
 }
 
+/* Only a whole checkpoint is replaced: what is damaged, or is none, is somebody's data.
+ */
+static int spare_damaged(struct ckpt_commit *c, struct error *err)
+{
+    char aside[PATH_MAX + 32];
+    struct error why;
+    if (!fs_is_directory(c->final) ||
+        ckpt_check(c->output_dir, &c->name, true, &why) == 0)
+        return 0;
+    if (ckpt_set_aside(c->final, aside, sizeof aside, err))
+        return -1;
+    log_warning("'%s' was there and is no valid checkpoint: %s. It was set aside as '%s'",
+                c->final, why.text, aside);
+    return 0;
+}
+
 static int give_name(struct ckpt_commit *c, struct error *err)
 {
     if (fs_exists(c->final) && !fs_is_directory(c->final))
-        return error_set(err, ERROR_RUNTIME, "'%s' is in the way: it is not a directory",
+        return error_set(err, ERROR_RUNTIME,
+                         "'%s' is in the way: it is not a directory; remove it",
                          c->final);
+    if (spare_damaged(c, err))
+        return -1;
     if (fs_is_directory(c->final) ? replace(c, err) : fs_rename(c->temp, c->final, err))
         return -1;
     c->has_temp = false;
@@ -218,19 +239,28 @@ int ckpt_commit_finish(struct ckpt_commit *c, const struct ckpt_progress *progre
     return give_name(c, err);
 }
 
+static bool is_about_room(const struct error *why)
+{
+    static const int of_room[] = {ENOSPC, EDQUOT, EFBIG};
+    bool is_it = strstr(why->text, DISK_FULL);
+    for (size_t i = 0; i < ARRAY_LEN(of_room); i++)
+        is_it |= strstr(why->text, strerror(of_room[i])) != NULL;
+    return is_it;
+}
+
 int ckpt_commit_abandon(struct ckpt_commit *c, struct error *err)
 {
-    struct error ignored;
-    uint64_t n_free = 0;
+    struct error ignored, cause = *err;
+    uint64_t n_free;
+    char room[96] = "";
     if (c->has_temp && fs_remove_tree(c->temp, &ignored))
         log_warning("could not remove an unfinished checkpoint: %s", ignored.text);
     c->has_temp = false;
-    if (fs_free_bytes(c->output_dir, &n_free, &ignored))
-        n_free = 0;
-    struct error cause = *err;
+    if (is_about_room(&cause) && fs_free_bytes(c->output_dir, &n_free, &ignored) == 0)
+        snprintf(room, sizeof room, " (it takes %llu bytes, %llu are free there)",
+                 (unsigned long long)c->needed_bytes, (unsigned long long)n_free);
     return error_set(err, ERROR_RUNTIME,
-                     "cannot save the checkpoint '%s' in '%s': %.1200s (it takes %llu "
-                     "bytes, %llu are free there); earlier checkpoints are untouched",
-                     c->name.text, c->output_dir, cause.text,
-                     (unsigned long long)c->needed_bytes, (unsigned long long)n_free);
+                     "cannot save the checkpoint '%s' in '%s': %.1200s%s; earlier "
+                     "checkpoints are untouched",
+                     c->name.text, c->output_dir, cause.text, room);
 }

@@ -272,15 +272,22 @@ static int take_members(struct ckpt_manifest *m, const json_t *root, const char 
     return 0;
 }
 
-/* A file that is not there is damage; one that may not be read is not. */
+static bool is_missing(int reason)
+{
+    return reason == ENOENT || reason == ENOTDIR;
+}
+
+/* A file that is not there is damage; one that may not be read, or not now, is not. */
 static int read_text(const char *path, char **text, size_t *n, bool *is_damaged,
                      struct error *err)
 {
-    if (access(path, R_OK)) {
-        if (errno == ENOENT)
-            *is_damaged = true;
+    struct stat st;
+    if (access(path, R_OK) || stat(path, &st)) {
+        *is_damaged |= is_missing(errno);
         return error_set(err, ERROR_INPUT, "cannot read '%s': %s", path, strerror(errno));
     }
+    if (!S_ISREG(st.st_mode)) // a pipe would have us wait
+        return damaged(is_damaged, err, path, "it is not a file");
     if (fs_read_all(path, MAX_MANIFEST_BYTES, text, n, err)) {
         if (err->kind == ERROR_INPUT)
             *is_damaged = true;
@@ -334,10 +341,11 @@ int ckpt_manifest_check_file(const char *dir, const char *name, const json_t *re
     if (strchr(name, '/') || !get_count(record, "bytes", &n_bytes))
         return damaged(is_damaged, err, path, "its record in " CKPT_MANIFEST_NAME);
     if (stat(path, &st)) {
-        if (errno == ENOENT)
-            *is_damaged = true;
+        *is_damaged |= is_missing(errno);
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
     }
+    if (!S_ISREG(st.st_mode))
+        return damaged(is_damaged, err, path, "it is not a file");
     if (st.st_size == n_bytes)
         return 0;
     *is_damaged = true;

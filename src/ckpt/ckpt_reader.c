@@ -94,7 +94,7 @@ static int open_file(struct ckpt_reader *r, const char *name, const json_t *reco
         return -1;
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (file->fd < 0) {
-        r->is_damaged = errno == ENOENT;
+        r->is_damaged = errno == ENOENT || errno == ENOTDIR;
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", file->path,
                          strerror(errno));
     }

@@ -29,27 +29,38 @@ int64_t metrics_peak_bytes(void)
 
 /* -- the file ------------------------------------------------------------------------ */
 
-/* The length of the leading lines of `text` that belong to steps up to `last_step`; a
- * line that was cut short by a crash ends them. */
-static size_t lines_up_to(const char *text, int64_t last_step)
+/* Drop the lines of steps after `last_step`, and a last one that a crash cut short; the
+ * length of what is left of `text`. Lines that are not ours are nobody else's to drop:
+ * they stay, and are counted. */
+static size_t drop_lines_after(char *text, size_t n, int64_t last_step,
+                               int64_t *n_foreign)
 {
-    const char *line = text;
-    for (;;) {
-        const char *end = strchr(line, '\n');
+    char *end, *kept = text;
+    for (char *line = text; (end = memchr(line, '\n', (size_t)(text + n - line)));
+         line = end + 1) {
         long long step = 0;
-        if (!end || sscanf(line, "{\"step\": %lld", &step) != 1 || step > last_step)
-            return (size_t)(line - text);
-        line = end + 1;
+        bool is_ours = sscanf(line, "{\"step\": %lld", &step) == 1;
+        *n_foreign += !is_ours;
+        if (is_ours && step > last_step)
+            continue;
+        memmove(kept, line, (size_t)(end + 1 - line));
+        kept += end + 1 - line;
     }
+    return (size_t)(kept - text);
 }
 
 static int keep_lines(const char *path, int64_t last_step, struct error *err)
 {
     char *text;
     size_t n;
+    int64_t n_foreign = 0;
     if (fs_read_all(path, MAX_FILE_BYTES, &text, &n, err))
         return -1;
-    int rc = fs_write_atomic(path, text, lines_up_to(text, last_step), err);
+    n = drop_lines_after(text, n, last_step, &n_foreign);
+    if (n_foreign)
+        log_warning("'%s' holds %lld lines that no step wrote: they stay as they are",
+                    path, (long long)n_foreign);
+    int rc = fs_write_atomic(path, text, n, err);
     free(text);
     return rc;
 }

@@ -26,6 +26,21 @@ grep -q "resumed from 'out/epoch_0_step_5'" run.log || fail "step 5 was not used
 [ -d out/epoch_0_step_15.damaged ] && [ -d out/epoch_0_step_15 ] || fail "$(ls out)"
 cmp {out,kept}/epoch_0_step_15/model.safetensors || fail "it went on differently"
 
+# what only has the name of a checkpoint, or a pipe for a file, is set aside like a damaged one
+cp -r kept names && : >names/epoch_9_step_30
+rm names/epoch_0_step_15/trainer.json && mkfifo names/epoch_0_step_15/trainer.json
+must_train $base save_load.ckpt_dir=names save_load.output_dir=next max_steps=11
+grep -q "resumed from 'names/epoch_0_step_10'" run.log || fail "names: $(cat run.log)"
+[ -f names/epoch_9_step_30.damaged ] && [ -d names/epoch_0_step_15.damaged ] || fail "$(ls names)"
+
+# a save whose name a damaged one has does not delete it
+cp -r kept again && flip again/epoch_0_step_15/model.safetensors 30000
+must_train $base save_load.ckpt_dir=again/epoch_0_step_10 save_load.output_dir=again
+grep -q "no valid checkpoint: .*set aside as 'again/epoch_0_step_15.damaged'" run.log ||
+    fail "again: $(cat run.log)"
+cmp {again,kept}/epoch_0_step_15/model.safetensors || fail "the new step 15"
+[ -d again/epoch_0_step_15.damaged ] || fail "$(ls again)"
+
 # none is whole: refused, never from scratch; and so is one named by itself, which stays
 for step in 5 10 15; do cp -r kept/epoch_0_step_$step all_$step; done
 rm -rf none && cp -r kept none
