@@ -83,16 +83,30 @@ static int refuse_unknown(const struct search *s, struct error *err)
                      s->path, (long long)s->cfg->model.vocab_size);
 }
 
-/* Bytes, if the vocabulary is theirs, rounded up or not. */
+/* Of the sizes that a vocabulary of n tokens is rounded up to? */
+static bool is_rounded(int64_t V, int64_t n)
+{
+    for (int64_t unit = 1; unit <= BYTES_ROUNDED; unit *= 2)
+        if (V == i64_round_up(n, unit))
+            return true;
+    return false;
+}
+
+/* Bytes, if the vocabulary is theirs, rounded up or not: a guess, and said to be one. */
 static int open_bytes(struct tokenizer **out, const struct search *s, bool is_optional,
                       struct error *err)
 {
     int64_t V = s->cfg->model.vocab_size;
     if (tokenizer_open(out, TOKENIZER_BYTES, err))
         return -1;
-    int64_t n = tokenizer_vocab_size(*out);
-    if (n <= V && V <= i64_round_up(n, BYTES_ROUNDED))
+    if (is_rounded(V, tokenizer_vocab_size(*out))) {
+        log_warning(
+            "the tokenizer of checkpoint '%s' is not known (the data it was trained "
+            "on is not found from here); its vocabulary of %lld tokens looks like "
+            "bytes, so bytes are taken. If that is wrong, name it with --tokenizer",
+            s->path, (long long)V);
         return 0;
+    }
     tokenizer_close(*out);
     *out = NULL;
     return is_optional ? 0 : refuse_unknown(s, err);

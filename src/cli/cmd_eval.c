@@ -154,7 +154,8 @@ static int evaluate(struct eval *ev, struct error *err)
                          &stream, err))
             return -1;
     }
-    if (ev->cloze_path && cloze_eval(&ev->n_correct, r, ev->tokenizer, &ev->texts, err))
+    if (ev->cloze_path && cloze_eval(&ev->n_correct, r, ev->tokenizer, &ev->texts, err) &&
+        error_prefix(err, "'%s'", ev->cloze_path))
         return -1;
     if (comm_rank(r->grid->world) == 0)
         (ev->is_json ? print_json : print_text)(ev);

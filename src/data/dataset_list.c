@@ -205,9 +205,11 @@ void dataset_list_release(struct dataset_list *list)
     *list = (struct dataset_list){0};
 }
 
-bool dataset_list_is_part(const char *name)
+bool dataset_list_is_part(const char *path)
 {
     struct dataset_list_entry entry;
     size_t prefix_bytes;
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
     return name[0] != '.' && is_dataset_file(name, &entry, &prefix_bytes);
 }

@@ -24,7 +24,7 @@ MUST_CHECK int dataset_list_find(struct dataset_list *list, const char *input,
                                  struct error *err);
 void dataset_list_release(struct dataset_list *list);
 
-/* Is a file of this name a part of a dataset? */
-bool dataset_list_is_part(const char *name);
+/* Is a file of this name, with or without its directory, a part of a dataset? */
+bool dataset_list_is_part(const char *path);
 
 #endif

@@ -205,6 +205,10 @@ static int take_config(const struct reading *r, struct hf_config *config)
     const json_t *eos = json_object_get(r->root, "eos_token_id");
     if (!json_is_object(r->root))
         return error_set(r->err, ERROR_INPUT, "'%s' is no JSON object", r->path);
+    if (json_is_array(eos)) // of several the first, which is the usual one
+        eos = json_array_get(eos, 0);
+    if (eos && !json_is_null(eos) && !json_is_integer(eos))
+        return refuse(r, "eos_token_id", "a token of the vocabulary");
     if (check_rules(r) || get_sizes(r, &config->model) || get_rates(r, &config->model))
         return -1;
     config->eos = json_is_integer(eos) ? json_integer_value(eos) : -1;

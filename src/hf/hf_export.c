@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FILE_NAME_BYTES 64
@@ -210,6 +211,12 @@ static int write_small_files(const struct hf_exporter *x, struct error *err)
 static int check_output(const char *output, struct error *err)
 {
     struct fs_names list;
+    struct stat st;
+    if (lstat(output, &st) == 0 && S_ISLNK(st.st_mode))
+        return error_set(err, ERROR_INPUT,
+                         "cannot export to '%s': it is a symbolic link; name the "
+                         "directory itself",
+                         output);
     if (!fs_exists(output))
         return 0;
     if (!fs_is_directory(output))

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ONE_NAME "model.safetensors"
@@ -35,19 +36,22 @@ static int open_file(struct hf_files *hf, const char *name, struct error *err)
     *file = (struct hf_file){.fd = -1};
     if (fs_join(file->path, sizeof file->path, hf->dir, name, err))
         return -1;
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe would wait
     if (file->fd < 0)
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", file->path,
                          strerror(errno));
+    struct stat st;
+    if (fstat(file->fd, &st) || !S_ISREG(st.st_mode))
+        return error_set(err, ERROR_INPUT, "cannot read '%s': it is not a file",
+                         file->path);
     return safetensors_read_header(&file->st, file->fd, file->path, NULL, err);
 }
 
 /* The file called `name`, opened unless it is. */
 static struct hf_file *need_file(struct hf_files *hf, const char *name, struct error *err)
 {
-    size_t n_dir = strlen(hf->dir) + 1;
     for (int i = 0; i < hf->n_files; i++)
-        if (strcmp(hf->files[i].path + n_dir, name) == 0)
+        if (strcmp(strrchr(hf->files[i].path, '/') + 1, name) == 0)
             return &hf->files[i];
     if (hf->n_files == MOST_FILES || name[0] == '.' || strchr(name, '/')) {
         error_set(err, ERROR_INPUT,

@@ -63,7 +63,7 @@ static int encode_text(struct cloze *c, const struct text_list_item *t, int64_t 
     c->context.n = c->word.n = 0;
     if (!cloze_split(t->text, t->n, &context_first, &context_n, &word_first, &word_n))
         return error_set(err, ERROR_INPUT,
-                         "text %lld to complete has no word with another before it",
+                         "text %lld has no word with another before it: remove it",
                          (long long)number);
     char *word = malloc(word_n + 1);
     if (!word)
@@ -101,13 +101,13 @@ static int keep_text(struct cloze *c, int64_t number, struct error *err)
     int64_t S = c->r->gpt->dims.S, n_word = c->word.n;
     if (n_word > S)
         return error_set(err, ERROR_INPUT,
-                         "the last word of text %lld has %lld tokens, more than the "
-                         "model sees at once",
-                         (long long)number, (long long)n_word);
+                         "the last word of text %lld has %lld tokens, more than the %lld "
+                         "that the model sees at once: remove it",
+                         (long long)number, (long long)n_word, (long long)S);
     if (c->context.n == 0 || n_word == 0)
         return error_set(err, ERROR_INPUT,
-                         "text %lld to complete gives no tokens before its last word, or "
-                         "none of it",
+                         "text %lld gives no tokens before its last word, or none of it: "
+                         "remove it",
                          (long long)number);
     int64_t n_context = i64_min(c->context.n, S - (n_word - 1));
     c->texts[c->n_texts++] = (struct cloze_text){

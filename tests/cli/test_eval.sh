@@ -32,6 +32,7 @@ awk -v loss="$(value loss <plain.json)" -v ppl="$(value ppl <plain.json)" \
 "$trefoil" eval --ckpt out --num_threads 1 --data data/words >text.out 2>eval.log ||
     fail "eval for people: $(cat eval.log)"
 grep -q "loss $(value loss <plain.json) nats a token" text.out || fail "$(cat text.out)"
+evaluate --data ./data/words.bin | cmp - plain.json || fail "a path that begins with a dot"
 
 # One line of figures for any number of processes, threads and batch size.
 evaluate --data data/words --overlapping_eval 5 >one.json
@@ -79,7 +80,7 @@ expect 2 'no dataset' "$trefoil" eval --ckpt out --data nothing
 expect 2 'at least two' "$trefoil" eval --ckpt out --data <(printf x)
 expect 2 'batch_size must be' "$trefoil" eval --ckpt out --data short.txt --batch_size 0
 echo '{"text": "word"}' >bad.jsonl
-expect 2 'text 1 to complete has no word' "$trefoil" eval --ckpt out --cloze bad.jsonl
+expect 2 "'bad.jsonl': text 1 has no word with another before it: remove it" "$trefoil" eval --ckpt out --cloze bad.jsonl
 echo 'no json' >bad.jsonl
 expect 2 "bad.jsonl':1:" "$trefoil" eval --ckpt out --cloze bad.jsonl
 exit 0

@@ -24,7 +24,7 @@ cmp out/epoch_0_step_10/model.safetensors in-float32/epoch_0_step_0/model.safete
 
 export_hf --ckpt out --output pieces --max_file_bytes 20000
 [ -e pieces/model-00002-of-00008.safetensors ] || fail "no second file: $(ls pieces)"
-"$trefoil" import --from hf --input pieces --output in-pieces 2>import.log ||
+"$trefoil" import --from hf --input pieces/ --output in-pieces 2>import.log ||
     fail "import of pieces: $(cat import.log)"
 cmp {in-float32,in-pieces}/epoch_0_step_0/model.safetensors || fail "pieces are not the whole"
 

@@ -25,6 +25,11 @@ generate --greedy --prompt 'the cat sat' >one.txt
 [ "$(cat one.txt)" = 'the cat sat on the mat' ] || fail "$(cat one.txt)"
 grep -q 'of the data it was trained on' generate.log || fail "$(cat generate.log)"
 
+# Where the data is not found, a vocabulary that no bytes have is no guess at bytes.
+mkdir elsewhere
+(cd elsewhere && "$trefoil" generate --ckpt ../out --prompt 'the cat' >../other.txt 2>../other.log)
+[ $? -eq 2 ] && grep -q 'is not known.*name it with --tokenizer' other.log || fail "$(cat other.*)"
+
 printf 'the cat sat\n\na dog ran\nthe cat sat\n' >prompts.txt
 generate --greedy --prompts prompts.txt >three.txt
 printf 'the cat sat on the mat\n\na dog ran to the sea\n\nthe cat sat on the mat\n' |
