@@ -108,6 +108,7 @@ static void test_values__of_the_wrong_type_are_refused(void **state)
         {"seed: --1", "f.yaml:1:7: seed: '--1' is not an integer"},
         {"seed: 1.0", "f.yaml:1:7: seed: '1.0' is not an integer: write 1"},
         {"seed: 1e3", "f.yaml:1:7: seed: '1e3' is not an integer: write 1000"},
+        {"mix_precision: {scale_loss: 0.5}", "f.yaml:1:29: mix_precision.scale_loss"},
         {"seed: 1.5", "f.yaml:1:7: seed: '1.5' is not an integer"},
         {"seed: |\n  1\n", "f.yaml:2:1: a value stands on one line"},
         {"use_recompute: yes",

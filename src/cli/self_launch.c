@@ -30,15 +30,29 @@ static int fail(const struct error *err)
 
 /* -- one process --------------------------------------------------------------------- */
 
+static void warn_of_threads(int64_t num_threads, const struct comm *world)
+{
+    int n = kernels_processors(); // this process's own, unless there are too few for all
+    int n_mine = n < comm_local_size(world) ? 1 : n;
+    if (num_threads > n_mine && comm_rank(world) == 0)
+        log_warning(
+            "num_threads is %lld, and each process has %d processors here: threads "
+            "will wait for each other, and a step may take many times as long. "
+            "Leave num_threads 0 to use what there is",
+            (long long)num_threads, n_mine);
+}
+
 /* The processors of a machine are shared by the processes on it. */
 static void set_threads(int64_t num_threads, const struct comm *world)
 {
-    if (num_threads > 0)
+    if (num_threads > 0) {
+        warn_of_threads(num_threads, world);
         kernels_set_threads((int)num_threads);
-    else if (worker_threads() > 0)
+    } else if (worker_threads() > 0) {
         kernels_set_threads(worker_threads());
-    else if (comm_size(world) > 1 && !getenv("OMP_NUM_THREADS"))
+    } else if (comm_size(world) > 1 && !getenv("OMP_NUM_THREADS")) {
         kernels_set_threads(kernels_processors() / comm_local_size(world));
+    }
 }
 
 static int run_here(const struct self_launch *command,

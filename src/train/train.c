@@ -194,12 +194,13 @@ static int check_finite(const struct train *t, double loss, double norm,
 {
     if (isfinite(loss) && isfinite(norm))
         return 0;
-    return error_set(err, ERROR_DIVERGED,
-                     "step %lld: the loss is %g and the gradient norm %g; the weights "
-                     "were not updated and nothing was saved. Lower "
-                     "Optimizer.lr.max_lr, set Optimizer.grad_clip, and resume from the "
-                     "last checkpoint in '%s'",
-                     (long long)t->step + 1, loss, norm, t->cfg.save_load.output_dir);
+    return error_set(
+        err, ERROR_DIVERGED,
+        "step %lld: the loss is %g and the gradient norm %g; the weights "
+        "were not updated and nothing was saved. Lower "
+        "Optimizer.lr.max_lr or set Optimizer.grad_clip, and resume from the "
+        "last checkpoint in '%s', if there is one",
+        (long long)t->step + 1, loss, norm, t->cfg.save_load.output_dir);
 }
 
 /* The norm of the gradients of the whole model: the same number on every rank. */
@@ -270,7 +271,17 @@ static int skip_update(struct train *t, double loss, double norm, struct error *
                     "loss scale %g%s%g",
                     (long long)t->step + 1, scale,
                     scale == t->scaler.scale ? " stays " : " -> ", t->scaler.scale);
-    return scaler_is_hopeless(&t->scaler) ? check_finite(t, loss, norm, err) : 0;
+    if (!scaler_is_hopeless(&t->scaler))
+        return 0;
+    return error_set(
+        err, ERROR_DIVERGED,
+        "step %lld: the loss is %g and the gradient norm %g; %lld steps in a "
+        "row overflow float16 with a loss scale of %g. %s",
+        (long long)t->step + 1, loss, norm, (long long)t->scaler.bad_steps, scale,
+        t->scaler.is_dynamic ? "Lower Optimizer.lr.max_lr, or train in bfloat16 "
+                               "(mix_precision.dtype)"
+                             : "Lower mix_precision.scale_loss, or set "
+                               "mix_precision.dynamic_loss_scale to True");
 }
 
 static int train_step(struct train *t, struct error *err)
