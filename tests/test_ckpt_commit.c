@@ -7,7 +7,6 @@
 #include "ckpt/ckpt_failpoint.h"
 
 #include <errno.h>
-#include <omp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -57,7 +56,6 @@ static void save_killed(struct fixture *f, int64_t salt, int64_t step, int64_t k
     pid_t child = fork();
     if (child == 0) {
         struct error err;
-        omp_set_num_threads(1); // a forked child has none of its parent's threads
         set_fault(FAULT_KILL, at, visit);
         fill_state(&f->state, salt);
         f->state.progress.step = step;

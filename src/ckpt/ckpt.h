@@ -7,6 +7,7 @@
  *         trainer.json            counters, configuration, size and hashes of the above,
  *                                 and a hash of itself
  *     output_dir/latest           the name of the newest, a hint for people: never read
+ *     output_dir/tokenizer/       what the data was prepared with (keep_tokenizer.h)
  *     output_dir/NAME.damaged     a checkpoint that failed to load, set aside
  *
  * Large models have several files and an index in place of one (ckpt_layout.h). A

@@ -200,14 +200,14 @@ static int replace(struct ckpt_commit *c, struct error *err)
     return 0;
 }
 
-/* Only a whole checkpoint is replaced: what is damaged, or is none, is somebody's data.
- */
+/* Only a checkpoint is replaced: what is cut, or is none, is somebody's data. Its bytes
+ * are not read, training waits for this. */
 static int spare_damaged(struct ckpt_commit *c, struct error *err)
 {
     char aside[PATH_MAX + 32];
     struct error why;
     if (!fs_is_directory(c->final) ||
-        ckpt_check(c->output_dir, &c->name, true, &why) == 0)
+        ckpt_check(c->output_dir, &c->name, false, &why) == 0)
         return 0;
     if (ckpt_set_aside(c->final, aside, sizeof aside, err))
         return -1;

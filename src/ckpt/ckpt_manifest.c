@@ -283,7 +283,8 @@ static int read_text(const char *path, char **text, size_t *n, bool *is_damaged,
 {
     struct stat st;
     if (access(path, R_OK) || stat(path, &st)) {
-        *is_damaged |= is_missing(errno);
+        if (is_missing(errno))
+            *is_damaged = true;
         return error_set(err, ERROR_INPUT, "cannot read '%s': %s", path, strerror(errno));
     }
     if (!S_ISREG(st.st_mode)) // a pipe would have us wait
@@ -341,7 +342,8 @@ int ckpt_manifest_check_file(const char *dir, const char *name, const json_t *re
     if (strchr(name, '/') || !get_count(record, "bytes", &n_bytes))
         return damaged(is_damaged, err, path, "its record in " CKPT_MANIFEST_NAME);
     if (stat(path, &st)) {
-        *is_damaged |= is_missing(errno);
+        if (is_missing(errno))
+            *is_damaged = true;
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
     }
     if (!S_ISREG(st.st_mode))

@@ -2,9 +2,8 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "data/dataset_list.h"
-#include "data/dataset_meta.h"
-#include "hf/hf_import.h"
+#include "ckpt/keep_tokenizer.h"
+#include "data/dataset_tokenizer.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -25,7 +24,7 @@ struct search {
 static int look_beside(struct search *s, struct error *err)
 {
     char dir[PATH_MAX];
-    if (fs_join(dir, sizeof dir, s->path, "../" HF_TOKENIZER_DIR, err))
+    if (fs_join(dir, sizeof dir, s->path, "../" CKPT_TOKENIZER_DIR, err))
         return -1;
     if (!fs_is_directory(dir))
         return 0;
@@ -34,42 +33,15 @@ static int look_beside(struct search *s, struct error *err)
     return 0;
 }
 
-/* A dataset without a meta file, made by others, says nothing. */
-static int look_at_dataset(struct search *s, const char *prefix, struct error *err)
-{
-    char path[PATH_MAX];
-    struct dataset_meta meta;
-    bool is_there;
-    if (snprintf(path, sizeof path, "%s.meta.json", prefix) >= (int)sizeof path)
-        return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", prefix);
-    if (dataset_meta_read(path, &meta, &is_there, err))
-        return -1;
-    if (!is_there || strcmp(meta.tokenizer, s->name) == 0)
-        return 0;
-    if (s->name[0])
-        return error_set(err, ERROR_INPUT,
-                         "the datasets of checkpoint '%s' were prepared with several "
-                         "tokenizers, '%s' and '%s'; name one with --tokenizer",
-                         s->path, s->name, meta.tokenizer);
-    snprintf(s->name, sizeof s->name, "%s", meta.tokenizer);
-    s->why = "of the data it was trained on";
-    return 0;
-}
-
-/* Data that is not on this machine any more tells nothing, and is no error. */
 static int look_at_data(struct search *s, struct error *err)
 {
-    const struct config_paths *inputs = &s->cfg->dataset.input_dir;
-    struct error ignored;
-    int rc = 0;
-    for (int64_t i = 0; i < inputs->n_paths && rc == 0; i++) {
-        struct dataset_list list = {0};
-        if (dataset_list_find(&list, config_path_at(inputs, i), &ignored) == 0)
-            for (int64_t j = 0; j < list.n_entries && rc == 0; j++)
-                rc = look_at_dataset(s, list.entries[j].prefix, err);
-        dataset_list_release(&list);
-    }
-    return rc;
+    if (dataset_tokenizer_find(&s->cfg->dataset.input_dir, s->name, sizeof s->name, err))
+        return error_prefix(err,
+                            "the tokenizer of checkpoint '%s' is to be named with "
+                            "--tokenizer",
+                            s->path);
+    s->why = "of the data it was trained on";
+    return 0;
 }
 
 /* -- opening ------------------------------------------------------------------------- */

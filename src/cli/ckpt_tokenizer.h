@@ -3,8 +3,8 @@
  * text into tokens or write a tokenizer out.
  *
  * In this order: the one the user names; the files in "tokenizer" beside the checkpoint,
- * where an import leaves them; what the datasets of its configuration were prepared with;
- * bytes, if the model's vocabulary can be theirs.
+ * where a run and an import leave them; what the datasets of its configuration were
+ * prepared with; bytes, if the model's vocabulary can be theirs.
  */
 #ifndef CLI_CKPT_TOKENIZER_H
 #define CLI_CKPT_TOKENIZER_H

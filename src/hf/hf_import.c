@@ -4,9 +4,9 @@
 #include "base/log.h"
 #include "ckpt/ckpt_commit.h"
 #include "ckpt/ckpt_write.h"
+#include "ckpt/keep_tokenizer.h"
 #include "hf/hf_config.h"
 #include "hf/hf_files.h"
-#include "token/tokenizer.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -171,21 +171,6 @@ static int write_checkpoint(struct hf_importer *im, const char *output_dir, char
     return 0;
 }
 
-/* A model is of use without its tokenizer, so one that cannot be had is only told. */
-static void take_tokenizer(const char *input, const char *output_dir)
-{
-    char dir[PATH_MAX];
-    struct tokenizer *tokenizer = NULL;
-    struct error err;
-    if (tokenizer_open(&tokenizer, input, &err) ||
-        fs_join(dir, sizeof dir, output_dir, HF_TOKENIZER_DIR, &err) ||
-        fs_make_directories(dir, &err) || tokenizer_save(tokenizer, dir, &err))
-        log_warning("the tokenizer is not taken over, only the model: %s", err.text);
-    else
-        log_info("tokenizer: '%s'", dir);
-    tokenizer_close(tokenizer);
-}
-
 static void release(struct hf_importer *im)
 {
     ckpt_sums_release(&im->sums);
@@ -211,7 +196,8 @@ int hf_import(const char *input, const char *output_dir, char *path, size_t path
         rc = write_checkpoint(im, output_dir, path, path_size, err);
     release(im);
     free(im);
-    if (rc == 0)
-        take_tokenizer(input, output_dir);
+    struct error lost; // a model is of use without its tokenizer
+    if (rc == 0 && ckpt_keep_tokenizer(output_dir, input, &lost))
+        log_warning("the tokenizer is not taken over, only the model: %s", lost.text);
     return rc;
 }

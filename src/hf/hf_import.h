@@ -11,8 +11,6 @@
 #include "base/base.h"
 #include "base/error.h"
 
-#define HF_TOKENIZER_DIR "tokenizer" // in the directory of checkpoints
-
 /* `output_dir` is made; one that holds checkpoints already is refused. The path of the
  * checkpoint goes to `path`. */
 MUST_CHECK int hf_import(const char *input, const char *output_dir, char *path,

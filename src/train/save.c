@@ -22,6 +22,9 @@
 #include "ckpt/ckpt_failpoint.h"
 #include "ckpt/ckpt_part.h"
 #include "ckpt/ckpt_write.h"
+#include "ckpt/keep_tokenizer.h"
+#include "data/dataset_tokenizer.h"
+#include "token/tokenizer.h"
 #include "train/state.h"
 
 #include <errno.h>
@@ -51,6 +54,7 @@ struct saver {
     struct ckpt_part part; // what this rank writes
     struct ckpt_sums sums;
     struct ckpt_lock lock; // rank 0's
+    bool has_kept_tokenizer;
 
     bool is_async;
     bool copies_aside; // the copy is the thread's work too
@@ -188,10 +192,28 @@ static void *touch_copy(void *context)
     return NULL;
 }
 
+/* The data may be elsewhere when somebody wants to generate. */
+static void keep_tokenizer(const struct config *cfg)
+{
+    char name[PATH_MAX];
+    struct error err;
+    int rc = dataset_tokenizer_find(&cfg->dataset.input_dir, name, sizeof name, &err);
+    if (rc == 0 && (name[0] == 0 || strcmp(name, TOKENIZER_BYTES) == 0))
+        return; // there is nothing to keep
+    if (rc || ckpt_keep_tokenizer(cfg->save_load.output_dir, name, &err))
+        log_warning(
+            "the tokenizer is not kept beside the checkpoints, so eval and generate "
+            "may have to be told --tokenizer: %s",
+            err.text);
+}
+
 static void *tidy(void *context)
 {
     struct saver *s = context;
     const struct config_save_load *save = &s->t->cfg.save_load;
+    if (!s->has_kept_tokenizer)
+        keep_tokenizer(&s->t->cfg);
+    s->has_kept_tokenizer = true;
     struct ckpt_keep keep = {.last = save->keep_last, .every = save->keep_every};
     ckpt_tidy(save->output_dir, &s->commit.name, &keep);
     atomic_store(&s->is_done, true);

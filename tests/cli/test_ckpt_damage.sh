@@ -34,7 +34,7 @@ grep -q "resumed from 'names/epoch_0_step_10'" run.log || fail "names: $(cat run
 [ -f names/epoch_9_step_30.damaged ] && [ -d names/epoch_0_step_15.damaged ] || fail "$(ls names)"
 
 # a save whose name a damaged one has does not delete it
-cp -r kept again && flip again/epoch_0_step_15/model.safetensors 30000
+cp -r kept again && truncate -s -1 again/epoch_0_step_15/model.safetensors
 must_train $base save_load.ckpt_dir=again/epoch_0_step_10 save_load.output_dir=again
 grep -q "no valid checkpoint: .*set aside as 'again/epoch_0_step_15.damaged'" run.log ||
     fail "again: $(cat run.log)"

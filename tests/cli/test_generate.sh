@@ -23,12 +23,22 @@ generate() {
 # No tokenizer named: the data's own. The end of the document is where it was in training.
 generate --greedy --prompt 'the cat sat' >one.txt
 [ "$(cat one.txt)" = 'the cat sat on the mat' ] || fail "$(cat one.txt)"
-grep -q 'of the data it was trained on' generate.log || fail "$(cat generate.log)"
+grep -q 'beside the checkpoint' generate.log || fail "$(cat generate.log)"
 
-# Where the data is not found, a vocabulary that no bytes have is no guess at bytes.
+# Where the data is not found, the tokenizer that the run has kept is; without it, a
+# vocabulary that bytes do not have is no guess at bytes.
 mkdir elsewhere
-(cd elsewhere && "$trefoil" generate --ckpt ../out --prompt 'the cat' >../other.txt 2>../other.log)
+elsewhere() {
+    (cd elsewhere && "$trefoil" generate --ckpt ../out --greedy --prompt 'the cat sat') \
+        >other.txt 2>other.log
+}
+elsewhere && cmp one.txt other.txt || fail "elsewhere: $(cat other.*)"
+mv out/tokenizer .
+generate --greedy --prompt 'the cat sat' | cmp - one.txt || fail "by the data: $(cat generate.log)"
+grep -q 'of the data it was trained on' generate.log || fail "$(cat generate.log)"
+elsewhere
 [ $? -eq 2 ] && grep -q 'is not known.*name it with --tokenizer' other.log || fail "$(cat other.*)"
+mv tokenizer out
 
 printf 'the cat sat\n\na dog ran\nthe cat sat\n' >prompts.txt
 generate --greedy --prompts prompts.txt >three.txt
@@ -69,6 +79,9 @@ expect 2 'nothing.txt' "$trefoil" generate --ckpt out --prompts nothing.txt
 : >empty.txt
 expect 2 'no text' "$trefoil" generate --ckpt out --prompts empty.txt
 mv bpe gone
+"$trefoil" generate --ckpt out --greedy --prompt 'the cat sat' 2>generate.log | cmp - one.txt ||
+    fail "the one that was kept: $(cat generate.log)"
+rm -r out/tokenizer
 expect 2 'the tokenizer of the data it was trained on cannot be opened' \
     "$trefoil" generate --ckpt out --prompt a
 "$trefoil" generate --ckpt out --prompt 'the cat sat' --greedy --tokenizer gone --num_threads 1 \

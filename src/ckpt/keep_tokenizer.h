@@ -1,0 +1,13 @@
+/* keep_tokenizer - the tokenizer of a run beside its checkpoints, wherever they go. */
+#ifndef CKPT_KEEP_TOKENIZER_H
+#define CKPT_KEEP_TOKENIZER_H
+
+#include "base/error.h"
+
+#define CKPT_TOKENIZER_DIR "tokenizer" // in the directory of checkpoints
+
+/* Write the files of the tokenizer called `name` (tokenizer_open()) there. */
+MUST_CHECK int ckpt_keep_tokenizer(const char *output_dir, const char *name,
+                                   struct error *err);
+
+#endif
