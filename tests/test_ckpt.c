@@ -311,6 +311,7 @@ static void test_ckpt__what_cannot_be_read_now_is_not_damaged(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(rc, -1);
     assert_says(&err, "Too many open files");
+    assert_int_equal(err.kind, ERROR_RUNTIME);
     assert_false(is_damaged);
     free(dir);
 }

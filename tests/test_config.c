@@ -321,6 +321,7 @@ static const char unusual[] =
     "Optimizer: {adam_epsilon: 4.9e-324, grad_clip: -7.25e-21, lr: {max_lr: 0.1}}\n"
     "Distributed: {pp_schedule: F-then-B, sharding: {sharding_stage: 3}}\n"
     "dataset: {split: [0.1, 0.2, 0], input_dir: 'it''s # \"h\u00e9re\": [x]'}\n"
+    "save_load: {output_dir: \"a''b\\\"\\\\''c\"}\n"
     "batch_size: {micro_batch_size: 2}\nmax_steps:\n";
 
 static void test_print__loads_back_to_the_same(void **state)

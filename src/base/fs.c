@@ -142,11 +142,10 @@ static int read_until_end(int fd, size_t max_bytes, char **data, size_t *n)
     return -1;
 }
 
-/* What is wrong with the path, or with the machine at this moment? */
-static enum error_kind error_kind(int reason)
+enum error_kind fs_error_kind(int reason)
 {
-    static const int of_machine[] = {EMFILE, ENFILE,    ENOMEM, EIO,
-                                     ESTALE, ETIMEDOUT, EINTR};
+    static const int of_machine[] = {EMFILE, ENFILE,    ENOMEM,  EINTR,    EAGAIN,
+                                     ESTALE, ETIMEDOUT, ENOBUFS, ENOTCONN, EHOSTDOWN};
     for (size_t i = 0; i < ARRAY_LEN(of_machine); i++)
         if (reason == of_machine[i])
             return ERROR_RUNTIME;
@@ -156,11 +155,11 @@ static enum error_kind error_kind(int reason)
 int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
                 struct error *err)
 {
-    struct stat st;
+    struct stat st = {.st_mode = 0};
     int rc = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return error_set(err, error_kind(errno), "cannot open '%s': %s", path,
+        return error_set(err, fs_error_kind(errno), "cannot open '%s': %s", path,
                          strerror(errno));
     if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
         error_set(err, ERROR_INPUT, "cannot read '%s': it is a directory", path);
@@ -172,7 +171,7 @@ int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
         goto done;
     }
     if (read_until_end(fd, max_bytes, data, n)) {
-        error_set(err, error_kind(errno), "cannot read '%s': %s", path,
+        error_set(err, fs_error_kind(errno), "cannot read '%s': %s", path,
                   errno == EFBIG ? "it is too large" : strerror(errno));
         goto done;
     }
@@ -180,6 +179,15 @@ int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
 done:
     close(fd);
     return rc;
+}
+
+int fs_read_regular(const char *path, size_t max_bytes, char **data, size_t *n,
+                    struct error *err)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return error_set(err, ERROR_INPUT, "cannot read '%s': it is not a file", path);
+    return fs_read_all(path, max_bytes, data, n, err);
 }
 
 static int sync_parent(const char *path, struct error *err)

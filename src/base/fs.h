@@ -13,10 +13,20 @@
 
 /* -- whole files --------------------------------------------------------------------- */
 
+/* Is `reason`, an errno, about the path (ERROR_INPUT), or about the machine at this
+ * moment (ERROR_RUNTIME), so that it may work later? A disk that fails is about the path.
+ */
+enum error_kind fs_error_kind(int reason);
+
 /* Read the file whole; *data is malloc'ed with a NUL after the last byte, caller frees.
- * A file larger than max_bytes is refused before anything is allocated. */
+ * A file larger than max_bytes is refused before anything is allocated. Errors are of
+ * fs_error_kind(). */
 MUST_CHECK int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
                            struct error *err);
+
+/* The same, but what is not a file is refused: a pipe would have us wait. */
+MUST_CHECK int fs_read_regular(const char *path, size_t max_bytes, char **data, size_t *n,
+                               struct error *err);
 
 /* Replace the file at `path` by the n bytes at `data`, or leave it as it was: a reader,
  * or a restart after a crash, sees the old file or the new one, never a mix. */

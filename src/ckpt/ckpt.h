@@ -8,7 +8,7 @@
  *                                 and a hash of itself
  *     output_dir/latest           the name of the newest, a hint for people: never read
  *     output_dir/tokenizer/       what the data was prepared with (keep_tokenizer.h)
- *     output_dir/NAME.damaged     a checkpoint that failed to load, set aside
+ *     output_dir/NAME.damaged     what failed to load, or stood in a save's way
  *
  * Large models have several files and an index in place of one (ckpt_layout.h). A
  * directory of that name is complete: it was written under another name, synced, and
@@ -18,8 +18,8 @@
  * This header is what a process alone needs, with the whole model in memory. A job of
  * several uses the steps it is made of: ckpt_commit.h, ckpt_write.h, ckpt_read.h.
  *
- * Layer: base, comm, model (the parameter table) <- ckpt. Libraries: jansson, xxHash.
- * Threads: one call at a time on one output_dir.
+ * Layer: base, comm, token, model (the parameter table) <- ckpt. Libraries: jansson,
+ * xxHash. Threads: one call at a time on one output_dir.
  */
 #ifndef CKPT_CKPT_H
 #define CKPT_CKPT_H
@@ -63,7 +63,8 @@ struct ckpt_keep { // which older checkpoints stay; 0 and 0: all
 
 /*
  * Write `state` to output_dir/epoch_E_step_N, which is made with its parents; an older
- * checkpoint of that name is replaced. Its path goes to `path` (NULL: not wanted).
+ * checkpoint of that name is replaced, anything else is set aside. Its path goes to
+ * `path` (NULL: not wanted).
  *
  * After success, checkpoints of output_dir up to this step are removed but for those that
  * `keep` names and those that look damaged; later steps are left alone, since they are

@@ -209,6 +209,10 @@ static int spare_damaged(struct ckpt_commit *c, struct error *err)
     if (!fs_is_directory(c->final) ||
         ckpt_check(c->output_dir, &c->name, false, &why) == 0)
         return 0;
+    if (why.kind != ERROR_INPUT) { // nobody knows what it is
+        *err = why;
+        return -1;
+    }
     if (ckpt_set_aside(c->final, aside, sizeof aside, err))
         return -1;
     log_warning("'%s' was there and is no valid checkpoint: %s. It was set aside as '%s'",

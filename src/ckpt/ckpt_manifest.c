@@ -281,15 +281,13 @@ static bool is_missing(int reason)
 static int read_text(const char *path, char **text, size_t *n, bool *is_damaged,
                      struct error *err)
 {
-    struct stat st;
-    if (access(path, R_OK) || stat(path, &st)) {
+    if (access(path, R_OK)) {
         if (is_missing(errno))
             *is_damaged = true;
-        return error_set(err, ERROR_INPUT, "cannot read '%s': %s", path, strerror(errno));
+        return error_set(err, fs_error_kind(errno), "cannot read '%s': %s", path,
+                         strerror(errno));
     }
-    if (!S_ISREG(st.st_mode)) // a pipe would have us wait
-        return damaged(is_damaged, err, path, "it is not a file");
-    if (fs_read_all(path, MAX_MANIFEST_BYTES, text, n, err)) {
+    if (fs_read_regular(path, MAX_MANIFEST_BYTES, text, n, err)) {
         if (err->kind == ERROR_INPUT)
             *is_damaged = true;
         return -1;
@@ -344,7 +342,8 @@ int ckpt_manifest_check_file(const char *dir, const char *name, const json_t *re
     if (stat(path, &st)) {
         if (is_missing(errno))
             *is_damaged = true;
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
+        return error_set(err, fs_error_kind(errno), "cannot open '%s': %s", path,
+                         strerror(errno));
     }
     if (!S_ISREG(st.st_mode))
         return damaged(is_damaged, err, path, "it is not a file");

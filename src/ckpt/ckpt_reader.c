@@ -95,7 +95,7 @@ static int open_file(struct ckpt_reader *r, const char *name, const json_t *reco
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (file->fd < 0) {
         r->is_damaged = errno == ENOENT || errno == ENOTDIR;
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", file->path,
+        return error_set(err, fs_error_kind(errno), "cannot open '%s': %s", file->path,
                          strerror(errno));
     }
     if (safetensors_read_header(&file->st, file->fd, file->path, &header, err)) {

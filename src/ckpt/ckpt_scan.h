@@ -32,7 +32,8 @@ MUST_CHECK int ckpt_scan(const char *dir, struct ckpt_list *list, struct error *
 void ckpt_list_release(struct ckpt_list *list);
 
 /* Whether dir/name is a checkpoint that says of itself what its name says: files of the
- * right sizes, and with `is_deep` every byte as recorded. */
+ * right sizes, and with `is_deep` every byte as recorded. An error that is not of kind
+ * ERROR_INPUT: it cannot be told now. */
 MUST_CHECK int ckpt_check(const char *dir, const struct ckpt_name *name, bool is_deep,
                           struct error *err);
 

@@ -23,10 +23,11 @@ struct search {
 
 static int look_beside(struct search *s, struct error *err)
 {
-    char dir[PATH_MAX];
-    if (fs_join(dir, sizeof dir, s->path, "../" CKPT_TOKENIZER_DIR, err))
+    char dir[PATH_MAX], file[PATH_MAX];
+    if (fs_join(dir, sizeof dir, s->path, "../" CKPT_TOKENIZER_DIR, err) ||
+        fs_join(file, sizeof file, s->path, "../" CKPT_TOKENIZER_FILE, err))
         return -1;
-    if (!fs_is_directory(dir))
+    if (!fs_exists(file))
         return 0;
     snprintf(s->name, sizeof s->name, "%s", dir);
     s->why = "beside the checkpoint";
@@ -72,10 +73,10 @@ static int open_bytes(struct tokenizer **out, const struct search *s, bool is_op
     if (tokenizer_open(out, TOKENIZER_BYTES, err))
         return -1;
     if (is_rounded(V, tokenizer_vocab_size(*out))) {
-        log_warning(
-            "the tokenizer of checkpoint '%s' is not known (the data it was trained "
-            "on is not found from here); its vocabulary of %lld tokens looks like "
-            "bytes, so bytes are taken. If that is wrong, name it with --tokenizer",
+        log_info(
+            "tokenizer: nothing says which one checkpoint '%s' was trained with; its "
+            "vocabulary of %lld tokens looks like bytes, so bytes are taken. If that "
+            "is wrong, name it with --tokenizer",
             s->path, (long long)V);
         return 0;
     }

@@ -94,7 +94,8 @@ static int refuse_dry_run(int argc, char **argv, struct error *err)
         if (strcmp(argv[i], "--dry_run") == 0)
             return error_set(err, ERROR_INPUT,
                              "trefoil launch: --dry_run starts no processes, so there is "
-                             "nothing to launch: trefoil pretrain -c FILE --dry_run");
+                             "nothing to launch: trefoil pretrain -c FILE --dry_run, "
+                             "with -o Distributed.dp_degree=N for N data ranks");
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ENV_PLANNED "TREFOIL_PLANNED" // in the ranks of a job started here
 
@@ -30,16 +31,24 @@ static int fail(const struct error *err)
 
 /* -- one process --------------------------------------------------------------------- */
 
+/* The processors that are for this process, by who started it or by fair shares. */
+static int own_processors(const struct comm *world)
+{
+    int n = kernels_processors();
+    if (worker_threads() > 0)
+        return worker_threads();
+    bool is_bound = n < (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return is_bound ? n : (int)i64_max(1, n / comm_local_size(world));
+}
+
 static void warn_of_threads(int64_t num_threads, const struct comm *world)
 {
-    int n = kernels_processors(); // this process's own, unless there are too few for all
-    int n_mine = n < comm_local_size(world) ? 1 : n;
-    if (num_threads > n_mine && comm_rank(world) == 0)
-        log_warning(
-            "num_threads is %lld, and each process has %d processors here: threads "
-            "will wait for each other, and a step may take many times as long. "
-            "Leave num_threads 0 to use what there is",
-            (long long)num_threads, n_mine);
+    int n = own_processors(world);
+    if (num_threads > n && comm_rank(world) == 0)
+        log_warning("num_threads is %lld, and the share of each process here is %d "
+                    "processors: threads will wait for each other, and a step may take "
+                    "many times as long. Leave num_threads 0 to use what there is",
+                    (long long)num_threads, n);
 }
 
 /* The processors of a machine are shared by the processes on it. */

@@ -384,6 +384,18 @@ static int check_dtype(const struct config *cfg, const struct config_origins *or
         cfg->mix_precision.dtype == DTYPE_FLOAT32 ? "float32" : "bfloat16", p.aside);
 }
 
+/* Below 1 it would lose gradients, not save them. Checkpoints of runs that had less are
+ * read all the same. */
+static int check_scale(const struct config *cfg, const struct config_origins *origins,
+                       struct error *err)
+{
+    const struct config_key *key = config_key_at("mix_precision.scale_loss");
+    if (cfg->mix_precision.dtype != DTYPE_FLOAT16 || cfg->mix_precision.scale_loss >= 1 ||
+        origins->of[key - config_keys].source == SOURCE_JSON)
+        return 0;
+    return config_refuse(origins, key, NULL, err, "must be at least 1 for float16");
+}
+
 static int check_kept_layers(const struct config *cfg,
                              const struct config_origins *origins, struct error *err)
 {
@@ -404,10 +416,10 @@ int config_check(const struct config *cfg, const struct config_origins *origins,
 {
     typedef int rule_fn(const struct config *, const struct config_origins *,
                         struct error *);
-    static rule_fn *const rules[] = {check_heads,  check_mp,         check_positions,
-                                     check_global, check_micro,      check_shape,
-                                     check_eos,    check_split,      check_weights,
-                                     check_dtype,  check_kept_layers};
+    static rule_fn *const rules[] = {check_heads,  check_mp,    check_positions,
+                                     check_global, check_micro, check_shape,
+                                     check_eos,    check_split, check_weights,
+                                     check_dtype,  check_scale, check_kept_layers};
     for (size_t i = 0; i < ARRAY_LEN(rules); i++)
         if (rules[i](cfg, origins, err))
             return -1;

@@ -227,8 +227,9 @@ const struct config_key config_keys[] = {
         .default_text = "False",
         .meaning = "Store parameters and activations in float16, with float32 master weights."},
     {KEY("mix_precision.scale_loss", CONFIG_FLOAT, mix_precision.scale_loss),
-        .default_text = "32768.0", .range = BETWEEN(1, 1e30),
-        .meaning = "First loss scale of float16 training; without float16 it has no part."},
+        .default_text = "32768.0", .range = ABOVE_TO(0, 1e30),
+        .meaning = "First loss scale of float16 training, at least 1; without float16 it has no "
+                   "part."},
     {KEY("mix_precision.dynamic_loss_scale", CONFIG_BOOL, mix_precision.dynamic_loss_scale),
         .default_text = "True",
         .meaning = "Double the loss scale after 1000 steps without overflow and halve it after 2 "

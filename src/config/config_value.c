@@ -331,17 +331,20 @@ int config_value_set(const struct config_key *key, struct config *cfg,
 
 /* -- writing ------------------------------------------------------------------------- */
 
-/* YAML's single quotes have one escape: a quote is written twice. */
+/* YAML's single quotes have one escape: a quote is written twice. Two in a row are not
+ * read back (config_yaml.c): they go into double quotes, where a backslash escapes. */
 void config_quote(const char *text, char *buf, size_t size)
 {
+    bool is_double = strstr(text, "''") != NULL;
+    char quote = is_double ? '"' : '\'', escape = is_double ? '\\' : '\'';
     size_t used = 0;
-    buf[used++] = '\'';
+    buf[used++] = quote;
     for (; *text && used + 4 < size; text++) {
-        if (*text == '\'')
-            buf[used++] = '\'';
+        if (*text == quote || *text == escape)
+            buf[used++] = escape;
         buf[used++] = *text;
     }
-    buf[used++] = '\'';
+    buf[used++] = quote;
     buf[used] = 0;
 }
 

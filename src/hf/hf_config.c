@@ -225,7 +225,7 @@ int hf_config_read(struct hf_config *config, const char *dir, struct error *err)
     json_error_t where;
     *config = (struct hf_config){.eos = -1};
     if (fs_join(path, sizeof path, dir, CONFIG_NAME, err) ||
-        fs_read_all(path, MOST_BYTES, &text, &n, err))
+        fs_read_regular(path, MOST_BYTES, &text, &n, err))
         return -1;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
     free(text);

@@ -38,7 +38,7 @@ static int open_file(struct hf_files *hf, const char *name, struct error *err)
         return -1;
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe would wait
     if (file->fd < 0)
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", file->path,
+        return error_set(err, fs_error_kind(errno), "cannot open '%s': %s", file->path,
                          strerror(errno));
     struct stat st;
     if (fstat(file->fd, &st) || !S_ISREG(st.st_mode))
@@ -94,7 +94,7 @@ static int open_index(struct hf_files *hf, const char *path, struct error *err)
     char *text = NULL;
     size_t n;
     json_error_t where;
-    if (fs_read_all(path, INDEX_MOST_BYTES, &text, &n, err))
+    if (fs_read_regular(path, INDEX_MOST_BYTES, &text, &n, err))
         return -1;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
     free(text);

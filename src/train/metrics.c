@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -29,6 +30,16 @@ int64_t metrics_peak_bytes(void)
 
 /* -- the file ------------------------------------------------------------------------ */
 
+/* Of a line of ours, which ends with a newline; -1: it is not ours. */
+static int64_t step_of(const char *line, size_t n)
+{
+    static const char head[] = "{\"step\": ";
+    size_t n_head = sizeof head - 1;
+    if (n <= n_head || memcmp(line, head, n_head) != 0 || !isdigit(line[n_head]))
+        return -1;
+    return strtoll(line + n_head, NULL, 10);
+}
+
 /* Drop the lines of steps after `last_step`, and a last one that a crash cut short; the
  * length of what is left of `text`. Lines that are not ours are nobody else's to drop:
  * they stay, and are counted. */
@@ -38,10 +49,9 @@ static size_t drop_lines_after(char *text, size_t n, int64_t last_step,
     char *end, *kept = text;
     for (char *line = text; (end = memchr(line, '\n', (size_t)(text + n - line)));
          line = end + 1) {
-        long long step = 0;
-        bool is_ours = sscanf(line, "{\"step\": %lld", &step) == 1;
-        *n_foreign += !is_ours;
-        if (is_ours && step > last_step)
+        int64_t step = step_of(line, (size_t)(end - line));
+        *n_foreign += step < 0;
+        if (step > last_step)
             continue;
         memmove(kept, line, (size_t)(end + 1 - line));
         kept += end + 1 - line;

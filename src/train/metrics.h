@@ -2,7 +2,8 @@
  * metrics - what a run reports: the log line, output_dir/metrics.jsonl, a progress line.
  *
  * The log line is the seeds', field for field. metrics.jsonl has one JSON object a line,
- * and each begins with its "step"; what else it has tells what it is:
+ * and each begins with its "step" (a line that somebody else wrote stays, and is told
+ * of); what else it has tells what it is:
  *
  *     "loss"        a logged step, floats with 9 significant digits, so that two runs can
  *                   be compared bit by bit. Costs are averages since the last logged step

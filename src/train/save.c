@@ -24,7 +24,6 @@
 #include "ckpt/ckpt_write.h"
 #include "ckpt/keep_tokenizer.h"
 #include "data/dataset_tokenizer.h"
-#include "token/tokenizer.h"
 #include "train/state.h"
 
 #include <errno.h>
@@ -193,18 +192,19 @@ static void *touch_copy(void *context)
 }
 
 /* The data may be elsewhere when somebody wants to generate. */
-static void keep_tokenizer(const struct config *cfg)
+static bool keep_tokenizer(const struct config *cfg)
 {
     char name[PATH_MAX];
     struct error err;
     int rc = dataset_tokenizer_find(&cfg->dataset.input_dir, name, sizeof name, &err);
-    if (rc == 0 && (name[0] == 0 || strcmp(name, TOKENIZER_BYTES) == 0))
-        return; // there is nothing to keep
-    if (rc || ckpt_keep_tokenizer(cfg->save_load.output_dir, name, &err))
+    if (rc == 0 && name[0])
+        rc = ckpt_keep_tokenizer(cfg->save_load.output_dir, name, &err);
+    if (rc)
         log_warning(
             "the tokenizer is not kept beside the checkpoints, so eval and generate "
             "may have to be told --tokenizer: %s",
             err.text);
+    return rc == 0;
 }
 
 static void *tidy(void *context)
@@ -212,8 +212,7 @@ static void *tidy(void *context)
     struct saver *s = context;
     const struct config_save_load *save = &s->t->cfg.save_load;
     if (!s->has_kept_tokenizer)
-        keep_tokenizer(&s->t->cfg);
-    s->has_kept_tokenizer = true;
+        s->has_kept_tokenizer = keep_tokenizer(&s->t->cfg);
     struct ckpt_keep keep = {.last = save->keep_last, .every = save->keep_every};
     ckpt_tidy(save->output_dir, &s->commit.name, &keep);
     atomic_store(&s->is_done, true);
@@ -339,7 +338,7 @@ int train_save_open(struct train *t, struct error *err)
 void train_save_close(struct train *t)
 {
     struct saver *s = t->saver;
-    struct error ignored;
+    struct error ignored = {.text = "the run ended"};
     if (!s)
         return;
     join(s);

@@ -278,10 +278,11 @@ static int skip_update(struct train *t, double loss, double norm, struct error *
         "step %lld: the loss is %g and the gradient norm %g; %lld steps in a "
         "row overflow float16 with a loss scale of %g. %s",
         (long long)t->step + 1, loss, norm, (long long)t->scaler.bad_steps, scale,
-        t->scaler.is_dynamic ? "Lower Optimizer.lr.max_lr, or train in bfloat16 "
-                               "(mix_precision.dtype)"
-                             : "Lower mix_precision.scale_loss, or set "
-                               "mix_precision.dynamic_loss_scale to True");
+        scale > 1 ? "Lower mix_precision.scale_loss, or set "
+                    "mix_precision.dynamic_loss_scale to True"
+                  : "Lower Optimizer.lr.max_lr, or train in bfloat16 "
+                    "(mix_precision.dtype), from the last checkpoint if "
+                    "there is one");
 }
 
 static int train_step(struct train *t, struct error *err)

@@ -14,8 +14,10 @@ dry -o Distributed.pp_degree=2 >two.txt 2>dry.log || fail "pp2: $(cat dry.log)"
 # under mpirun, which sets these, every process knows the job, and one prints
 rank() { OMPI_COMM_WORLD_SIZE=$1 OMPI_COMM_WORLD_RANK=$2 dry "${@:3}" 2>dry.log; }
 rank 2 0 -o Distributed.pp_degree=2 | cmp - two.txt || fail "rank 0 of 2: $(cat dry.log)"
-[ -z "$(rank 2 1 -o Distributed.pp_degree=2)" ] || fail "rank 1 prints too"
-rank 3 0 -o Distributed.pp_degree=2 && fail "3 processes are no pp2"
+rank 2 1 -o Distributed.pp_degree=2 >one.txt || fail "rank 1 of 2: $(cat dry.log)"
+[ ! -s one.txt ] || fail "rank 1 prints too"
+rank 3 0 -o Distributed.pp_degree=2
+[ $? -eq 2 ] && grep -q 'there are 3' dry.log || fail "3 processes are no pp2: $(cat dry.log)"
 [ "$(rank 2 0 -o local_batch_size=3 | grep -c "^rank")" -eq 2 ] ||
     fail "left out, dp_degree is the processes: $(cat dry.log)"
 

@@ -78,6 +78,28 @@ expect 2 'one of --prompt and --prompt_ids, or --prompts' \
 expect 2 'nothing.txt' "$trefoil" generate --ckpt out --prompts nothing.txt
 : >empty.txt
 expect 2 'no text' "$trefoil" generate --ckpt out --prompts empty.txt
+# A directory without its last file is not finished, and asks for nothing.
+mv out/tokenizer whole && mkdir out/tokenizer
+generate --greedy --prompt 'the cat sat' | cmp - one.txt || fail "half: $(cat generate.log)"
+rmdir out/tokenizer && mv whole out/tokenizer
+
+# Another run in the same directory has its own; what was there is not lost.
+"$trefoil" tokenizer train --input words.txt --vocab_size 270 --output less 2>tokenizer.log ||
+    fail "tokenizer: $(cat tokenizer.log)"
+cp -r out/tokenizer before
+mkdir data2 data3
+"$trefoil" prepare --input words.txt --tokenizer less --output data2/words 2>prepare.log &&
+    "$trefoil" prepare --input words.txt --output data3/words 2>prepare.log || fail prepare
+cp -r out reused
+for data in data2 data3; do
+    must_train max_steps=1 eval_freq=0 Model.vocab_size=280 dataset.input_dir=$data \
+        save_load.output_dir=reused
+    [ -d reused/tokenizer.previous ] || fail "$data: $(ls reused)"
+    [ $data = data3 ] || cmp reused/tokenizer.previous/tokenizer.json before/tokenizer.json ||
+        fail "$data: the previous one"
+    [ $data = data2 ] || [ ! -e reused/tokenizer ] || fail "bytes need no files"
+done
+
 mv bpe gone
 "$trefoil" generate --ckpt out --greedy --prompt 'the cat sat' 2>generate.log | cmp - one.txt ||
     fail "the one that was kept: $(cat generate.log)"
