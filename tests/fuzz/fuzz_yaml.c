@@ -1,6 +1,6 @@
 /*
- * Any bytes as a configuration file: either it loads, and then what it prints as JSON
- * loads back to the same, or there is one sentence of error. Never a crash.
+ * Any bytes as a configuration file: either it loads, and then what it prints, as JSON
+ * and as YAML, loads back to the same, or there is one sentence of error. Never a crash.
  *
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_yaml.c
  */
@@ -11,6 +11,25 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* What `trefoil config` prints is a configuration file of the same meaning. */
+static void check_printed(const struct config *cfg, const char *json)
+{
+    char *text = NULL;
+    size_t n;
+    struct config again;
+    struct error err;
+    FILE *out = open_memstream(&text, &n);
+    CHECK(out, "out of memory");
+    config_print(cfg, out);
+    fclose(out);
+    if (config_load_text(&again, "printed.yaml", text, n, NULL, 0, &err))
+        CHECK(false, "%s", err.text);
+    char *json_again = config_to_json(&again);
+    CHECK(strcmp(json, json_again) == 0, "printing changed the configuration");
+    free(json_again);
+    free(text);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -27,6 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *json_again = config_to_json(&again);
     CHECK(strcmp(json, json_again) == 0, "JSON changed the configuration");
     free(json_again);
+    check_printed(&cfg, json);
     free(json);
     return 0;
 }
