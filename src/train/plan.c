@@ -125,12 +125,13 @@ void plan_release(struct plan *p)
 
 /* -- memory -------------------------------------------------------------------------- */
 
-/* Groups whose sums need staging memory. */
+/* Groups whose sums need staging memory; sums over mp are of a message at most. */
 static double staging_bytes(const struct plan *p)
 {
     const struct grid_shape *s = &p->shape;
     bool is_tied = s->pp > 1 && (p->model.part.has_embedding || p->model.part.has_head);
-    double total = (double)comm_group_bytes(s->mp);
+    int64_t message = p->n_message * (int64_t)sizeof(float);
+    double total = (double)i64_min((int64_t)comm_group_bytes(s->mp), message);
     total += (double)comm_group_bytes(s->dp * s->sharding);
     return total + (double)comm_group_bytes(is_tied ? 2 : 1);
 }
@@ -139,10 +140,19 @@ static double staging_bytes(const struct plan *p)
  * MPI's, the products' packed panels. */
 static double program_bytes(const struct plan *p)
 {
-    const double alone = 15e6, in_a_job = 30e6;
+    const double alone = 10.5e6, in_a_job = 22.4e6, for_a_peer = 1e6;
     double now = (double)memory_resident_bytes();
-    double usual = grid_size(&p->shape) > 1 ? in_a_job : alone;
+    int64_t n = i64_min(grid_size(&p->shape), 4);
+    double usual = n > 1 ? in_a_job + for_a_peer * (double)n : alone;
     return now > usual ? now : usual;
+}
+
+/* A copy of the state, and what its writing takes, seen here. */
+static double saving_bytes(const struct plan *p, const struct config *cfg)
+{
+    const double writing = 2e6;
+    double copy = (double)train_save_bytes(p, cfg);
+    return copy > 0 ? copy + writing : 0;
 }
 
 int plan_memory(struct plan_memory *mem, const struct plan *p, const struct config *cfg,
@@ -161,7 +171,7 @@ int plan_memory(struct plan_memory *mem, const struct plan *p, const struct conf
         .activations = (double)model.activations,
         .comm = (double)(messages + zero.buckets) + staging_bytes(p),
         .scratch = (double)model.scratch,
-        .saving = (double)train_save_bytes(p, cfg),
+        .saving = saving_bytes(p, cfg),
         .program = program_bytes(p),
         .offloaded = (double)(zero.offloaded + optimizer.offloaded),
     };
