@@ -324,9 +324,46 @@ static void test_gemm__split_of_the_columns_does_not_change_a_bit(void **state)
     check_splits(multiply_columns, false, "split by columns");
 }
 
+/* -- the choice of kernels ------------------------------------------------------------
+ */
+
+static void test_gemm__takes_avx512_where_it_is_faster(void **state)
+{
+    (void)state;
+    static const struct {
+        struct gemm_processor processor;
+        bool wants;
+    } cases[] = {
+        {{"GenuineIntel", 6, true}, true},      // Skylake-X and later
+        {{"GenuineIntel", 6, false}, false},    // Haswell; a system without the registers
+        {{"AuthenticAMD", 0x17, false}, false}, // Zen 2
+        {{"AuthenticAMD", 0x19, true}, false},  // Zen 4: in halves
+        {{"AuthenticAMD", 0x1a, true}, true},   // Zen 5
+        {{"CentaurHauls", 7, true}, true},      // whoever has it
+        {{"", 0, false}, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        assert_int_equal(gemm_wants_avx512(&cases[i].processor), cases[i].wants);
+}
+
+/* What is chosen for this process is not left to those that it starts. */
+static void test_gemm__leaves_the_environment_as_it_was(void **state)
+{
+    (void)state;
+    const char *before = getenv("BLIS_ARCH_TYPE");
+    struct error err;
+    kernels_set_threads(3);
+    assert_int_equal(kernels_start(&err), 0);
+    assert_true(getenv("BLIS_ARCH_TYPE") == before);
+    assert_true(strlen(gemm_kernels_name()) > 0);
+    kernels_set_threads(1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gemm__leaves_the_environment_as_it_was),
+        cmocka_unit_test(test_gemm__takes_avx512_where_it_is_faster),
         cmocka_unit_test(test_gemm__agrees_with_the_reference_for_all_strides),
         cmocka_unit_test(test_gemm__agrees_with_the_reference_at_the_edges_of_its_blocks),
         cmocka_unit_test(test_gemm__overwrites_nan_unless_it_accumulates),

@@ -5,6 +5,7 @@
  */
 #include "base/base.h"
 #include "cli/cmd.h"
+#include "cli/options.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +50,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("trefoil %s\n", TREFOIL_VERSION);
+        options_print_version();
         return 0;
     }
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)

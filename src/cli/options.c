@@ -1,12 +1,20 @@
 #include "cli/options.h"
 
 #include "base/text.h"
+#include "kernels/kernels.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void options_print_version(void)
+{
+    char words[KERNELS_WORDS_BYTES];
+    kernels_words(words);
+    printf("trefoil %s\nkernels: %s\n", TREFOIL_VERSION, words);
+}
 
 void options_print_help(const struct command *cmd)
 {
@@ -185,7 +193,7 @@ int options_parse(const struct command *cmd, int argc, char **argv, struct error
             return 1;
         }
         if (strcmp(argv[i], "--version") == 0) {
-            printf("trefoil %s\n", TREFOIL_VERSION);
+            options_print_version();
             return 1;
         }
         const struct option_spec *o = find(cmd, argv[i], &value);

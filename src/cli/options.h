@@ -48,6 +48,8 @@ struct command {
 MUST_CHECK int options_parse(const struct command *cmd, int argc, char **argv,
                              struct error *err);
 void options_print_help(const struct command *cmd);
+/* The program's version and, on a second line, what computes here. */
+void options_print_version(void);
 void options_list_release(struct option_list *list);
 
 #endif

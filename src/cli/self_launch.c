@@ -68,11 +68,14 @@ static int run_here(const struct self_launch *command,
                     const struct self_launch_plan *plan, struct error *err)
 {
     struct comm *world;
+    kernels_choose(); // by the environment, as long as there are no other threads
     if (comm_world_open(&world, err))
         return -1;
     comm_on_abort(world, worker_report_failure);
     set_threads(plan->num_threads, world);
-    int rc = command->run(command->context, world, err);
+    int rc = comm_agree(world, kernels_start(err), err);
+    if (rc == 0)
+        rc = command->run(command->context, world, err);
     fflush(stdout);
     comm_world_close(world);
     return rc;

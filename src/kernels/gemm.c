@@ -29,6 +29,7 @@ static void multiply(const struct gemm *g, int n_threads)
     float alpha = 1.0F;
     float beta = g->accumulate ? 1.0F : 0.0F;
     rntm_t rntm = BLIS_RNTM_INITIALIZER;
+    gemm_choose();
     bli_rntm_set_num_threads(n_threads, &rntm);
     bli_rntm_disable_l3_sup(&rntm);
     // BLIS takes non-const pointers to what it only reads

@@ -1,6 +1,9 @@
 #include "kernels/kernels.h"
 
+#include "kernels/gemm.h"
+
 #include <omp.h>
+#include <stdio.h>
 
 extern const struct kernels kernels_ref;
 extern const struct kernels kernels_cpu_generic;
@@ -42,4 +45,20 @@ void kernels_set_threads(int n_threads)
 int kernels_processors(void)
 {
     return omp_get_num_procs();
+}
+
+void kernels_choose(void)
+{
+    gemm_choose();
+}
+
+int kernels_start(struct error *err)
+{
+    return gemm_start(err);
+}
+
+void kernels_words(char words[KERNELS_WORDS_BYTES])
+{
+    snprintf(words, KERNELS_WORDS_BYTES, "%s; products by BLIS %s, its kernels for %s",
+             kernels_best()->name, gemm_version(), gemm_kernels_name());
 }

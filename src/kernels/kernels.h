@@ -19,6 +19,7 @@
 
 #include "base/base.h"
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/philox.h"
 
 /* -- dropout ------------------------------------------------------------------------- */
@@ -241,5 +242,14 @@ int kernels_list(const struct kernels **tables, int max_tables);
 void kernels_set_threads(int n_threads);
 /* Processors that this process may use. */
 int kernels_processors(void);
+
+/* Choose the kernels of products; what computes first does it, too. */
+void kernels_choose(void);
+/* Take what products on that many threads need, so that none fails later. */
+MUST_CHECK int kernels_start(struct error *err);
+
+/* What computes here, such as "avx2; products by BLIS 0.9.0, its kernels for skx". */
+#define KERNELS_WORDS_BYTES 128
+void kernels_words(char words[KERNELS_WORDS_BYTES]);
 
 #endif

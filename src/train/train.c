@@ -373,11 +373,19 @@ static int write_trace(struct train *t, int rc, struct error *err)
     return -1;
 }
 
+static void log_kernels(void)
+{
+    char words[KERNELS_WORDS_BYTES];
+    kernels_words(words);
+    log_info("kernels: %s", words);
+}
+
 int train_run(const struct config *cfg, struct comm *world, struct error *err)
 {
     struct train t;
     int rc = -1;
     stop_watch();
+    log_kernels();
     layout_log(cfg);
     if (train_open(&t, cfg, world, err))
         goto done;
