@@ -49,7 +49,7 @@ matrix: ## checkpoints of every layout resumed on every other, a minute or two
 	@$(BUILD) build -j $(JOBS) --target trefoil trefoil_resaves
 	@tools/run_tests.sh build -C matrix -L matrix
 
-interop: all ## compare with PyTorch, numpy and other tokenizers (installs them)
+interop: all ## compare with PyTorch, transformers, llama.cpp, tiktoken and numpy (installs them)
 	@tools/setup.sh interop
 	@tests/interop/run.sh
 

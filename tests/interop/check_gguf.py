@@ -1,38 +1,23 @@
 #!/usr/bin/python3
 """Takes models from Trefoil to llama.cpp as GGUF files.
 
-    check_gguf.py PATH/TO/trefoil PATH/TO/node_modules
+    check_gguf.py PATH/TO/trefoil
 
 A small GPT over bytes and one over a BPE, both with a vocabulary that is rounded up, are
 trained, exported as float32 and float16, and loaded by llama.cpp: it must cut texts into
 the same tokens and continue prompts with the same ones as `trefoil generate --greedy`.
 """
 
-import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import interop_model
+import llama_cpp
 
-HERE = pathlib.Path(__file__).parent
 N_GREEDY = 50
 PROMPTS = ["leaf stem ", "The rain. cl", "clover field stone"]
 TEXTS = PROMPTS + ["Grüße, 漢字 and 🙂!", "  two  spaces\n\nlines\t", "it's 42 o'clock", "a<|endoftext"]
-
-
-def ask_llama(modules, request):
-    done = subprocess.run(
-        ["node", str(HERE / "llama_tokens.mjs"), str(modules)],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        sys.exit(f"llama.cpp failed on '{request['model']}':\n{done.stderr[-4000:]}")
-    return json.loads(done.stdout)
 
 
 def encode(trefoil, tokenizer, work, text):
@@ -47,7 +32,7 @@ def check(what, ours, theirs):
     return not is_same
 
 
-def check_model(trefoil, modules, work, name, tokenizer, vocab_size, eos):
+def check_model(trefoil, work, name, tokenizer, vocab_size, eos):
     checkpoint = interop_model.train(trefoil, work, vocab_size, 200, tokenizer)
     ours = [encode(trefoil, tokenizer, work, text) for text in TEXTS]
     prompts = ours[: len(PROMPTS)]
@@ -61,32 +46,33 @@ def check_model(trefoil, modules, work, name, tokenizer, vocab_size, eos):
             *(trefoil, "export", "--ckpt", checkpoint, "--to", "gguf"),
             *("--dtype", dtype, "--output", path),
         )
-        request = {"model": str(path), "texts": TEXTS, "prompts": prompts, "count": N_GREEDY}
-        answer = ask_llama(modules, request)
         what = f"{name}, {dtype}"
-        n_bad += check(f"{what}: bos and eos", (eos, eos), (answer["bos"], answer["eos"]))
-        n_bad += check(f"{what}: tokens of texts", ours, answer["tokens"])
-        n_bad += check(f"{what}: texts of tokens", TEXTS, answer["decoded"])
-        n_bad += check(f"{what}: greedy tokens", continuations, answer["continuations"])
+        with llama_cpp.Model(path) as llama:
+            theirs = [llama.encode(text) for text in TEXTS]
+            n_bad += check(f"{what}: bos and eos", (eos, eos), (llama.bos, llama.eos))
+            n_bad += check(f"{what}: tokens of texts", ours, theirs)
+            n_bad += check(f"{what}: texts of tokens", TEXTS, [llama.decode(t) for t in theirs])
+            theirs = [llama.greedy(prompt, N_GREEDY) for prompt in prompts]
+            n_bad += check(f"{what}: greedy tokens", continuations, theirs)
     return n_bad
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
-    trefoil, modules = sys.argv[1:]
+    trefoil = sys.argv[1]
     n_bad = 0
     with tempfile.TemporaryDirectory(prefix="trefoil-interop-") as name:
         work = pathlib.Path(name)
         (work / "bytes").mkdir()
         (work / "bpe").mkdir()
-        n_bad += check_model(trefoil, modules, work / "bytes", "bytes", "bytes", 272, 256)
+        n_bad += check_model(trefoil, work / "bytes", "bytes", "bytes", 272, 256)
         interop_model.run(
             *(trefoil, "tokenizer", "train", "--input", work / "bytes" / "words.txt"),
             *("--vocab_size", 300, "--output", work / "bpe" / "tokenizer"),
         )
         n_bad += check_model(
-            trefoil, modules, work / "bpe", "BPE", work / "bpe" / "tokenizer", 320, 299
+            trefoil, work / "bpe", "BPE", work / "bpe" / "tokenizer", 320, 299
         )
     return 1 if n_bad else 0
 
