@@ -74,11 +74,11 @@ static void test_keys__that_come_twice_name_the_first_place(void **state)
     static const struct bad cases[] = {
         {"seed: 1\nseed: 2\n", "f.yaml:2:1: 'seed' is set a second time (seed, first at "
                                "f.yaml:1:7): remove one"},
-        {"dataset: {max_seq_len: 8}\nSEQ_LEN: 8\n",
-         "f.yaml:2:1: 'SEQ_LEN' is set a second time (dataset.max_seq_len, first at "
-         "f.yaml:1:24): remove one"},
-        {"Model: {fused_linear: False}\nfused_linear: False\n",
-         "f.yaml:2:1: 'fused_linear' is set a second time"},
+        {"dataset: {max_seq_len: 8}\nSEQ_LEN: 9\n",
+         "f.yaml:2:1: 'SEQ_LEN' is set a second time with another value "
+         "(dataset.max_seq_len, first at f.yaml:1:24): remove one"},
+        {"Model: {fused_linear: False}\nfused_linear: True\n",
+         "f.yaml:2:1: 'fused_linear' is set a second time with another value"},
         {"PreTraining: {seed: 1}\nseed: 1\n", "f.yaml:2:1: 'seed' is set a second time"},
         {"ckpt: \n", "f.yaml:1:1: 'ckpt' is not a known key"},
         {"seed:\nseed:\n", "f.yaml:2:1: 'seed' is set a second time"},
@@ -126,10 +126,10 @@ static void test_values__of_the_wrong_type_are_refused(void **state)
         {"Model: 5", "f.yaml:1:8: 'Model' is a section: write its keys in the lines "
                      "below, indented"},
         {"Model: [1]", "f.yaml:1:8: 'Model' is a section"},
-        {"fp16: {mode: TORCH}", "f.yaml:1:14: mix_precision.use_pure_fp16: 'TORCH' is "
-                                "unknown: use AMP_TYPE.NAIVE, or leave it empty"},
+        {"fp16: {mode: TORCH}", "f.yaml:1:14: fp16.mode: 'TORCH' is unknown: use "
+                                "AMP_TYPE.NAIVE, or leave it empty"},
         {"parallel: {tensor: {mode: 2d}}",
-         "f.yaml:1:27: Distributed.tensor_mode: '2d' is unknown: use one of 1d"},
+         "f.yaml:1:27: parallel.tensor.mode: '2d' is unknown: use one of 1d"},
         {"save_load: {output_dir: \"a\\nb\"}",
          "f.yaml:1:25: save_load.output_dir: control character 0x0a in the text"},
         {"save_load: {output_dir: \"a\\0b\"}", "f.yaml:1:25: a NUL character in a value"},
@@ -173,7 +173,7 @@ static void test_numbers__of_other_languages_are_refused(void **state)
          "f.yaml:1:24: Optimizer.grad_clip: '0x1p3' is not a number here"},
         {"dataset: {split: [1, nan, 1]}", "f.yaml:1:18: dataset.split: 'nan' is refused"},
         {"TENSOR_SHAPE: (8, 1024, 1e3)",
-         "f.yaml:1:15: Distributed.tensor_shape: '1e3' is not an integer: write 1000"},
+         "f.yaml:1:15: TENSOR_SHAPE: '1e3' is not an integer: write 1000"},
     };
     assert_all_refused(cases, LEN(cases));
 }
@@ -182,9 +182,9 @@ static void test_numbers__out_of_range_name_the_range(void **state)
 {
     (void)state;
     static const struct bad cases[] = {
-        {"eval_freq: -1", "f.yaml:1:12: eval_freq: -1 is out of range: use an integer "
-                          "from 0 to 2147483647. Evaluate every so many updates; 0 means "
-                          "never."},
+        {"eval_freq: -2", "f.yaml:1:12: eval_freq: -2 is out of range: use an integer "
+                          "from -1 to 2147483647. Evaluate every so many updates; 0 or "
+                          "-1 means never."},
         {"Model: {hidden_size: 0}", "f.yaml:1:22: Model.hidden_size: 0 is out of range"},
         {"Model: {num_layers: 1000000000}",
          "f.yaml:1:21: Model.num_layers: 1000000000 is out of range"},
@@ -240,7 +240,12 @@ static void test_rules__between_keys_name_both_places(void **state)
                                     "16 does not divide hidden_size 7: use 1 or 7"},
         {"dataset: {max_seq_len: 2048}",
          "f.yaml:1:24: dataset.max_seq_len: 2048 is more than max_position_embeddings "
-         "1024: use at most 1024, or max_position_embeddings 2048"},
+         "1024: add to Model the line max_position_embeddings: 2048, or use at most "
+         "max_seq_len: 1024"},
+        {"dataset: {max_seq_len: 2048}\nModel: {max_position_embeddings: 1024}\n",
+         "f.yaml:1:24: dataset.max_seq_len: 2048 is more than max_position_embeddings "
+         "1024 (f.yaml:2:34): change that line to max_position_embeddings: 2048, or use "
+         "at most max_seq_len: 1024"},
         {"Model: {max_position_embeddings: 8}",
          "f.yaml:1:34: dataset.max_seq_len (not given): 1024 is more than"},
         {"batch_size: {local_batch_size: 8, micro_batch_size: 3}",
@@ -251,13 +256,13 @@ static void test_rules__between_keys_name_both_places(void **state)
          "(f.yaml:1:55) x 1 data rank (dp_degree x sharding_degree): use 8, or "
          "local_batch_size 15"},
         {"BATCH_SIZE: 192\nNUM_MICRO_BATCHES: 5\n",
-         "f.yaml:2:20: batch_size.num_micro_batches: 5 does not divide local_batch_size "
+         "f.yaml:2:20: NUM_MICRO_BATCHES: 5 does not divide local_batch_size "
          "192 (f.yaml:1:13): use 2, 3, 4, 6, 8 or 12"},
         {"batch_size: {micro_batch_size: 2, num_micro_batches: 2}",
          "f.yaml:1:54: batch_size.num_micro_batches: 2 is not local_batch_size 8 / "
          "micro_batch_size 2 (f.yaml:1:32): use 4, or leave one of them out"},
         {"TENSOR_SHAPE: (1, 1024, 1600)",
-         "f.yaml:1:15: Distributed.tensor_shape: it is not (micro_batch_size, "
+         "f.yaml:1:15: TENSOR_SHAPE: it is not (micro_batch_size, "
          "max_seq_len, hidden_size): use [8, 1024, 1024], or leave it out"},
         {"dataset: {eos_token_id: 50304}",
          "f.yaml:1:25: dataset.eos_token_id: 50304 is not below vocab_size 50304: use at "

@@ -2,13 +2,16 @@
  * config - one struct that says what to train and how, filled from the seeds' YAML.
  *
  * Member names are the YAML's. One table of keys (config_keys.c) drives parsing, `-o`,
- * range checks, `trefoil config`, and docs/config.md. A key left empty in the YAML
- * ("ckpt_dir:") has its default. After config_load() succeeds every member has its
- * effective value: derived ones (dp_degree, local_batch_size, ffn_hidden_size, ...) too.
+ * range checks, `trefoil config`, and docs/config.md; other names, of other systems'
+ * files, are a second one (config_names.c). A key left empty in the YAML ("ckpt_dir:")
+ * has its default, unless its row says what else that means. After config_load() succeeds
+ * every member has its effective value: derived ones (dp_degree, local_batch_size,
+ * ffn_hidden_size, ...) too.
  *
- * Reading order of the folder: config_keys (the table), config_value (text to member and
- * back), config_yaml (file to a stream of values), config_load (everything in order),
- * config_check (rules between keys), config_print, config_json.
+ * Reading order of the folder: config_keys and config_names (the tables), config_value
+ * (text to member and back), config_yaml (file to a stream of values), config_load
+ * (everything in order), config_file (a file and its bases), config_foreign (names that
+ * are no keys), config_check (rules between keys), config_print, config_json.
  *
  * Layer: base <- config. Libraries: libfyaml, here only; jansson.
  */
@@ -148,8 +151,10 @@ struct config {
     int64_t num_train_epochs;
     int64_t seed;
     int64_t logging_freq;
-    int64_t eval_freq; // 0: never
-    int64_t eval_iters;
+    int64_t eval_freq;     // updates; 0 or less: never
+    int64_t eval_iters;    // 0: nothing is evaluated
+    int64_t test_interval; // epochs; 0: never
+    bool display_progress;
     bool use_recompute;
     enum config_recompute recompute_granularity;
     struct config_numbers no_recompute_layers;
@@ -168,13 +173,15 @@ struct config {
 MUST_CHECK int config_load(struct config *cfg, const char *path, char *const *overrides,
                            int n_overrides, struct error *err);
 
-/* The same from the n bytes at `text`; `name` stands for the file in messages. */
 /* The same in a job of n_processes, which decide dp_degree where it was left empty. */
 MUST_CHECK int config_load_for(struct config *cfg, const char *path,
                                char *const *overrides, int n_overrides,
                                int64_t n_processes, struct error *err);
 /* dp_degree x pp_degree x sharding_degree x mp_degree, or INT64_MAX if that overflows. */
 int64_t config_n_processes(const struct config *cfg);
+/* As config_load() from the n bytes at `text`; `name` stands for the file in messages,
+ * and
+ * `_base_` is relative to its directory. */
 MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char *text,
                                 size_t n, char *const *overrides, int n_overrides,
                                 struct error *err);

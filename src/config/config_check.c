@@ -50,7 +50,8 @@ int config_check_works_now(const struct config *cfg, const struct config_origins
         config_value_text(key, cfg, value, sizeof value);
         int n =
             snprintf(line, sizeof line, "%s%s: %s: %s is not yet in this version: use %s",
-                     n_refused ? "\n" : "", where, key->path, value, key->works_now);
+                     n_refused ? "\n" : "", where, config_name_of(origins, key), value,
+                     key->works_now);
         n_refused++;
         if (used + (size_t)n + sizeof "\nand more" > sizeof text) {
             snprintf(text + used, sizeof text - used, "\nand more");
@@ -229,10 +230,21 @@ int64_t config_n_processes(const struct config *cfg)
     return product;
 }
 
+/* Somebody who gives a number of epochs and none of steps means the epochs, not the
+ * default number of steps. */
+static void derive_steps(struct config *cfg, const struct config_origins *origins)
+{
+    const struct config_key *steps = config_key_at("max_steps");
+    if (origins->of[steps - config_keys].source == SOURCE_DEFAULT &&
+        config_was_given(origins, config_key_at("num_train_epochs")))
+        cfg->max_steps = 0;
+}
+
 int config_derive(struct config *cfg, const struct config_origins *origins,
                   int64_t n_processes, struct error *err)
 {
     struct config_batch *b = &cfg->batch_size;
+    derive_steps(cfg, origins);
     if (!cfg->model.ffn_hidden_size)
         cfg->model.ffn_hidden_size = 4 * cfg->model.hidden_size;
     if (!cfg->optimizer.lr.decay_steps)
@@ -301,9 +313,12 @@ static int check_positions(const struct config *cfg, const struct config_origins
         pair_of(origins, "dataset.max_seq_len", "Model.max_position_embeddings");
     return config_refuse(origins, p.key, p.other, err,
                          "%" PRId64 " is more than max_position_embeddings %" PRId64
-                         "%s: use at most %" PRId64
-                         ", or max_position_embeddings %" PRId64,
-                         S, P, p.aside, P, S);
+                         "%s: %s max_position_embeddings: %" PRId64
+                         ", or use at most max_seq_len: %" PRId64,
+                         S, P, p.aside,
+                         config_was_given(origins, p.other) ? "change that line to"
+                                                            : "add to Model the line",
+                         S, P);
 }
 
 static int check_shape(const struct config *cfg, const struct config_origins *origins,
@@ -426,16 +441,42 @@ int config_check(const struct config *cfg, const struct config_origins *origins,
     return 0;
 }
 
-void config_warn(const struct config *cfg, const struct config_origins *origins)
+/* The default rates are the original files', where they are swapped: who wrote neither
+ * is not told. */
+static void warn_swapped_rates(const struct config *cfg,
+                               const struct config_origins *origins)
 {
     const struct config_lr *lr = &cfg->optimizer.lr;
     struct pair p = pair_of(origins, "Optimizer.lr.max_lr", "Optimizer.lr.min_lr");
+    bool is_given = config_was_given(origins, p.key);
     char where[CONFIG_WHERE_BYTES];
-    if (lr->max_lr >= lr->min_lr)
+    if (lr->max_lr >= lr->min_lr || (!is_given && !config_was_given(origins, p.other)))
         return;
-    config_where(origins, config_was_given(origins, p.key) ? p.key : p.other, where);
+    config_where(origins, is_given ? p.key : p.other, where);
     log_warning("%s: max_lr %g is below min_lr %g%s: after the warm-up to max_lr the "
                 "learning rate rises to min_lr, which it reaches at decay_steps, and "
                 "stays there",
                 where, lr->max_lr, lr->min_lr, p.aside);
+}
+
+/* A number of epochs that was given after one of steps was meant to count. */
+static void warn_outvoted_epochs(const struct config *cfg,
+                                 const struct config_origins *origins)
+{
+    struct pair p = pair_of(origins, "num_train_epochs", "max_steps");
+    char where[CONFIG_WHERE_BYTES];
+    if (cfg->max_steps == 0 || !config_was_given(origins, p.key) ||
+        origins->of[p.key - config_keys].layer <=
+            origins->of[p.other - config_keys].layer)
+        return;
+    config_where(origins, p.key, where);
+    log_warning("%s: max_steps %" PRId64 "%s decides, not the number of epochs: leave "
+                "max_steps empty (-o max_steps=) to let it count",
+                where, cfg->max_steps, p.aside);
+}
+
+void config_warn(const struct config *cfg, const struct config_origins *origins)
+{
+    warn_swapped_rates(cfg, origins);
+    warn_outvoted_epochs(cfg, origins);
 }

@@ -185,7 +185,7 @@ static int read_object(struct config *cfg, const json_t *object, const char *pre
 /* All keys at once: the origin of a whole JSON is the JSON. */
 static int check_all(const struct config *cfg, struct error *err)
 {
-    struct config_origins origins = {.file = "configuration JSON"};
+    struct config_origins origins = {.json = "configuration JSON"};
     for (int i = 0; i < config_n_keys; i++)
         origins.of[i].source = SOURCE_JSON;
     if (config_check_works_now(cfg, &origins, err))

@@ -7,8 +7,6 @@
  */
 #include "config/config_keys.h"
 
-#include <string.h>
-
 #define KEY(path_, type_, member_)                                                       \
     .path = (path_), .type = (type_), .offset = offsetof(struct config, member_)
 #define MAX_SIZE (1 << 24)   // a dimension of a tensor or of a batch
@@ -41,11 +39,16 @@ static const struct config_word recompute_words[] = {{"full", RECOMPUTE_FULL},
                                                      {NULL, 0}};
 static const struct config_word schedule_words[] = {
     {"1F1B", SCHEDULE_1F1B}, {"F-then-B", SCHEDULE_F_THEN_B}, {NULL, 0}};
-static const struct config_word optimizer_words[] = {
-    {"AdamW", OPTIMIZER_ADAMW}, {"Adam", OPTIMIZER_ADAM}, {NULL, 0}};
-// "consine" is how the seed spells it.
+static const struct config_word optimizer_words[] = {{"AdamW", OPTIMIZER_ADAMW},
+                                                     {"FusedAdamW", OPTIMIZER_ADAMW},
+                                                     {"Adam", OPTIMIZER_ADAM},
+                                                     {NULL, 0}};
+// "consine" is how the original files spell it.
 static const struct config_word decay_words[] = {
-    {"cosine", DECAY_COSINE}, {"consine", DECAY_COSINE}, {NULL, 0}};
+    {"cosine", DECAY_COSINE},
+    {"consine", DECAY_COSINE},
+    {"CosineAnnealingWithWarmupDecay", DECAY_COSINE},
+    {NULL, 0}};
 static const struct config_word sample_mode_words[] = {
     {"packed", SAMPLES_PACKED}, {"padded", SAMPLES_PADDED}, {NULL, 0}};
 static const struct config_word tensor_mode_words[] = {{"1d", TENSOR_MODE_1D}, {NULL, 0}};
@@ -57,11 +60,13 @@ const struct config_key config_keys[] = {
         .meaning = "Where the arithmetic runs."},
     {KEY("max_steps", CONFIG_INT, max_steps),
         .default_text = "500000", .range = BETWEEN(0, MAX_COUNT), .empty = "0",
+        .without = "500000, or 0 when num_train_epochs is given",
         .meaning = "Number of optimizer updates; the data repeats as often as they need. With "
-                   "0, or nothing after the colon, num_train_epochs decides."},
+                   "0 num_train_epochs decides."},
     {KEY("num_train_epochs", CONFIG_INT, num_train_epochs),
         .default_text = "1", .range = BETWEEN(1, MAX_COUNT),
-        .meaning = "Passes over the training data; counts only when max_steps is left empty."},
+        .meaning = "Passes over the training data; counts when max_steps is left out, empty or "
+                   "0."},
     {KEY("seed", CONFIG_INT, seed),
         .default_text = "1024", .range = BETWEEN(0, 4294967295.0),
         .meaning = "Seed of initial weights, dropout and data order."},
@@ -69,11 +74,19 @@ const struct config_key config_keys[] = {
         .default_text = "1", .range = BETWEEN(1, MAX_COUNT),
         .meaning = "Log a line every so many updates."},
     {KEY("eval_freq", CONFIG_INT, eval_freq),
-        .default_text = "500", .range = BETWEEN(0, MAX_COUNT),
-        .meaning = "Evaluate every so many updates; 0 means never."},
+        .default_text = "500", .range = BETWEEN(-1, MAX_COUNT),
+        .meaning = "Evaluate every so many updates; 0 or -1 means never."},
     {KEY("eval_iters", CONFIG_INT, eval_iters),
-        .default_text = "10", .range = BETWEEN(1, MAX_COUNT),
-        .meaning = "Batches of one evaluation."},
+        .default_text = "10", .range = BETWEEN(0, MAX_COUNT),
+        .meaning = "Batches of one evaluation; with 0 there is none."},
+    {KEY("test_interval", CONFIG_INT, test_interval),
+        .default_text = "0", .range = BETWEEN(0, MAX_COUNT),
+        .meaning = "Evaluate after every so many epochs, when dataset.split has a validation "
+                   "part; 0 means never."},
+    {KEY("display_progress", CONFIG_BOOL, display_progress),
+        .default_text = "True",
+        .meaning = "Show steps, epoch and time left: as a bar on a terminal, elsewhere as a line "
+                   "for every tenth of a run of 20 steps or more."},
     {KEY("use_recompute", CONFIG_BOOL, use_recompute),
         .default_text = "False",
         .meaning = "Compute activations again in the backward pass instead of keeping them."},
@@ -157,8 +170,7 @@ const struct config_key config_keys[] = {
         .meaning = "Shape of the decay after the warm-up."},
     {KEY("Optimizer.lr.decay_steps", CONFIG_INT, optimizer.lr.decay_steps),
         .default_text = "360000", .range = BETWEEN(0, MAX_COUNT), .empty = "0",
-        .meaning = "Update at which the learning rate reaches min_lr. With 0, or nothing after "
-                   "the colon, it is max_steps."},
+        .meaning = "Update at which the learning rate reaches min_lr; 0 means max_steps."},
     {KEY("Optimizer.lr.warmup_rate", CONFIG_FLOAT, optimizer.lr.warmup_rate),
         .default_text = "0.01", .range = FROM_BELOW(0, 1),
         .meaning = "Part of decay_steps in which the learning rate rises from 0 to max_lr."},
@@ -203,7 +215,7 @@ const struct config_key config_keys[] = {
         .meaning = "ZeRO: processes that share the optimizer state (and more, by stage) and "
                    "split the batch."},
     {KEY("Distributed.sharding.sharding_stage", CONFIG_INT, distributed.sharding.sharding_stage),
-        .default_text = "1", .range = BETWEEN(1, 3),
+        .default_text = "1", .sectioned_default = "2", .range = BETWEEN(1, 3),
         .meaning = "What is shared: 1 optimizer state, 2 also gradients, 3 also parameters."},
     {KEY("Distributed.sharding.sharding_offload", CONFIG_BOOL, distributed.sharding.sharding_offload),
         .default_text = "False",
@@ -307,97 +319,7 @@ const struct config_key config_keys[] = {
         .meaning = "A checkpoint's model and optimizer files are cut at this size, between "
                    "tensors, with an index of the parts."},
 };
-
-const struct config_alias config_aliases[] = {
-    {"Model.use_recompute", "use_recompute", NULL, "FleetX 2.4"},
-    {"Model.recompute_granularity", "recompute_granularity", NULL, "FleetX 2.4"},
-    {"Model.no_recompute_layers", "no_recompute_layers", NULL, "FleetX 2.4"},
-    {"Model.fused_linear", "fused_linear", NULL, "FleetX 2.4"},
-    {"Model.tensor_fusion", "tensor_fusion", NULL, "FleetX 2.4"},
-    {"Model.sequence_parallel", "Distributed.sequence_parallel", NULL, "FleetX 2.4"},
-    {"Model.virtual_pp_degree", "Distributed.virtual_pp_degree", NULL, "FleetX 2.4"},
-    {"Optimizer.lr.max_steps", "max_steps", NULL, "FleetX"},
-    {"NUM_EPOCHS", "num_train_epochs", NULL, "Colossal-AI"},
-    {"SEQ_LEN", "dataset.max_seq_len", NULL, "Colossal-AI"},
-    {"BATCH_SIZE", "batch_size.local_batch_size", NULL, "Colossal-AI"},
-    {"NUM_MICRO_BATCHES", "batch_size.num_micro_batches", NULL, "Colossal-AI"},
-    {"NUM_CHUNKS", "Distributed.virtual_pp_degree", NULL, "Colossal-AI"},
-    {"TENSOR_SHAPE", "Distributed.tensor_shape", NULL, "Colossal-AI"},
-    {"parallel.pipeline", "Distributed.pp_degree", NULL, "Colossal-AI"},
-    {"parallel.tensor.mode", "Distributed.tensor_mode", NULL, "Colossal-AI"},
-    {"parallel.tensor.size", "Distributed.mp_degree", NULL, "Colossal-AI"},
-    {"fp16.mode", "mix_precision.use_pure_fp16", "AMP_TYPE.NAIVE=True|NAIVE=True", "Colossal-AI"},
-};
 // clang-format on
 
 const int config_n_keys = (int)ARRAY_LEN(config_keys);
-const int config_n_aliases = (int)ARRAY_LEN(config_aliases);
 _Static_assert(ARRAY_LEN(config_keys) <= CONFIG_KEYS_MAX, "raise CONFIG_KEYS_MAX");
-
-const char *config_leaf(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot ? dot + 1 : path;
-}
-
-const char *config_strip_root(const char *path)
-{
-    size_t n = strlen(CONFIG_ROOT);
-    if (strncmp(path, CONFIG_ROOT, n) != 0)
-        return path;
-    if (path[n] == 0)
-        return path + n;
-    return path[n] == '.' ? path + n + 1 : path;
-}
-
-static const struct config_key *find_path(const char *path)
-{
-    for (int i = 0; i < config_n_keys; i++)
-        if (strcmp(config_keys[i].path, path) == 0)
-            return &config_keys[i];
-    return NULL;
-}
-
-const struct config_key *config_find(const char *path, const struct config_alias **alias)
-{
-    *alias = NULL;
-    for (int i = 0; i < config_n_aliases; i++)
-        if (strcmp(config_aliases[i].name, path) == 0) {
-            *alias = &config_aliases[i];
-            return find_path(config_aliases[i].path);
-        }
-    return find_path(path);
-}
-
-const struct config_key *config_find_loose(const char *path,
-                                           const struct config_alias **alias)
-{
-    const struct config_key *found = config_find(path, alias);
-    if (found)
-        return found;
-    for (int i = 0; i < config_n_keys; i++) {
-        if (strcmp(config_leaf(config_keys[i].path), path) != 0)
-            continue;
-        if (found)
-            return NULL; // two keys end in this name
-        found = &config_keys[i];
-    }
-    return found;
-}
-
-static bool is_below(const char *path, const char *section)
-{
-    size_t n = strlen(section);
-    return n == 0 || (strncmp(path, section, n) == 0 && path[n] == '.');
-}
-
-bool config_is_section(const char *path)
-{
-    for (int i = 0; i < config_n_keys; i++)
-        if (is_below(config_keys[i].path, path))
-            return true;
-    for (int i = 0; i < config_n_aliases; i++)
-        if (is_below(config_aliases[i].name, path))
-            return true;
-    return false;
-}

@@ -19,6 +19,13 @@ bool config_was_given(const struct config_origins *origins, const struct config_
     return o->source != SOURCE_DEFAULT && !o->is_empty;
 }
 
+const char *config_name_of(const struct config_origins *origins,
+                           const struct config_key *key)
+{
+    const char *name = origins->of[key - config_keys].name;
+    return config_was_given(origins, key) && name[0] ? name : key->path;
+}
+
 void config_where(const struct config_origins *origins, const struct config_key *key,
                   char buf[CONFIG_WHERE_BYTES])
 {
@@ -29,10 +36,10 @@ void config_where(const struct config_origins *origins, const struct config_key 
         snprintf(buf, CONFIG_WHERE_BYTES, "default");
         break;
     case SOURCE_JSON:
-        snprintf(buf, CONFIG_WHERE_BYTES, "%s", origins->file);
+        snprintf(buf, CONFIG_WHERE_BYTES, "%s", origins->json);
         break;
     case SOURCE_FILE:
-        snprintf(buf, CONFIG_WHERE_BYTES, "%s:%d:%d", origins->file, o->place.line,
+        snprintf(buf, CONFIG_WHERE_BYTES, "%s:%d:%d", o->file, o->place.line,
                  o->place.column);
         break;
     case SOURCE_OPTION:
@@ -52,6 +59,7 @@ int config_refuse(const struct config_origins *origins, const struct config_key 
     vsnprintf(sentence, sizeof sentence, fmt, args);
     va_end(args);
     config_where(origins, is_given || !other ? key : other, where);
-    return error_set(err, ERROR_INPUT, "%s: %s%s: %s", where, key->path,
-                     is_given ? "" : " (not given)", sentence);
+    return error_set(err, ERROR_INPUT, "%s: %s%s: %s", where,
+                     config_name_of(origins, key), is_given ? "" : " (not given)",
+                     sentence);
 }

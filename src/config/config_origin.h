@@ -20,13 +20,16 @@ enum config_source {
 
 struct config_origin {
     enum config_source source;
-    struct config_place place; // of the value, SOURCE_FILE
-    const char *option;        // "key=value" as given, borrowed, SOURCE_OPTION
-    bool is_empty;             // written with nothing after it
+    struct config_place place;    // of the value, SOURCE_FILE
+    const char *file;             // as shown in messages, borrowed, SOURCE_FILE
+    const char *option;           // "key=value" as given, borrowed, SOURCE_OPTION
+    int layer;                    // the higher one overrides; 0: nobody gave it
+    bool is_empty;                // written with nothing after it
+    char name[CONFIG_NAME_BYTES]; // as it was given; "": the key's path
 };
 
 struct config_origins {
-    const char *file; // borrowed; as shown in messages
+    const char *json; // what stands for the JSON in messages, borrowed, SOURCE_JSON
     struct config_origin of[CONFIG_KEYS_MAX];
 };
 
@@ -35,6 +38,10 @@ const struct config_key *config_key_at(const char *path);
 
 /* True when somebody gave the key a value: what is derived must agree with it. */
 bool config_was_given(const struct config_origins *origins, const struct config_key *key);
+
+/* The key as the user called it. */
+const char *config_name_of(const struct config_origins *origins,
+                           const struct config_key *key);
 
 /* "file:3:7", "-o a=b", "default" or the name of the JSON into buf. */
 void config_where(const struct config_origins *origins, const struct config_key *key,

@@ -29,13 +29,20 @@ static int depth_of(const char *path)
     return depth;
 }
 
-/* What comes about when the key is absent. */
+/* What comes about when the key is absent, and when it is empty if that is another. */
 static void describe_default(const struct config_key *key, char *buf, size_t size)
 {
-    if (key->derived)
-        snprintf(buf, size, "%s", key->derived);
-    else
-        snprintf(buf, size, "%s", key->default_text[0] ? key->default_text : "empty");
+    const char *text = key->derived           ? key->derived
+                       : key->without         ? key->without
+                       : key->default_text[0] ? key->default_text
+                                              : "empty";
+    int n = snprintf(buf, size, "%s", text);
+    if (key->sectioned_default)
+        n += snprintf(buf + n, size - (size_t)n, "; %s in PaddleFleetX 2.4's form",
+                      key->sectioned_default);
+    if (key->empty)
+        snprintf(buf + n, size - (size_t)n, "; %s when nothing follows the colon",
+                 key->empty);
 }
 
 /* -- as YAML --------------------------------------------------------------------------
@@ -90,12 +97,20 @@ static const char introduction[] =
     "Made by `trefoil config --markdown`; do not edit.\n"
     "\n"
     "A configuration is a YAML file, given by `-c FILE`. Its root `PreTraining:` may be\n"
-    "left out, and so may every key: then it has its default, as it has when nothing\n"
-    "stands after its colon (`None`, `null` and `~` count as nothing).\n"
+    "left out, and so may every key: then it has its default. So it has when nothing\n"
+    "stands after its colon (`None`, `null` and `~` count as nothing), but for the keys\n"
+    "whose default below says what nothing means: `max_steps` and `decay_steps`.\n"
     "`-o key=value` overrides a key, as often as needed, the last one wins: the key is\n"
     "the dotted path (`-o Model.num_layers=4`), with or without the root, or the last\n"
     "part of it where only one key ends so (`-o max_steps=3`).\n"
     "`trefoil config -c FILE` prints every key with its effective value.\n"
+    "\n"
+    "Other names of keys, of PaddleFleetX since August 2022 and of Colossal-AI, are at\n"
+    "the end; a file may mix them. `_base_: FILE`, relative to the file that says it,\n"
+    "lays a file over another: what it gives overrides what that one gives, whatever\n"
+    "the names, and `_inherited_: False` in a section takes nothing of it from there.\n"
+    "A file with a section `Global`, `Engine` or `Data` has `sharding_stage` 2 where it\n"
+    "is left out.\n"
     "\n"
     "- Numbers are decimal and finite: `1e-5` and `1.0e-5` are numbers; `0x10`, `0o10`,\n"
     "  `010`, `1_000`, `nan` and `inf` are refused. A quoted number is a string.\n"
@@ -103,11 +118,14 @@ static const char introduction[] =
     "  the like are refused.\n"
     "- A list is written `[a, b]` or with a line for each element, and by `-o` as\n"
     "  `-o 'dataset.input_dir=[a, b]'`.\n"
-    "- Unknown keys, keys given twice (also by two of their names), anchors, aliases,\n"
-    "  tags, values over several lines, several documents, text that is not UTF-8,\n"
-    "  files over 1 MB and nesting over 32 are refused, with file, line and column.\n"
+    "- Unknown keys, keys given twice (by two of their names: with two values), "
+    "anchors,\n"
+    "  aliases, tags, values over several lines, several documents, text that is not\n"
+    "  UTF-8, files over 1 MB, nesting over 32, files that are their own base and "
+    "chains\n"
+    "  of more than 16 are refused, with file, line and column.\n"
     "- Values marked *not yet* are understood, checked, and refused until a later\n"
-    "  version has them; nothing is ever ignored.\n"
+    "  version has them; nothing is ever ignored but what the last table names.\n"
     "\n"
     "Rules between keys: `global_batch_size` = `local_batch_size` x data ranks\n"
     "(`dp_degree` x `sharding_degree`), exactly; `micro_batch_size` divides\n"
@@ -143,9 +161,44 @@ static void markdown_key(const struct config_key *key, FILE *out)
     fprintf(out, " | %s |\n", key->meaning);
 }
 
+static const char *foreign_text(const struct config_foreign *row)
+{
+    switch (row->kind) {
+    case FOREIGN_UNUSED:
+        return "not used: named in one line of the log";
+    case FOREIGN_ONLY:
+        return "only ";
+    case FOREIGN_REFUSED:
+        return "refused: ";
+    case FOREIGN_MIXED:
+        return "False means `dtype` float32; True means `dtype`, float16 when it is left "
+               "out";
+    }
+    return "";
+}
+
+/* The words that are possible, without those that have a reason of their own. */
+static void markdown_words(const char *words, FILE *out)
+{
+    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|')
+        if (strcspn(p, "=") >= strcspn(p, "|"))
+            fprintf(out, "%s`%.*s`", p == words ? "" : ", ", (int)strcspn(p, "|"), p);
+}
+
+static void markdown_foreign(const struct config_foreign *row, FILE *out)
+{
+    fprintf(out, "| `%s` | %s", row->name, foreign_text(row));
+    if (row->kind == FOREIGN_ONLY)
+        markdown_words(row->values, out);
+    if (row->kind == FOREIGN_REFUSED)
+        fputs(row->reason, out);
+    fprintf(out, " |\n");
+}
+
 static void markdown_alias(const struct config_alias *alias, FILE *out)
 {
-    fprintf(out, "| `%s` | `%s` | %s |", alias->name, alias->path, alias->why);
+    fprintf(out, "| `%s` | `%s`%s | %s |", alias->name, alias->path,
+            alias->is_echo ? ", must agree with it" : "", alias->why);
     for (const char *p = alias->words; p && *p; p += strcspn(p, "|"), p += *p == '|') {
         int n_theirs = (int)strcspn(p, "="), n = (int)strcspn(p, "|");
         fprintf(out, "%s `%.*s` means `%.*s`", p == alias->words ? "" : ",", n_theirs, p,
@@ -166,4 +219,9 @@ void config_print_markdown(FILE *out)
                  "| name | key | from | values |\n|---|---|---|---|\n");
     for (int i = 0; i < config_n_aliases; i++)
         markdown_alias(&config_aliases[i], out);
+    fprintf(out, "\n## Names of PaddleFleetX that are no keys here\n\n"
+                 "Also below `Engine` and `Data` where the section is.\n\n"
+                 "| name | what becomes of it |\n|---|---|\n");
+    for (int i = 0; i < config_n_foreigns; i++)
+        markdown_foreign(&config_foreigns[i], out);
 }

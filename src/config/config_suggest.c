@@ -30,9 +30,11 @@ static void consider(struct nearest *best, const char *path, const char *candida
 {
     int n = (int)strlen(candidate);
     char section[CONFIG_NAME_BYTES];
-    keep_nearer(best, text_distance(path, candidate), candidate, n);
-    keep_nearer(best, text_distance(config_leaf(path), config_leaf(candidate)) + 1,
-                candidate, n);
+    if (strcmp(config_leaf(candidate), "*") != 0) {
+        keep_nearer(best, text_distance(path, candidate), candidate, n);
+        keep_nearer(best, text_distance(config_leaf(path), config_leaf(candidate)) + 1,
+                    candidate, n);
+    }
     for (const char *dot = strchr(candidate, '.'); dot; dot = strchr(dot + 1, '.')) {
         n = (int)(dot - candidate);
         snprintf(section, sizeof section, "%.*s", n, candidate);

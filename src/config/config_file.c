@@ -1,0 +1,317 @@
+/*
+ * One file with the files it builds on: `_base_: FILE`, relative to the file that says
+ * it.
+ *
+ * The text is walked twice. The first walk finds `_base_` and `_inherited_: False`, which
+ * may stand anywhere; then the base is applied; then the second walk applies the rest.
+ */
+#include "base/fs.h"
+#include "config/config_loader.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define BASE "_base_"
+#define INHERITED "_inherited_"
+#define MAX_SECTIONS 64 // of the table of keys and of other names
+
+struct layer {
+    struct config_loader *loader;
+    const char *file; // as shown
+    int number;
+    char base[CONFIG_PATH_BYTES]; // "": none
+    struct config_place base_place;
+    struct { // met so far, to find one that comes twice
+        char path[CONFIG_NAME_BYTES];
+        struct config_place place;
+    } sections[MAX_SECTIONS], renewed[MAX_SECTIONS]; // renewed: take nothing from a base
+    int n_sections, n_renewed;
+};
+
+static int refuse_node(const struct layer *f, struct config_place at, struct error *err,
+                       const char *path, const char *reason)
+{
+    char shown[CONFIG_SHOWN_BYTES];
+    config_show(path, shown);
+    return error_set(err, ERROR_INPUT, "%s:%d:%d: '%s' %s", f->file, at.line, at.column,
+                     shown, reason);
+}
+
+/* -- first walk ------------------------------------------------------------------------
+ */
+
+static int note_base(struct layer *f, const struct config_node *node, struct error *err)
+{
+    struct config_text text = {node->text, node->is_quoted, node->kind == NODE_LIST};
+    if (node->kind != NODE_SCALAR)
+        return refuse_node(f, node->value_place, err, BASE,
+                           "takes the name of one file, relative to this one");
+    if (config_text_is_empty(&text))
+        return 0;
+    if (f->base[0])
+        return refuse_node(f, node->key_place, err, BASE,
+                           "is set a second time: a file has one base");
+    if (strlen(node->text) >= sizeof f->base)
+        return refuse_node(f, node->value_place, err, BASE,
+                           "is too long for the name of a file");
+    snprintf(f->base, sizeof f->base, "%s", node->text);
+    f->base_place = node->value_place;
+    return 0;
+}
+
+static int note_inherited(struct layer *f, const struct config_node *node,
+                          const char *path, struct error *err)
+{
+    bool is_scalar = node->kind == NODE_SCALAR && !node->is_quoted;
+    if (is_scalar && (strcmp(node->text, "True") == 0 || strcmp(node->text, "true") == 0))
+        return 0;
+    if (!is_scalar ||
+        (strcmp(node->text, "False") != 0 && strcmp(node->text, "false") != 0))
+        return refuse_node(f, node->value_place, err, path, "is True or False");
+    if (f->n_renewed == MAX_SECTIONS)
+        return refuse_node(f, node->key_place, err, path, "comes too often");
+    snprintf(f->renewed[f->n_renewed++].path, CONFIG_NAME_BYTES, "%.*s",
+             (int)(config_leaf(path) - path), path);
+    return 0;
+}
+
+static int on_first_walk(void *context, const struct config_node *node, struct error *err)
+{
+    const char *path = config_strip_root(node->path);
+    if (strcmp(path, BASE) == 0)
+        return note_base(context, node, err);
+    if (strcmp(config_leaf(path), INHERITED) == 0)
+        return note_inherited(context, node, path, err);
+    return 0;
+}
+
+/* -- second walk -----------------------------------------------------------------------
+ */
+
+static int refuse_unknown(const struct layer *f, const struct config_node *node,
+                          const char *path, struct error *err)
+{
+    char remedy[512], reason[600];
+    config_suggest(path, remedy, sizeof remedy);
+    snprintf(reason, sizeof reason, "is not a known key: %s", remedy);
+    return refuse_node(f, node->key_place, err, path, reason);
+}
+
+static int enter_section(struct layer *f, const struct config_node *node,
+                         const char *path, struct error *err)
+{
+    char reason[128];
+    for (int i = 0; i < f->n_sections; i++)
+        if (strcmp(f->sections[i].path, path) == 0) {
+            snprintf(reason, sizeof reason,
+                     "comes a second time, first in line %d: put its keys together",
+                     f->sections[i].place.line);
+            return refuse_node(f, node->key_place, err, node->path, reason);
+        }
+    CHECK(f->n_sections < MAX_SECTIONS, "more sections than the tables can have");
+    snprintf(f->sections[f->n_sections].path, CONFIG_NAME_BYTES, "%s", path);
+    f->sections[f->n_sections++].place = node->key_place;
+    if (config_is_sectioned(path))
+        f->loader->is_sectioned = true;
+    return 0;
+}
+
+/* The same value by another name of the key means one thing, and so does one of two that
+ * is empty; *is_said tells that there is nothing left to apply. */
+static int check_again(struct layer *f, const struct config_key *key,
+                       const struct config_alias *alias, const struct config_given *given,
+                       struct config_place at, bool *is_said, struct error *err)
+{
+    static const char format[] = "is set a second time%s (%s, first at %s): remove one";
+    struct config_target *target = config_target_of(f->loader, alias);
+    const struct config_origin *first = &target->origins.of[key - config_keys];
+    char where[CONFIG_WHERE_BYTES], reason[CONFIG_WHERE_BYTES + 300];
+    char before[CONFIG_TEXT_BYTES], after[CONFIG_TEXT_BYTES];
+    *is_said = false;
+    if (first->source != SOURCE_FILE || first->layer != f->number)
+        return 0;
+    bool is_same_name = strcmp(first->name, given->name) == 0;
+    bool is_empty = config_text_is_empty(&given->text);
+    *is_said = is_empty;
+    if (!is_same_name && (is_empty || first->is_empty))
+        return 0;
+    config_where(&target->origins, key, where);
+    if (is_same_name) {
+        snprintf(reason, sizeof reason, format, "", key->path, where);
+        return refuse_node(f, at, err, given->name, reason);
+    }
+    config_value_text(key, target->cfg, before, sizeof before);
+    if (config_apply(f->loader, key, alias, given, err))
+        return -1;
+    config_value_text(key, target->cfg, after, sizeof after);
+    *is_said = true;
+    if (strcmp(before, after) == 0)
+        return 0;
+    snprintf(reason, sizeof reason, format, " with another value", key->path, where);
+    return refuse_node(f, at, err, given->name, reason);
+}
+
+static int on_key(struct layer *f, const struct config_key *key,
+                  const struct config_alias *alias, const struct config_given *given,
+                  struct config_place at, struct error *err)
+{
+    bool is_said;
+    if (check_again(f, key, alias, given, at, &is_said, err))
+        return -1;
+    return is_said ? 0 : config_apply(f->loader, key, alias, given, err);
+}
+
+static int on_second_walk(void *context, const struct config_node *node,
+                          struct error *err)
+{
+    struct layer *f = context;
+    const char *path = config_strip_root(node->path);
+    const struct config_alias *alias;
+    const struct config_key *key = config_find(path, &alias);
+    const struct config_foreign *foreign = key ? NULL : config_find_foreign(path);
+    char reason[300], wanted[256], where[CONFIG_WHERE_BYTES];
+    struct config_given given = {
+        .name = path,
+        .where = where,
+        .from = {.source = SOURCE_FILE,
+                 .place = node->value_place,
+                 .file = f->file,
+                 .layer = f->number},
+        .text = {node->text, node->is_quoted, node->kind == NODE_LIST}};
+    snprintf(where, sizeof where, "%s:%d:%d", f->file, node->value_place.line,
+             node->value_place.column);
+    if (strcmp(path, BASE) == 0 || strcmp(config_leaf(path), INHERITED) == 0)
+        return 0;
+    if (key && node->kind != NODE_SECTION)
+        return on_key(f, key, alias, &given, node->key_place, err);
+    if (key && !config_is_section(path)) {
+        config_describe_type(key, wanted, sizeof wanted);
+        snprintf(reason, sizeof reason, "takes %s, not keys of its own", wanted);
+        return refuse_node(f, node->value_place, err, path, reason);
+    }
+    if (foreign)
+        return config_foreign_apply(f->loader, foreign, &given, err);
+    if (!config_is_section(path))
+        return refuse_unknown(f, node, path, err);
+    if (node->kind != NODE_SECTION && !config_text_is_empty(&given.text))
+        return refuse_node(f, node->value_place, err, node->path,
+                           "is a section: write its keys in the lines below, indented");
+    return enter_section(f, node, path, err);
+}
+
+/* -- bases -----------------------------------------------------------------------------
+ */
+
+static bool is_in(const char *name, const char *section)
+{
+    return strncmp(name, section, strlen(section)) == 0; // ends in a dot, or is empty
+}
+
+/* Nothing of the section is taken from a base. */
+static void renew(struct config_loader *l, const char *section)
+{
+    struct config_target *targets[] = {&l->ours, &l->echo};
+    for (size_t t = 0; t < ARRAY_LEN(targets); t++)
+        for (int i = 0; i < config_n_keys; i++)
+            if (targets[t]->origins.of[i].source == SOURCE_FILE &&
+                is_in(targets[t]->origins.of[i].name, section))
+                config_reset_key(targets[t], &config_keys[i]);
+    for (int i = 0; i < config_n_foreigns; i++)
+        if (l->foreigns[i].is_seen && is_in(l->foreigns[i].name, section))
+            l->foreigns[i] = (struct config_foreign_use){0};
+}
+
+/* The end of a long path tells more than its beginning. */
+static void show_file(const char *path, char buf[CONFIG_FILE_SHOWN])
+{
+    size_t n = strlen(path);
+    if (n < CONFIG_FILE_SHOWN)
+        snprintf(buf, CONFIG_FILE_SHOWN, "%s", path);
+    else
+        snprintf(buf, CONFIG_FILE_SHOWN, "...%s", path + n - (CONFIG_FILE_SHOWN - 4));
+}
+
+static int refuse_base(const struct layer *f, struct error *err, const char *reason)
+{
+    return error_set(err, ERROR_INPUT, "%s:%d:%d: %s: %s", f->file, f->base_place.line,
+                     f->base_place.column, BASE, reason);
+}
+
+/* "dir/f.yaml" and "./g.yaml" make "dir/g.yaml". */
+static int base_path(const struct layer *f, const char *path, char buf[PATH_MAX],
+                     struct error *err)
+{
+    const char *slash = strrchr(path, '/'), *base = f->base;
+    while (base[0] == '.' && base[1] == '/')
+        base += 2;
+    int n_dir = slash && base[0] != '/' ? (int)(slash + 1 - path) : 0;
+    if (snprintf(buf, PATH_MAX, "%.*s%s", n_dir, path, base) >= PATH_MAX)
+        return refuse_base(f, err, "the name of the file is too long");
+    return 0;
+}
+
+static int apply_base(struct layer *f, const char *path, struct error *err)
+{
+    struct config_loader *l = f->loader;
+    char name[PATH_MAX], *text = NULL;
+    struct stat st;
+    size_t n = 0;
+    if (base_path(f, path, name, err))
+        return -1;
+    for (int i = 0; i < l->n_files && stat(name, &st) == 0; i++)
+        if (l->files[i].inode == st.st_ino && l->files[i].device == st.st_dev)
+            return refuse_base(f, err,
+                               i == l->n_files - 1
+                                   ? "this is the file itself: remove the line"
+                                   : "that file builds on this one: remove one of the "
+                                     "two lines");
+    if (l->n_files == CONFIG_FILES_MOST)
+        return refuse_base(f, err, "more than 16 files build on each other: join some");
+    if (fs_read_regular(name, CONFIG_MAX_BYTES, &text, &n, err))
+        return error_prefix(err, "%s:%d:%d: %s", f->file, f->base_place.line,
+                            f->base_place.column, BASE);
+    int rc = config_file_apply(l, name, text, n, err);
+    free(text);
+    return rc;
+}
+
+/* -- the whole -------------------------------------------------------------------------
+ */
+
+int config_file_apply(struct config_loader *l, const char *path, const char *text,
+                      size_t n, struct error *err)
+{
+    struct stat st;
+    int rc = -1;
+    struct layer *f = calloc(1, sizeof *f);
+    if (!f)
+        return error_set(err, ERROR_RUNTIME, "out of memory for a configuration");
+    f->loader = l;
+    f->file = l->files[l->n_files].shown;
+    show_file(path, l->files[l->n_files].shown);
+    if (stat(path, &st) == 0) {
+        l->files[l->n_files].device = st.st_dev;
+        l->files[l->n_files].inode = st.st_ino;
+    }
+    // the one this is the base of has the number above
+    f->number = CONFIG_FILES_MOST - l->n_files++;
+    if (n > CONFIG_MAX_BYTES) {
+        error_set(err, ERROR_INPUT,
+                  "%s: %zu bytes are too many for a configuration, which has at most %d",
+                  f->file, n, CONFIG_MAX_BYTES);
+        goto done;
+    }
+    if (n > 0 && config_yaml_read(f->file, text, n, on_first_walk, f, err))
+        goto done;
+    if (f->base[0] && apply_base(f, path, err))
+        goto done;
+    for (int i = 0; i < f->n_renewed; i++)
+        renew(l, f->renewed[i].path);
+    rc = n > 0 ? config_yaml_read(f->file, text, n, on_second_walk, f, err) : 0;
+done:
+    free(f);
+    return rc;
+}

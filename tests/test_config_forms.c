@@ -1,0 +1,639 @@
+/*
+ * The forms a configuration comes in: PaddleFleetX's since August 2022 with its sections
+ * and `_base_`, mixtures of forms, and names that are no keys here.
+ */
+#include "test.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "config/config.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#define LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+/* A model in the sections of August 2022, every key other than its default. */
+static const char sectioned[] = "Global:\n"
+                                "  device: cpu\n"
+                                "  seed: 7\n"
+                                "  global_batch_size:\n"
+                                "  local_batch_size: 4\n"
+                                "  micro_batch_size: 2\n"
+                                "Engine:\n"
+                                "  run_mode: step\n"
+                                "  max_steps: 30\n"
+                                "  num_train_epochs: 2\n"
+                                "  accumulate_steps: 1\n"
+                                "  logging_freq: 5\n"
+                                "  eval_freq: 10\n"
+                                "  eval_iters: 3\n"
+                                "  test_iters:\n"
+                                "  mix_precision:\n"
+                                "    use_pure_fp16: True\n"
+                                "    scale_loss: 1024.0\n"
+                                "    custom_black_list: [\"reduce_sum\", \"div\"]\n"
+                                "    custom_white_list: [\"lookup_table\"]\n"
+                                "  save_load:\n"
+                                "    save_steps: 9\n"
+                                "    save_epoch: 1\n"
+                                "    output_dir: ./there\n"
+                                "    ckpt_dir:\n"
+                                "Model:\n"
+                                "  module: \"GPTModule\"\n"
+                                "  name: \"GPT\"\n"
+                                "  vocab_size: 512\n"
+                                "  hidden_size: 64\n"
+                                "  num_layers: 4\n"
+                                "  num_attention_heads: 4\n"
+                                "  ffn_hidden_size:\n"
+                                "  max_position_embeddings: 64\n"
+                                "  use_recompute: True\n"
+                                "  recompute_granularity: core_attn\n"
+                                "  no_recompute_layers: [1]\n"
+                                "  fused_linear: True\n"
+                                "  fuse_attn_qkv: True\n"
+                                "  sequence_parallel: False\n"
+                                "  virtual_pp_degree: 1\n"
+                                "Data:\n"
+                                "  Train:\n"
+                                "    dataset:\n"
+                                "      name: GPTDataset\n"
+                                "      input_dir: ./tokens\n"
+                                "      split: [8, 1, 1]\n"
+                                "      max_seq_len: 32\n"
+                                "    sampler: {name: GPTBatchSampler, shuffle: False}\n"
+                                "    loader:\n"
+                                "      num_workers: 1\n"
+                                "      collate_fn: gpt_collate_fn\n"
+                                "  Eval:\n"
+                                "    dataset:\n"
+                                "      name: GPTDataset\n"
+                                "      input_dir: ./tokens\n"
+                                "      split: [8, 1, 1]\n"
+                                "      max_seq_len: 32\n"
+                                "Distributed:\n"
+                                "  dp_degree:\n"
+                                "  mp_degree: 2\n"
+                                "  pp_degree: 2\n"
+                                "  sharding:\n"
+                                "    sharding_degree: 2\n"
+                                "    sharding_offload: False\n"
+                                "    reduce_overlap: True\n"
+                                "Optimizer:\n"
+                                "  name: FusedAdamW\n"
+                                "  weight_decay: 0.02\n"
+                                "  beta1: 0.8\n"
+                                "  beta2: 0.95\n"
+                                "  epsilon: 1.0e-7\n"
+                                "  lr:\n"
+                                "    name: CosineAnnealingWithWarmupDecay\n"
+                                "    decay_steps: 40\n"
+                                "    warmup_rate: 0.1\n"
+                                "    max_lr: 5.0e-5\n"
+                                "    min_lr: 1.0e-5\n"
+                                "  grad_clip:\n"
+                                "    name: \"ClipGradByGlobalNorm\"\n"
+                                "    clip_norm: 0.5\n"
+                                "  tensor_fusion: True\n"
+                                "Profiler:\n"
+                                "  enable: False\n"
+                                "  scheduler: [1, 5]\n"
+                                "  summary: {overview: true}\n"
+                                "Compress:\n"
+                                "  pretrained: ./a\n"
+                                "  Quantization: {enable: False, weight_bits: 8}\n"
+                                "Inference:\n"
+                                "  TensorRT:\n";
+
+/* The same in the words of July 2022. */
+static const char july[] =
+    "PreTraining:\n"
+    "  device: cpu\n  seed: 7\n  max_steps: 30\n  num_train_epochs: 2\n"
+    "  logging_freq: 5\n  eval_freq: 10\n  eval_iters: 3\n  use_recompute: True\n"
+    "  recompute_granularity: core_attn\n  no_recompute_layers: [1]\n"
+    "  fused_linear: True\n  tensor_fusion: True\n"
+    "  batch_size: {local_batch_size: 4, micro_batch_size: 2}\n"
+    "  mix_precision: {use_pure_fp16: True, scale_loss: 1024.0}\n"
+    "  save_load: {save_steps: 9, output_dir: ./there}\n"
+    "  dataset: {input_dir: ./tokens, split: '8,1,1', max_seq_len: 32}\n"
+    "  Model: {vocab_size: 512, hidden_size: 64, num_layers: 4, num_attention_heads: 4,\n"
+    "    max_position_embeddings: 64}\n"
+    "  Distributed: {mp_degree: 2, pp_degree: 2,\n"
+    "    sharding: {sharding_degree: 2, sharding_stage: 2}}\n"
+    "  Optimizer: {weight_decay: 0.02, adam_beta1: 0.8, adam_beta2: 0.95,\n"
+    "    adam_epsilon: 1.0e-7, grad_clip: 0.5, lr: {decay_steps: 40, warmup_rate: 0.1,\n"
+    "    max_lr: 5.0e-5, min_lr: 1.0e-5}}\n";
+
+static int load(struct config *cfg, const char *text, const char *option,
+                struct error *err)
+{
+    char copy[256];
+    char *options[] = {copy};
+    snprintf(copy, sizeof copy, "%s", option ? option : "");
+    return config_load_text(cfg, "f.yaml", text, strlen(text), options, option ? 1 : 0,
+                            err);
+}
+
+static void assert_loads(struct config *cfg, const char *text, const char *option)
+{
+    struct error err;
+    assert_ok(load(cfg, text, option, &err), err);
+}
+
+static void assert_refused(const char *text, const char *option, const char *sentence)
+{
+    struct config cfg;
+    struct error err = {.text = ""};
+    if (load(&cfg, text, option, &err) == 0)
+        fail_msg("accepted: %s %s", text, option ? option : "");
+    assert_int_equal(err.kind, ERROR_INPUT);
+    if (strncmp(err.text, sentence, strlen(sentence)) != 0)
+        fail_msg("expected: %s\nfound:    %s", sentence, err.text);
+}
+
+static void assert_same(const struct config *a, const struct config *b)
+{
+    char *text_a = config_to_json(a), *text_b = config_to_json(b);
+    assert_string_equal(text_a, text_b);
+    free(text_a);
+    free(text_b);
+}
+
+/* What `call` logs, malloc'ed. */
+static char *logged_by(const char *text)
+{
+    struct config cfg;
+    char *log = NULL;
+    size_t n = 0;
+    struct error err;
+    char path[] = "/tmp/trefoil-log-XXXXXX";
+    int fd = mkstemp(path), kept = dup(STDERR_FILENO);
+    assert_true(fd >= 0 && kept >= 0);
+    fflush(stderr);
+    dup2(fd, STDERR_FILENO);
+    int rc = load(&cfg, text, NULL, &err);
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(fd);
+    close(kept);
+    assert_ok(rc, err);
+    assert_ok(fs_read_all(path, 1 << 20, &log, &n, &err), err);
+    unlink(path);
+    return log;
+}
+
+/* -- sections --------------------------------------------------------------------------
+ */
+
+static void test_sections__mean_what_july_means(void **state)
+{
+    (void)state;
+    struct config a, b;
+    assert_loads(&a, sectioned, NULL);
+    assert_loads(&b, july, NULL);
+    assert_same(&a, &b);
+}
+
+static void test_sections__have_stage_2_where_it_is_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t stage;
+    } cases[] = {
+        {"seed: 1", 1},
+        {"Model: {use_recompute: True}", 1},
+        {"Global: {seed: 1}", 2},
+        {"Engine: {max_steps: 3}", 2},
+        {"Data: {dataset: {max_seq_len: 8}}", 2},
+        {"Global: {seed: 1}\nDistributed: {sharding: {sharding_stage: }}", 2},
+        {"Global: {seed: 1}\nDistributed: {sharding: {sharding_stage: 1}}", 1},
+    };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct config cfg;
+        assert_loads(&cfg, cases[i].text, NULL);
+        assert_int_equal(cfg.distributed.sharding.sharding_stage, cases[i].stage);
+        assert_int_equal(cfg.device, DEVICE_CPU);
+    }
+}
+
+static void test_sections__between_the_two_forms_are_read_too(void **state)
+{
+    (void)state;
+    struct config cfg;
+    assert_loads(&cfg,
+                 "Global: {seed: 3, max_steps: 5, mix_precision: {enable: True}}\n"
+                 "Data: {batch_size: {micro_batch_size: 2}, dataset: {max_seq_len: 16}}\n"
+                 "Fused: {tensor_fusion: True}\n",
+                 NULL);
+    assert_int_equal(cfg.seed, 3);
+    assert_int_equal(cfg.max_steps, 5);
+    assert_int_equal(cfg.batch_size.micro_batch_size, 2);
+    assert_int_equal(cfg.dataset.max_seq_len, 16);
+    assert_true(cfg.tensor_fusion);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT16);
+}
+
+static void test_options__take_the_names_of_sections(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"Engine.max_steps=7", "Global.max_steps=7",
+                                          "max_steps=7", "Optimizer.lr.max_steps=7"};
+    struct config cfg;
+    for (size_t i = 0; i < LEN(options); i++) {
+        assert_loads(&cfg, sectioned, options[i]);
+        assert_int_equal(cfg.max_steps, 7);
+    }
+    assert_loads(&cfg, sectioned, "Engine.save_load.output_dir=x");
+    assert_string_equal(cfg.save_load.output_dir, "x");
+    assert_loads(&cfg, sectioned, "Optimizer.grad_clip.clip_norm=2");
+    assert_true(cfg.optimizer.grad_clip == 2);
+    assert_loads(&cfg, sectioned, "Data.Train.dataset.input_dir=[a, b]");
+    assert_int_equal(cfg.dataset.input_dir.n_paths, 2);
+    assert_loads(&cfg, sectioned, "Profiler.enable=True");
+}
+
+static void test_errors__name_the_users_own_key(void **state)
+{
+    (void)state;
+    assert_refused("Engine: {max_steps: x}", NULL, "f.yaml:1:21: Engine.max_steps: 'x'");
+    assert_refused("Global: {device: gpu}", NULL,
+                   "f.yaml:1:18: Global.device: gpu is not yet in this version: use cpu");
+    assert_refused(sectioned, "Engine.logging_freq=0",
+                   "-o Engine.logging_freq=0: Engine.logging_freq: 0 is out of range");
+    assert_refused("Global: {local_batch_size: 8, micro_batch_size: 3}", NULL,
+                   "f.yaml:1:49: Global.micro_batch_size: 3 does not divide "
+                   "local_batch_size 8 (f.yaml:1:28)");
+    assert_refused("Engine:\n  max_step: 3\n", NULL,
+                   "f.yaml:2:3: 'Engine.max_step' is not a known key: did you mean "
+                   "'Engine.max_steps'?");
+}
+
+/* -- mixtures --------------------------------------------------------------------------
+ */
+
+static void test_mixtures__that_mean_one_thing_load(void **state)
+{
+    (void)state;
+    struct config cfg;
+    assert_loads(&cfg, "seed: 5\nGlobal: {seed: 5}\n", NULL);
+    assert_int_equal(cfg.seed, 5);
+    assert_loads(&cfg, "max_steps:\nEngine: {max_steps: 9}\n", NULL);
+    assert_int_equal(cfg.max_steps, 9);
+    assert_loads(&cfg, "Engine: {max_steps: 9}\nmax_steps:\n", NULL);
+    assert_int_equal(cfg.max_steps, 9);
+    assert_loads(&cfg,
+                 "dataset: {split: '8,1,1'}\nData: {Train: {dataset: {split: [8, "
+                 "1, 1]}}}\n",
+                 NULL);
+    assert_loads(&cfg,
+                 "NUM_EPOCHS: 3\nGlobal: {seed: 2}\nPreTraining: {logging_freq: "
+                 "4}\n",
+                 NULL);
+    assert_int_equal(cfg.num_train_epochs, 3);
+    assert_int_equal(cfg.logging_freq, 4);
+}
+
+static void test_mixtures__that_mean_two_things_name_both_lines(void **state)
+{
+    (void)state;
+    assert_refused("seed: 5\nGlobal:\n  seed: 6\n", NULL,
+                   "f.yaml:3:3: 'Global.seed' is set a second time with another value "
+                   "(seed, first at f.yaml:1:7): remove one");
+    assert_refused("Engine:\n  max_steps: 3\nOptimizer: {lr: {max_steps: 4}}\n", NULL,
+                   "f.yaml:3:18: 'Optimizer.lr.max_steps' is set a second time with "
+                   "another value (max_steps, first at f.yaml:2:14): remove one");
+    assert_refused("Data:\n  Train: {dataset: {input_dir: a}}\n"
+                   "  Eval: {dataset: {input_dir: b}}\n",
+                   NULL,
+                   "f.yaml:3:31: Data.Eval.dataset.input_dir: 'b' is not the input_dir "
+                   "'a' of training (f.yaml:2:32): evaluation takes");
+    assert_refused("Global: {mix_precision: {enable: True}}\n"
+                   "Engine: {mix_precision: {enable: False}}\n",
+                   NULL, "f.yaml:2:34: 'Engine.mix_precision.enable' is set a second");
+}
+
+static void test_enable__decides_whether_dtype_counts(void **state)
+{
+    (void)state;
+    struct config cfg;
+    assert_loads(&cfg, "Engine: {mix_precision: {enable: False, dtype: float16}}", NULL);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT32);
+    assert_loads(&cfg, "Engine: {mix_precision: {enable: True, dtype: 'bfloat16'}}",
+                 NULL);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BFLOAT16);
+    assert_loads(&cfg, "mix_precision: {use_pure_fp16: True}",
+                 "Engine.mix_precision.enable=False");
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT32);
+    assert_refused("Engine: {mix_precision: {enable: True, use_pure_fp16: False}}", NULL,
+                   "f.yaml:1:34: Engine.mix_precision.enable: it says True and "
+                   "use_pure_fp16 says False (f.yaml:1:55): leave one of them out");
+    assert_refused("Engine: {mix_precision: {enable: yes}}", NULL,
+                   "f.yaml:1:34: Engine.mix_precision.enable: 'yes' is not a truth");
+}
+
+/* -- names that are no keys ------------------------------------------------------------
+ */
+
+static void test_foreign__names_are_told_in_one_line(void **state)
+{
+    (void)state;
+    char *log = logged_by("Profiler: {enable: False}\nOffline_Eval:\n  eval_path: x\n"
+                          "Generation: {top_k: 50}\nInference: {model_dir: .}\n"
+                          "Compress: {pretrained: x}\nEngine: {test_iters: 3}\n");
+    char *line = strstr(log, "not used here");
+    assert_non_null(line);
+    assert_string_equal(line, "not used here, of the configuration: Profiler, "
+                              "Offline_Eval, Generation, Inference, Compress, "
+                              "Engine.test_iters\n");
+    free(log);
+    log = logged_by("Engine: {test_iters: }\nseed: 1\n");
+    assert_string_equal(log, "");
+    free(log);
+}
+
+static void test_foreign__models_are_refused_with_a_sentence(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        {"Model: {module: MoEModule}",
+         "f.yaml:1:17: Model.module: 'MoEModule' is not possible here: mixtures of "
+         "experts are not in this version"},
+        {"Model: {name: MoE}",
+         "f.yaml:1:15: Model.name: 'MoE' is not possible here: mix"},
+        {"Model: {moe_configs: {gate: gshard}}",
+         "f.yaml:1:22: Model.moe_configs: mixtures of experts are not in this version"},
+        {"Engine: {balance_loss_weight: 1.0}",
+         "f.yaml:1:31: Engine.balance_loss_weight: mixtures of experts"},
+        {"Model: {module: GPTEvalModule}",
+         "f.yaml:1:17: Model.module: 'GPTEvalModule' is not possible here: this program "
+         "pretrains with GPTModule; `trefoil eval`"},
+        {"Compress: {Quantization: {enable: True}}",
+         "f.yaml:1:26: Compress.Quantization: quantisation is not in this version"},
+        {"Compress: {Quantization: {weight_bits: 8}}",
+         "f.yaml:1:26: Compress.Quantization: quantisation is not in this version"},
+        {"Quantization: {enable: True}", "f.yaml:1:15: Quantization: quantisation is"},
+        {"Compress: {Prune: {enable: True}}",
+         "f.yaml:1:19: Compress.Prune: pruning is not in this version: remove it, or set "
+         "its enable to False"},
+        {"Compress: {Distillation: {enable: True}}",
+         "f.yaml:1:26: Compress.Distillation: distillation is not in this version"},
+        {"Optimizer: {grad_clip: {name: ClipGradByValue}}",
+         "f.yaml:1:31: Optimizer.grad_clip.name: 'ClipGradByValue' is not possible here"},
+        {"Engine: {run_mode: epoch}",
+         "f.yaml:1:20: Engine.run_mode: 'epoch' is not possible here: leave it out, "
+         "leave max_steps empty"},
+        {"Data: {Train: {dataset: {name: ErnieDataset}}}",
+         "f.yaml:1:32: Data.Train.dataset.name: 'ErnieDataset' is not possible here"},
+        {"Engine: {mix_precision: {level: O1}}",
+         "f.yaml:1:33: Engine.mix_precision.level: 'O1' is not possible here"},
+    };
+    for (size_t i = 0; i < LEN(cases); i++)
+        assert_refused(cases[i].text, NULL, cases[i].sentence);
+    assert_refused("seed: 1", "Compress.Prune.enable=True",
+                   "-o Compress.Prune.enable=True: Compress.Prune: pruning is not");
+    struct config cfg;
+    assert_loads(&cfg, "Compress: {Prune: {enable: True}}",
+                 "Compress.Prune.enable=False");
+}
+
+/* -- bases -----------------------------------------------------------------------------
+ */
+
+struct files {
+    char *dir;
+};
+
+static int make_files(void **state)
+{
+    struct files *f = malloc(sizeof *f);
+    struct error err;
+    f->dir = test_make_directory();
+    char sub[4200];
+    snprintf(sub, sizeof sub, "%s/sub", f->dir);
+    assert_ok(fs_make_directories(sub, &err), err);
+    *state = f;
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    struct files *f = *state;
+    struct error err;
+    assert_ok(fs_remove_tree(f->dir, &err), err);
+    free(f->dir);
+    free(f);
+    return 0;
+}
+
+static void put(const struct files *f, const char *name, const char *text)
+{
+    char path[4200];
+    struct error err;
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    assert_ok(fs_write_atomic(path, text, strlen(text), &err), err);
+}
+
+static int load_file(const struct files *f, const char *name, struct config *cfg,
+                     struct error *err)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    return config_load(cfg, path, NULL, 0, err);
+}
+
+/* The sentence may have the directory in front of its names. */
+static void assert_file_refused(const struct files *f, const char *name,
+                                const char *sentence)
+{
+    struct config cfg;
+    struct error err = {.text = ""};
+    if (load_file(f, name, &cfg, &err) == 0)
+        fail_msg("accepted: %s", name);
+    assert_int_equal(err.kind, ERROR_INPUT);
+    size_t n = strlen(f->dir);
+    assert_int_equal(strncmp(err.text, f->dir, n), 0);
+    if (strncmp(err.text + n + 1, sentence, strlen(sentence)) != 0)
+        fail_msg("expected: %s\nfound:    %s", sentence, err.text);
+}
+
+static void test_base__is_laid_under_the_file(void **state)
+{
+    struct files *f = *state;
+    struct config cfg, same;
+    struct error err;
+    put(f, "base.yaml", sectioned);
+    put(f, "sub/middle.yaml",
+        "Global: {local_batch_size: 6}\n_base_: ../base.yaml\nModel: {num_layers: 8}\n");
+    put(f, "top.yaml", "_base_: ./sub/middle.yaml\nseed: 9\nEngine:\n  max_steps:\n");
+    assert_ok(load_file(f, "top.yaml", &cfg, &err), err);
+    assert_int_equal(cfg.seed, 9);
+    assert_int_equal(cfg.max_steps, 0);
+    assert_int_equal(cfg.batch_size.local_batch_size, 6);
+    assert_int_equal(cfg.model.num_layers, 8);
+    assert_int_equal(cfg.model.hidden_size, 64);
+    put(f, "alone.yaml", "_base_: base.yaml\n");
+    assert_ok(load_file(f, "alone.yaml", &cfg, &err), err);
+    assert_loads(&same, sectioned, NULL);
+    assert_same(&cfg, &same);
+    put(f, "none.yaml", "_base_:\nseed: 2\n");
+    assert_ok(load_file(f, "none.yaml", &cfg, &err), err);
+}
+
+static void test_base__gives_way_whatever_the_names(void **state)
+{
+    struct files *f = *state;
+    struct config cfg;
+    struct error err;
+    put(f, "base.yaml",
+        "Data:\n  Train: {dataset: {input_dir: a, max_seq_len: 8}}\n"
+        "  Eval: {dataset: {input_dir: a, max_seq_len: 8}}\n");
+    put(f, "top.yaml", "_base_: base.yaml\ndataset: {input_dir: b}\nSEQ_LEN: 16\n");
+    assert_ok(load_file(f, "top.yaml", &cfg, &err), err);
+    assert_string_equal(config_path_at(&cfg.dataset.input_dir, 0), "b");
+    assert_int_equal(cfg.dataset.max_seq_len, 16);
+    put(f, "top.yaml",
+        "_base_: base.yaml\nData:\n  Eval: {dataset: {max_seq_len: 16}}\n");
+    assert_file_refused(f, "top.yaml",
+                        "top.yaml:3:33: Data.Eval.dataset.max_seq_len: 16 is not");
+}
+
+static void test_base__is_not_inherited_where_a_section_says_so(void **state)
+{
+    struct files *f = *state;
+    struct config cfg;
+    struct error err;
+    put(f, "base.yaml", sectioned);
+    put(f, "top.yaml",
+        "_base_: base.yaml\nOptimizer:\n  beta1: 0.7\n"
+        "  _inherited_: False\nModel: {_inherited_: True}\n");
+    assert_ok(load_file(f, "top.yaml", &cfg, &err), err);
+    assert_true(cfg.optimizer.adam_beta1 == 0.7 && cfg.optimizer.adam_beta2 == 0.999);
+    assert_true(cfg.optimizer.grad_clip == 1 && cfg.optimizer.lr.max_lr == 1e-5);
+    assert_int_equal(cfg.model.hidden_size, 64);
+}
+
+static void test_base__that_is_wrong_names_file_and_line(void **state)
+{
+    struct files *f = *state;
+    put(f, "none.yaml", "seed: 1\n_base_: ./nowhere.yaml\n");
+    assert_file_refused(f, "none.yaml", "none.yaml:2:9: _base_: cannot open '");
+    put(f, "self.yaml", "_base_: self.yaml\n");
+    assert_file_refused(f, "self.yaml",
+                        "self.yaml:1:9: _base_: this is the file itself: remove the");
+    put(f, "a.yaml", "_base_: sub/b.yaml\n");
+    put(f, "sub/b.yaml", "_base_: ../a.yaml\n");
+    assert_file_refused(f, "a.yaml", "sub/b.yaml:1:9: _base_: that file builds on this");
+    put(f, "bad.yaml", "Engine:\n  max_steps: 1\n  max_steps: 2\n");
+    put(f, "top.yaml", "_base_: bad.yaml\n");
+    assert_file_refused(f, "top.yaml",
+                        "bad.yaml:3:3: 'Engine.max_steps' is set a second");
+    put(f, "bad.yaml", "Engine: [\n");
+    assert_file_refused(f, "top.yaml", "bad.yaml:");
+    put(f, "top.yaml", "_base_: [a, b]\n");
+    assert_file_refused(f, "top.yaml", "top.yaml:1:9: '_base_' takes the name of one");
+    put(f, "top.yaml", "_base_: sub\n");
+    assert_file_refused(f, "top.yaml", "top.yaml:1:9: _base_: cannot read '");
+    put(f, "top.yaml", "_base_: a\n_base_: b\n");
+    assert_file_refused(f, "top.yaml", "top.yaml:2:1: '_base_' is set a second time");
+    put(f, "top.yaml", "Model: {_base_: a}\n");
+    assert_file_refused(f, "top.yaml", "top.yaml:1:9: 'Model._base_' is not a known key");
+    char name[32], text[64];
+    for (int i = 0; i < 20; i++) {
+        snprintf(name, sizeof name, "c%d.yaml", i);
+        snprintf(text, sizeof text, "_base_: c%d.yaml\n", i + 1);
+        put(f, name, text);
+    }
+    assert_file_refused(f, "c0.yaml", "c15.yaml:1:9: _base_: more than 16 files");
+}
+
+static void test_base__of_a_rule_points_into_it(void **state)
+{
+    struct files *f = *state;
+    put(f, "base.yaml", "Model:\n  max_position_embeddings: 1024\n");
+    put(f, "top.yaml",
+        "_base_: base.yaml\nData: {Train: {dataset: {max_seq_len: 2048}}}\n");
+    char sentence[4400];
+    snprintf(sentence, sizeof sentence,
+             "top.yaml:2:39: Data.Train.dataset.max_seq_len: 2048 is more than "
+             "max_position_embeddings 1024 (%s/base.yaml:2:28): change that line to "
+             "max_position_embeddings: 2048",
+             f->dir);
+    assert_file_refused(f, "top.yaml", sentence);
+}
+
+/* -- epochs ----------------------------------------------------------------------------
+ */
+
+static void test_epochs__count_when_steps_are_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *option;
+        int64_t max_steps;
+    } cases[] = {
+        {"seed: 1", NULL, 500000},
+        {"num_train_epochs: 2", NULL, 0},
+        {"NUM_EPOCHS: 60", NULL, 0},
+        {"Engine: {num_train_epochs: 1}", NULL, 0},
+        {"num_train_epochs: 2\nmax_steps:\n", NULL, 0},
+        {"num_train_epochs: 2\nmax_steps: 0\n", NULL, 0},
+        {"num_train_epochs: 2\nmax_steps: 7\n", NULL, 7},
+        {"num_train_epochs: \n", NULL, 500000},
+        {"seed: 1", "num_train_epochs=2", 0},
+        {"max_steps: 7", "num_train_epochs=2", 7},
+        {"num_train_epochs: 2", "max_steps=7", 7},
+    };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct config cfg;
+        assert_loads(&cfg, cases[i].text, cases[i].option);
+        assert_int_equal(cfg.max_steps, cases[i].max_steps);
+    }
+}
+
+static void test_rates__that_are_swapped_are_told_where_they_are_written(void **state)
+{
+    (void)state;
+    char *log = logged_by("seed: 1");
+    assert_string_equal(log, "");
+    free(log);
+    log = logged_by("Optimizer: {lr: {max_lr: 1.0e-5, min_lr: 5.0e-5}}");
+    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 1e-05 is below min_lr 5e-05"));
+    free(log);
+    log = logged_by("Optimizer: {lr: {max_lr: 2.0e-5}}");
+    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 2e-05 is below min_lr 5e-05"));
+    free(log);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sections__mean_what_july_means),
+        cmocka_unit_test(test_sections__have_stage_2_where_it_is_left_out),
+        cmocka_unit_test(test_sections__between_the_two_forms_are_read_too),
+        cmocka_unit_test(test_options__take_the_names_of_sections),
+        cmocka_unit_test(test_errors__name_the_users_own_key),
+        cmocka_unit_test(test_mixtures__that_mean_one_thing_load),
+        cmocka_unit_test(test_mixtures__that_mean_two_things_name_both_lines),
+        cmocka_unit_test(test_enable__decides_whether_dtype_counts),
+        cmocka_unit_test(test_foreign__names_are_told_in_one_line),
+        cmocka_unit_test(test_foreign__models_are_refused_with_a_sentence),
+        cmocka_unit_test_setup_teardown(test_base__is_laid_under_the_file, make_files,
+                                        remove_files),
+        cmocka_unit_test_setup_teardown(test_base__gives_way_whatever_the_names,
+                                        make_files, remove_files),
+        cmocka_unit_test_setup_teardown(
+            test_base__is_not_inherited_where_a_section_says_so, make_files,
+            remove_files),
+        cmocka_unit_test_setup_teardown(test_base__that_is_wrong_names_file_and_line,
+                                        make_files, remove_files),
+        cmocka_unit_test_setup_teardown(test_base__of_a_rule_points_into_it, make_files,
+                                        remove_files),
+        cmocka_unit_test(test_epochs__count_when_steps_are_left_out),
+        cmocka_unit_test(test_rates__that_are_swapped_are_told_where_they_are_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
