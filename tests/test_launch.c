@@ -5,6 +5,7 @@
 #include "launch/launch_command.h"
 #include "launch/launch_restart.h"
 #include "launch/launch_verdict.h"
+#include "launch/launch_words.h"
 #include "launch/pin.h"
 #include "launch/rank_status.h"
 
@@ -36,6 +37,9 @@ static void test_launch_command__speaks_both_dialects(void **state)
 {
     (void)state;
 #define X "-x|TREFOIL_LOG_DIR|-x|TREFOIL_JOB|"
+#define KEEP                                                                             \
+    "--mca|oob_tcp_keepalive_time|20|--mca|oob_tcp_keepalive_intvl|5|"                   \
+    "--mca|oob_tcp_keepalive_probes|8|"
 #define END "|/p|pretrain|-c|a b;$c"
     static const struct {
         const struct launch_dialect *dialect;
@@ -46,16 +50,16 @@ static void test_launch_command__speaks_both_dialects(void **state)
         {&launch_dialect_openmpi,
          {.n_ranks = 2},
          false,
-         "/m|--bind-to|none|--oversubscribe|" X "-n|2" END},
+         "/m|--bind-to|none|" KEEP "--oversubscribe|" X "-n|2" END},
         {&launch_dialect_openmpi,
          {.n_ranks = 3, .hosts = "a,b:2", .rsh = "/r"},
          true,
-         "/m|--bind-to|none|--host|a:1,b:2|--allow-run-as-root|--mca|plm_rsh_agent|/r|" X
-         "-n|3" END},
+         "/m|--bind-to|none|" KEEP
+         "--host|a:1,b:2|--allow-run-as-root|--mca|plm_rsh_agent|/r|" X "-n|3" END},
         {&launch_dialect_openmpi,
          {.n_ranks = 3, .hostfile = "f f"},
          false,
-         "/m|--bind-to|none|--hostfile|f f|" X "-n|3" END},
+         "/m|--bind-to|none|" KEEP "--hostfile|f f|" X "-n|3" END},
         {&launch_dialect_mpich,
          {.n_ranks = 100000},
          true,
@@ -233,13 +237,13 @@ static void test_launch_verdict__reads_mpiexec(void **state)
 {
     (void)state;
     struct launch_death d;
-    launch_verdict_read("x\nmpirun noticed that process rank 12 with PID 0 on node vm "
-                        "exited on signal 11 (Segmentation fault).\n",
-                        &d);
+    launch_words_death("x\nmpirun noticed that process rank 12 with PID 0 on node vm "
+                       "exited on signal 11 (Segmentation fault).\n",
+                       &d);
     assert_int_equal(d.rank, 12);
     assert_int_equal(d.signal_number, 11);
 
-    launch_verdict_read(
+    launch_words_death(
         "===\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
         "=   PID 4711 RUNNING AT node7\n=   EXIT CODE: 9\n=   CLEANING UP\n",
         &d);
@@ -248,11 +252,11 @@ static void test_launch_verdict__reads_mpiexec(void **state)
     assert_string_equal(d.host, "node7");
     assert_int_equal(d.signal_number, 9);
 
-    launch_verdict_read("TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n", &d);
+    launch_words_death("TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n", &d);
     assert_int_equal(d.signal_number, 9);
-    launch_verdict_read("EXIT STRING: Killed", &d);
+    launch_words_death("EXIT STRING: Killed", &d);
     assert_int_equal(d.signal_number, -1);
-    launch_verdict_read("", &d);
+    launch_words_death("", &d);
     assert_true(d.rank == -1 && d.pid == -1 && d.signal_number == -1);
 }
 
@@ -356,20 +360,19 @@ static void test_launch_verdict__knows_its_own_signals(void **state)
         (struct launch_end){.wait_status = 1 << 8,
                             .said = "noticed that process rank 0 with PID 0 on node far "
                                     "exited on signal 15 (Terminated).",
-                            .stop_signal = SIGINT,
-                            .n_stop_signals = 1};
-    assert_int_equal(launch_verdict(&ranks, &end, &err), 75);
-    assert_non_null(strstr(err.text, "stopped by SIGINT before it began"));
+                            .stop_signal = SIGINT};
+    assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
+    assert_non_null(strstr(err.text, "rank 0 on far (pid 1000) was killed by signal 15"));
 
     struct launch_ranks none; // of a job whose hosts did not answer
     assert_ok(launch_ranks_init(&none, "/nonexistent", 2, -1, &err), err);
     struct launch_end unbegun = {
-        .wait_status = SIGKILL, .said = "", .stop_signal = SIGTERM, .n_stop_signals = 1};
-    assert_int_equal(launch_verdict(&none, &unbegun, &err), 75);
-    assert_non_null(strstr(err.text, "stopped by SIGTERM before it began"));
+        .wait_status = SIGKILL, .said = "", .stop_signal = SIGTERM};
+    assert_int_equal(launch_verdict(&none, &unbegun, &err), 3);
+    assert_non_null(strstr(err.text, "stopped by SIGTERM before it had anything"));
     launch_ranks_release(&none);
 
-    end.n_stop_signals = 2;
+    end.is_stop_repeated = true;
     assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
     assert_non_null(strstr(err.text, "second signal"));
     launch_ranks_release(&ranks);

@@ -10,6 +10,7 @@
 #include "cli/output_pipe.h"
 #include "kernels/kernels.h"
 #include "launch/launch.h"
+#include "launch/launch_sweep.h"
 #include "launch/worker.h"
 
 #include <errno.h>
@@ -100,8 +101,8 @@ static int run_rank(const struct self_launch *command, struct error *err)
 
 static int make_temporary(char *path, size_t size, struct error *err)
 {
-    const char *tmp = getenv("TMPDIR");
-    int n = snprintf(path, size, "%s/trefoil-job-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    int n = snprintf(path, size, "%s/" LAUNCH_SCRATCH_NAME "%d-XXXXXX",
+                     launch_temporary_dir(), (int)getpid());
     if (n >= (int)size || !mkdtemp(path))
         return error_set(err, ERROR_RUNTIME,
                          "cannot make the directory '%s' for a job: %s; set TMPDIR to "
@@ -145,6 +146,8 @@ static int run_job_in(const char *dir, const struct self_launch *command,
 {
     struct launch_options opt = {.n_ranks = plan->n_processes,
                                  .log_dir = plan->log_dir[0] ? plan->log_dir : dir,
+                                 .log_dir_key = plan->log_dir_key,
+                                 .is_log_temporary = !plan->log_dir[0],
                                  .max_restarts = plan->max_restarts,
                                  .resume = plan->resume};
     setenv(ENV_PLANNED, "1", 1);
@@ -163,9 +166,7 @@ static int run_job(const struct self_launch *command, const struct self_launch_p
     if (has_dir && make_temporary(dir, sizeof dir, err))
         return -1;
     int rc = run_job_in(dir, command, plan, err);
-    // the sentence of a failure names the logs
-    bool is_named = rc && err->kind != ERROR_STOPPED && !plan->log_dir[0];
-    if (has_dir && !is_named && fs_remove_tree(dir, &ignored))
+    if (has_dir && fs_remove_tree(dir, &ignored))
         log_warning("%s", ignored.text);
     return rc;
 }

@@ -18,12 +18,13 @@
 
 #include <limits.h>
 
-struct self_launch_plan {   // filled by the command; zeros before
-    int64_t n_processes;    // that it needs; not read when there are several already
-    int64_t num_threads;    // of each process; 0: its share of the processors
-    char log_dir[PATH_MAX]; // of a job started here; "": one in the system's temporary
-                            // directory, which stays only if the job fails
-    int64_t max_restarts;   // of a job started here, also of one process
+struct self_launch_plan {    // filled by the command; zeros before
+    int64_t n_processes;     // that it needs; not read when there are several already
+    int64_t num_threads;     // of each process; 0: its share of the processors
+    char log_dir[PATH_MAX];  // of a job started here; "": one in the system's temporary
+                             // directory, which goes with the job
+    const char *log_dir_key; // what the user sets to choose another; NULL: cannot
+    int64_t max_restarts;    // of a job started here, also of one process
     const struct launch_resume *resume; // how it goes on then; borrowed
     bool has_output; // rank 0's standard output is the command's: what it prints
                      // is a result, and comes out there as it is printed

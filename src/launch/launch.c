@@ -1,85 +1,60 @@
 /*
  * A job from its start to its end, and then perhaps again: the log directory and the
- * signals are the launcher's as long as it lives, all else is of one try.
- *
- * The loop in watch() waits for the beginnings and ends of the ranks of this machine, for
- * the end of mpiexec and for signals, and ten times a second looks at logs and at the
- * status files of all machines.
- *
- * How a job is ended, counted from the moment it must end (a rank failed, or the second
- * signal came): first mpiexec may do it by itself, then the launcher kills the ranks
- * where mpiexec was told not to, then asks mpiexec to end, then kills everything.
+ * signals are the launcher's as long as it lives, all else is of one try. What happens
+ * between the start and the end of mpiexec is launch_loop.c.
  */
 #include "launch/launch.h"
 
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "launch/launch_command.h"
-#include "launch/launch_ranks.h"
-#include "launch/launch_restart.h"
+#include "launch/launch_job.h"
 #include "launch/launch_sweep.h"
 #include "launch/launch_verdict.h"
-#include "launch/log_tail.h"
-#include "launch/mpiexec_process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define TICK_MS 100
-#define KILL_RANKS_AFTER 1.0 // seconds, see above; longer with several hosts
-#define END_MPIEXEC_AFTER 2.0
-#define KILL_ALL_AFTER 3.5
-#define PATIENCE_WITH_HOSTS 5.0
-#define STOP_UNBEGUN_AFTER 5.0 // for ranks that are about to begin when a signal comes
-
-/* What epoll tells beside the number of a rank that ended. */
-#define EVENT_MPIEXEC ((uint64_t)LAUNCH_RANKS_MOST + 1)
-#define EVENT_SIGNAL ((uint64_t)LAUNCH_RANKS_MOST + 2)
-#define EVENT_OUTPUT ((uint64_t)LAUNCH_RANKS_MOST + 3)
-#define EVENT_STATUS ((uint64_t)LAUNCH_RANKS_MOST + 4)
-
-struct job {
-    const struct launch_options *opt;
-    const struct launch_dialect *dialect;
-    char log_dir[PATH_MAX]; // absolute
-    int lock_fd, epoll_fd, signal_fd, inotify_fd;
-    sigset_t old_mask;
-    struct log_tail tail;
-    int stop_signal, n_stop_signals;
-    double stop_since; // clock_seconds() of the first signal
-    bool has_begun;    // a rank of it was seen, in this try or an earlier one
-    struct launch_restart restart;
-
-    // of one try
-    char id[64]; // TREFOIL_JOB
-    struct mpiexec_process mpiexec;
-    struct launch_ranks ranks;
-    bool is_mpiexec_asked_to_stop;            // because all ranks are on other machines
-    double ending_since;                      // clock_seconds(); 0: nothing to end
-    bool is_mpiexec_ended, is_mpiexec_killed; // it was asked to end, or killed, by us
-};
-
 /* -- start --------------------------------------------------------------------------- */
 
-/* One job writes to a log directory at a time. */
-static int open_log_dir(struct job *job, struct error *err)
+/* As much as the logs of a job's start take. */
+static int probe_room(const char *dir, struct error *err)
+{
+    static const char zeros[16384];
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/.write-probe-%d", dir, (int)getpid());
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool failed = fd < 0 || fs_write_exact(fd, zeros, sizeof zeros) || fsync(fd);
+    int why = errno;
+    if (fd >= 0) {
+        failed = close(fd) || failed;
+        unlink(path);
+    }
+    if (failed)
+        return error_set(err, ERROR_RUNTIME,
+                         "cannot write to log directory '%s': %s; free some room, or "
+                         "choose another place",
+                         dir, strerror(why));
+    return 0;
+}
+
+/* One job writes to a log directory at a time. A disk without room for a line of log is
+ * found here, where it can still be told. */
+static int open_log_dir(struct launch_job *job, struct error *err)
 {
     const char *dir = job->opt->log_dir ? job->opt->log_dir : LAUNCH_LOG_DIR;
+    const char *key = job->opt->log_dir_key ? job->opt->log_dir_key : "--log_dir";
     if (fs_make_directories(dir, err))
         return -1;
     if (!realpath(dir, job->log_dir) || strlen(job->log_dir) > PATH_MAX - 64)
@@ -90,15 +65,16 @@ static int open_log_dir(struct job *job, struct error *err)
         return error_set(err, ERROR_RUNTIME, "cannot write to log directory '%s': %s",
                          dir, strerror(errno));
     if (flock(job->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        return error_set(err, ERROR_INPUT,
-                         "another job is writing to log directory '%s'; give this one "
-                         "its own with --log_dir",
-                         dir);
+        return error_set(err, ERROR_RUNTIME,
+                         "'%s' is in use: another job writes its logs there; wait until "
+                         "it has ended, or choose another with %s",
+                         dir, key);
     launch_sweep_logs(job->log_dir, false);
-    return 0;
+    return probe_room(job->log_dir, err);
 }
 
-static int watch_fd(const struct job *job, int fd, uint64_t event, struct error *err)
+static int watch_fd(const struct launch_job *job, int fd, uint64_t event,
+                    struct error *err)
 {
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = event};
     if (fd < 0 || epoll_ctl(job->epoll_fd, EPOLL_CTL_ADD, fd, &e))
@@ -108,10 +84,11 @@ static int watch_fd(const struct job *job, int fd, uint64_t event, struct error 
 
 /* Signals become readable instead of interrupting. SIGHUP stays ignored where it is: that
  * is what nohup means. (UCX, below MPICH, takes SIGHUP for itself before main() begins;
- * nohup is not seen through it, and a hang-up then stops the job.) */
-static int catch_signals(struct job *job, struct error *err)
+ * nohup is not seen through it, and a hang-up then stops the job.) A reader of our output
+ * who goes away makes writes fail, no more: the job's result is its own. */
+static int catch_signals(struct launch_job *job, struct error *err)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction hangup;
     sigset_t set;
     sigemptyset(&set);
@@ -119,8 +96,8 @@ static int catch_signals(struct job *job, struct error *err)
         sigaddset(&set, numbers[i]);
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
         sigdelset(&set, SIGHUP);
+    signal(SIGPIPE, SIG_IGN);
     job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    sigaddset(&set, SIGPIPE); // writes to a terminal that is gone fail, no more
     sigprocmask(SIG_BLOCK, &set, &job->old_mask);
     return watch_fd(job, job->signal_fd, EVENT_SIGNAL, err);
 }
@@ -128,7 +105,7 @@ static int catch_signals(struct job *job, struct error *err)
 /* A rank of this machine is to be held from its first moment: of several that died before
  * they were, none could be told to have been the first. Where the system has no watch to
  * give, looking ten times a second must do. */
-static int watch_status_files(struct job *job, struct error *err)
+static int watch_status_files(struct launch_job *job, struct error *err)
 {
     job->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (job->inotify_fd < 0 ||
@@ -138,7 +115,7 @@ static int watch_status_files(struct job *job, struct error *err)
 }
 
 /* Processes first: what they hold could not be removed, and they could still write. */
-static int end_mpiexec(struct job *job)
+static int end_mpiexec(struct launch_job *job)
 {
     int status = 0;
     while (waitpid(job->mpiexec.pid, &status, 0) < 0 && errno == EINTR)
@@ -154,7 +131,7 @@ static int end_mpiexec(struct job *job)
     return status;
 }
 
-static int start_mpiexec(struct job *job, char *const *argv, struct error *err)
+static int start_mpiexec(struct launch_job *job, char *const *argv, struct error *err)
 {
     struct launch_command cmd = {0};
     char mpiexec[PATH_MAX], program[PATH_MAX];
@@ -170,6 +147,7 @@ static int start_mpiexec(struct job *job, char *const *argv, struct error *err)
     snprintf(log_dir, sizeof log_dir, "%s=%s", LAUNCH_ENV_LOG_DIR, job->log_dir);
     snprintf(id, sizeof id, "%s=%s", LAUNCH_ENV_JOB, job->id);
     int rc = mpiexec_find(job->dialect, mpiexec, sizeof mpiexec, err) ||
+                     launch_keeper_open(&job->keeper, job->id, err) ||
                      launch_command_build(&cmd, job->dialect, mpiexec, program, job->opt,
                                           geteuid() == 0, argv, err) ||
                      mpiexec_open(&job->mpiexec, job->dialect, &cmd, environment, err) ||
@@ -185,156 +163,51 @@ static int start_mpiexec(struct job *job, char *const *argv, struct error *err)
     return rc;
 }
 
-/* -- the loop ------------------------------------------------------------------------ */
-
-static void take_signal(struct job *job)
-{
-    struct signalfd_siginfo info;
-    while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (job->n_stop_signals++ == 0) {
-            job->stop_signal = (int)info.ssi_signo;
-            job->stop_since = clock_seconds();
-        } else if (job->ending_since <= 0) // mpiexec has had its time
-            job->ending_since = clock_seconds() - END_MPIEXEC_AFTER;
-    }
-}
-
-static void take_status_files(struct job *job)
-{
-    _Alignas(struct inotify_event) char events[4096];
-    ssize_t n;
-    while ((n = read(job->inotify_fd, events, sizeof events)) > 0)
-        for (ssize_t at = 0; at < n;) {
-            const struct inotify_event *e = (const void *)(events + at);
-            if (e->len > 0)
-                launch_ranks_look_at(&job->ranks, rank_of_status_file(e->name));
-            at += (ssize_t)(sizeof *e + e->len);
-        }
-}
-
-/* Ranks that begin after the signal came are asked as they become known. Ranks of other
- * machines learn it from those of this one, as they agree on every step; only when there
- * is none here must mpiexec pass it on. */
-static void ask_to_stop(struct job *job)
-{
-    launch_ranks_ask_to_stop(&job->ranks);
-    if (job->ranks.n_local > 0 || job->is_mpiexec_asked_to_stop ||
-        !launch_ranks_any_known(&job->ranks))
-        return;
-    pidfd_send_signal(job->mpiexec.pidfd, job->dialect->stop_signal, NULL, 0);
-    job->is_mpiexec_asked_to_stop = true;
-}
-
-/* Whether the job must end: a rank failed; or it is to stop, and after a while there is
- * still no rank that could be asked to, as when a host does not answer. */
-static bool must_end(const struct job *job)
-{
-    if (launch_ranks_first_failure(&job->ranks) >= 0)
-        return true;
-    return job->n_stop_signals > 0 && !launch_ranks_any_known(&job->ranks) &&
-           clock_seconds() - job->stop_since > STOP_UNBEGUN_AFTER;
-}
-
-/* The next step towards the end of a job that must end; see the top of this file. */
-static void press_on(struct job *job)
-{
-    bool has_hosts = job->opt->hosts || job->opt->hostfile;
-    double seconds = clock_seconds() - job->ending_since;
-    bool is_patient = has_hosts && job->n_stop_signals < 2;
-    double patience =
-        is_patient && launch_ranks_any_known(&job->ranks) ? PATIENCE_WITH_HOSTS : 1;
-    if (seconds >= KILL_RANKS_AFTER * patience && !job->dialect->kills_job)
-        launch_ranks_kill(&job->ranks);
-    if (seconds >= END_MPIEXEC_AFTER * patience && !job->is_mpiexec_ended) {
-        job->is_mpiexec_ended = true;
-        pidfd_send_signal(job->mpiexec.pidfd, SIGTERM, NULL, 0);
-    }
-    if (seconds >= KILL_ALL_AFTER * patience && !job->is_mpiexec_killed) {
-        job->is_mpiexec_killed = true;
-        pidfd_send_signal(job->mpiexec.pidfd, SIGKILL, NULL, 0);
-        launch_ranks_kill(&job->ranks);
-    }
-}
-
-static void tick(struct job *job)
-{
-    log_tail_copy(&job->tail);
-    launch_ranks_look(&job->ranks);
-    if (job->n_stop_signals > 0)
-        ask_to_stop(job);
-    if (job->ending_since <= 0 && must_end(job))
-        job->ending_since = clock_seconds();
-    if (job->ending_since > 0)
-        press_on(job);
-}
-
-/* Until mpiexec has ended. */
-static void watch(struct job *job)
-{
-    struct epoll_event events[64];
-    double next_tick = clock_seconds();
-    for (bool is_over = false; !is_over;) {
-        int n = epoll_wait(job->epoll_fd, events, ARRAY_LEN(events), TICK_MS);
-        for (int i = 0; i < n; i++) {
-            uint64_t event = events[i].data.u64;
-            if (event == EVENT_MPIEXEC)
-                is_over = true;
-            else if (event == EVENT_SIGNAL)
-                take_signal(job);
-            else if (event == EVENT_STATUS)
-                take_status_files(job);
-            else if (event == EVENT_OUTPUT && events[i].events & EPOLLIN)
-                mpiexec_listen(&job->mpiexec);
-            else if (event == EVENT_OUTPUT) // closed: nothing more will come
-                epoll_ctl(job->epoll_fd, EPOLL_CTL_DEL, job->mpiexec.output, NULL);
-            else
-                launch_ranks_note_end(&job->ranks, (int)event);
-        }
-        if (n == 0 || clock_seconds() >= next_tick) {
-            tick(job);
-            next_tick = clock_seconds() + TICK_MS / 1000.0;
-        }
-    }
-}
-
 /* -- one try ------------------------------------------------------------------------- */
 
-static int open_try(struct job *job, struct error *err)
+static int open_try(struct launch_job *job, struct error *err)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(job->id, sizeof job->id, "%d.%lld.%ld", (int)getpid(), (long long)now.tv_sec,
              now.tv_nsec);
     job->mpiexec = (struct mpiexec_process){.pid = -1, .pidfd = -1, .output = -1};
-    job->is_mpiexec_asked_to_stop = false;
-    job->is_mpiexec_ended = job->is_mpiexec_killed = false;
-    job->ending_since = 0;
-    return launch_ranks_init(&job->ranks, job->log_dir, job->opt->n_ranks, job->epoll_fd,
-                             err);
+    job->keeper = (struct launch_keeper){.pid = -1, .fd = -1};
+    job->is_mpiexec_asked_to_stop = job->is_mpiexec_killed = job->is_unbegun = false;
+    job->ending_since = job->all_ended_at = 0;
+    job->started_at = clock_seconds();
+    if (launch_ranks_init(&job->ranks, job->log_dir, job->opt->n_ranks, job->epoll_fd,
+                          err))
+        return -1;
+    job->ranks.is_log_temporary = job->opt->is_log_temporary;
+    return 0;
 }
 
-static void close_try(struct job *job)
+static void close_try(struct launch_job *job)
 {
-    job->has_begun = job->has_begun || launch_ranks_any_known(&job->ranks);
+    job->has_begun = job->has_begun || job->ranks.n_known > 0;
+    launch_keeper_close(&job->keeper);
     mpiexec_close(&job->mpiexec);
     launch_ranks_release(&job->ranks);
     launch_sweep_logs(job->log_dir, true);
 }
 
 /* Start the job and stay with it to its end; its exit code. */
-static int run_once(struct job *job, char *const *argv, struct error *err)
+static int run_once(struct launch_job *job, char *const *argv, struct error *err)
 {
     int code;
     if (open_try(job, err) || start_mpiexec(job, argv, err))
         code = error_exit_code(err);
     else {
-        watch(job);
-        struct launch_end end = {.wait_status = end_mpiexec(job),
+        launch_loop(job);
+        struct launch_end end = {.opt = job->opt,
+                                 .wait_status = end_mpiexec(job),
                                  .mpiexec = job->mpiexec.pid,
                                  .said = job->mpiexec.said,
                                  .stop_signal = job->stop_signal,
-                                 .n_stop_signals = job->n_stop_signals,
-                                 .is_mpiexec_killed = job->is_mpiexec_killed};
+                                 .is_stop_repeated = job->is_stop_repeated,
+                                 .is_mpiexec_killed = job->is_mpiexec_killed,
+                                 .is_unbegun = job->is_unbegun};
         code = launch_verdict(&job->ranks, &end, err);
     }
     close_try(job);
@@ -344,20 +217,20 @@ static int run_once(struct job *job, char *const *argv, struct error *err)
 /* -- and again ----------------------------------------------------------------------- */
 
 /* False: a signal came instead, which is in the job then. */
-static bool pause_seconds(struct job *job, int seconds)
+static bool pause_seconds(struct launch_job *job, int seconds)
 {
     double end = clock_seconds() + seconds;
-    for (double left; (left = end - clock_seconds()) > 0 && job->n_stop_signals == 0;) {
+    for (double left; (left = end - clock_seconds()) > 0 && !job->stop_signal;) {
         struct epoll_event event;
         if (epoll_wait(job->epoll_fd, &event, 1, (int)(left * 1000) + 1) == 1)
-            take_signal(job);
+            launch_take_signals(job);
     }
-    return job->n_stop_signals == 0;
+    return !job->stop_signal;
 }
 
 /* The job died as *err tells and is to be started again: say so, and wait. -1 with the
  * signal in *err when one came. */
-static int prepare_restart(struct job *job, int64_t step, struct error *err)
+static int prepare_restart(struct launch_job *job, int64_t step, struct error *err)
 {
     const struct launch_restart *r = &job->restart;
     int seconds = launch_restart_pause(r->n_restarts);
@@ -369,15 +242,16 @@ static int prepare_restart(struct job *job, int64_t step, struct error *err)
     log_tail_skip(&job->tail);
     if (pause_seconds(job, seconds))
         return 0;
-    return error_set(err, ERROR_STOPPED,
+    return error_set(err, step >= 0 ? ERROR_STOPPED : ERROR_RUNTIME,
                      "the job was stopped by SIG%s while it waited to be started again, "
-                     "and can be resumed",
-                     sigabbrev_np(job->stop_signal));
+                     "and %s",
+                     sigabbrev_np(job->stop_signal),
+                     step >= 0 ? "can be resumed" : "has saved nothing");
 }
 
 /* Words and newest checkpoint as they are now. */
-static int look_for_checkpoint(const struct job *job, char *const **argv, int64_t *step,
-                               struct error *err)
+static int look_for_checkpoint(const struct launch_job *job, char *const **argv,
+                               int64_t *step, struct error *err)
 {
     const struct launch_resume *resume = job->opt->resume;
     *step = -1;
@@ -386,11 +260,11 @@ static int look_for_checkpoint(const struct job *job, char *const **argv, int64_
 
 /* Whether the job that ended as *err tells goes on: 0, with the words for it; otherwise
  * -1, with all that is to be said in *err. */
-static int go_on(struct job *job, char *const **argv, struct error *err)
+static int go_on(struct launch_job *job, char *const **argv, struct error *err)
 {
     struct error died = *err;
     int64_t step;
-    if (died.kind != ERROR_RUNTIME || !job->has_begun || job->n_stop_signals > 0 ||
+    if (died.kind != ERROR_RUNTIME || !job->has_begun || job->stop_signal ||
         job->opt->max_restarts == 0)
         return -1;
     if (look_for_checkpoint(job, argv, &step, err))
@@ -416,7 +290,7 @@ static int go_on(struct job *job, char *const **argv, struct error *err)
 
 /* -- the end ------------------------------------------------------------------------- */
 
-static void close_job(struct job *job)
+static void close_job(struct launch_job *job)
 {
     log_tail_close(&job->tail);
     if (job->signal_fd >= 0) {
@@ -432,18 +306,20 @@ static void close_job(struct job *job)
     prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-static int open_job(struct job *job, const struct launch_options *opt, struct error *err)
+static int open_job(struct launch_job *job, const struct launch_options *opt,
+                    struct error *err)
 {
-    *job = (struct job){.opt = opt,
-                        .dialect = launch_dialect(),
-                        .lock_fd = -1,
-                        .epoll_fd = -1,
-                        .signal_fd = -1,
-                        .inotify_fd = -1,
-                        .restart = {.most = opt->max_restarts, .newest_step = -1},
-                        .tail = {.log_dir = job->log_dir, .fd = -1}};
+    *job = (struct launch_job){.opt = opt,
+                               .dialect = launch_dialect(),
+                               .lock_fd = -1,
+                               .epoll_fd = -1,
+                               .signal_fd = -1,
+                               .inotify_fd = -1,
+                               .restart = {.most = opt->max_restarts, .newest_step = -1},
+                               .tail = {.log_dir = job->log_dir, .fd = -1}};
     if (open_log_dir(job, err))
         return -1;
+    launch_sweep_dead();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (job->epoll_fd < 0)
@@ -456,7 +332,7 @@ int launch_run(const struct launch_options *opt, char *const *argv, struct error
     if (launch_check(opt, err))
         return error_exit_code(err);
     int code = 0;
-    struct job *job = malloc(sizeof *job);
+    struct launch_job *job = malloc(sizeof *job);
     if (!job) {
         error_set(err, ERROR_RUNTIME, "out of memory for the launcher");
         return error_exit_code(err);

@@ -8,16 +8,21 @@
  *   - each rank writes its output to LOG_DIR/workerlog.N and what happens to it to
  *     LOG_DIR/.status.N (worker.h is the rank's side); rank 0's output is also copied to
  *     standard error;
- *   - SIGINT, SIGTERM and SIGHUP are passed to the ranks, which save and end with 75; a
- *     second signal kills the job;
+ *   - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are acknowledged and passed to the ranks (as
+ *     SIGINT or SIGTERM), which save and end with 75; another one, LAUNCH_AGAIN_SECONDS
+ *     later or more, kills the job. Whoever sends a signal to all processes of a job
+ *     means one stop: mpiexec does not hear it, ranks take any number for one;
+ *   - ranks that do not begin within a minute are told of, and the job ends;
  *   - a rank that fails or is killed ends the job within seconds, with one sentence that
  *     names the rank, its host, the step, the reason and its log;
  *   - at the end nothing is left: no process of the job on this machine, no shared memory
- *     and no session directory of it;
+ *     and no session directory of it, also when the launcher itself is killed
+ *     (launch_keeper.h); what a tree killed as a whole leaves, the next job sweeps;
  *   - a job that died of what a restart may mend (a rank or mpiexec was killed, lost, or
  *     failed with ERROR_RUNTIME) is then started again, as often as max_restarts allows,
  *     after pauses that grow (launch_restart.h). What would come again is not retried:
- * bad input, divergence, a job of which no rank ever began; nor is what a user stopped.
+ *     bad input, divergence, a job of which no rank ever began; nor is what a user
+ * stopped.
  *
  * Layer: base <- launch <- cli. Threads: called from the main thread of a process that
  * has no other children.
@@ -30,7 +35,8 @@
 
 #define LAUNCH_RANKS_MOST 100000
 #define LAUNCH_RESTARTS_MOST 1000000
-#define LAUNCH_LOG_DIR "log" // where workerlog.N go unless the user says otherwise
+#define LAUNCH_AGAIN_SECONDS 2.0 // a signal that comes sooner after the first is the same
+#define LAUNCH_LOG_DIR "log"     // where workerlog.N go unless the user says otherwise
 
 /* How a job goes on where it was. next() is called before each start, the first one too,
  * when no process of the job lives. It gives the words to start with, borrowed until the
@@ -41,13 +47,15 @@ struct launch_resume {
     int (*next)(void *context, char *const **argv, int64_t *step, struct error *err);
 };
 
-struct launch_options {   // all strings borrowed; NULL: not given
-    int64_t n_ranks;      // 1 to LAUNCH_RANKS_MOST
-    const char *hosts;    // "a,b:2": names with the ranks each may hold, 1 if not said
-    const char *hostfile; // a file of hosts in the format of the MPI library
-    const char *rsh;      // program that starts a command on a host, in place of ssh
-    const char *log_dir;  // NULL: LAUNCH_LOG_DIR; shared by all hosts
-    int64_t max_restarts; // 0 to LAUNCH_RESTARTS_MOST; 0: never
+struct launch_options {      // all strings borrowed; NULL: not given
+    int64_t n_ranks;         // 1 to LAUNCH_RANKS_MOST
+    const char *hosts;       // "a,b:2": names with the ranks each may hold, 1 if not said
+    const char *hostfile;    // a file of hosts in the format of the MPI library
+    const char *rsh;         // program that starts a command on a host, in place of ssh
+    const char *log_dir;     // NULL: LAUNCH_LOG_DIR; shared by all hosts
+    const char *log_dir_key; // the option that would choose another; NULL: --log_dir
+    bool is_log_temporary;   // it goes with the job: its files are not named to the user
+    int64_t max_restarts;    // 0 to LAUNCH_RESTARTS_MOST; 0: never
     const struct launch_resume *resume; // NULL: always the same words, no checkpoints
 };
 

@@ -16,11 +16,25 @@ static const char *const no_words[] = {NULL};
  * Open MPI binds ranks to single cores by itself, which would put all threads of a rank
  * on one: ranks pin themselves (pin.h). Ranks beyond the number of processors are
  * refused unless oversubscription is allowed; on given hosts the given numbers hold.
- * SIGTERM makes mpirun kill its ranks after a second, but also remove its files: right
- * when the launcher is gone, wrong for a stop.
+ * SIGTERM, SIGINT and SIGHUP make mpirun kill its ranks after two seconds, saved or not:
+ * it does not hear them (and has its children hear them again). The daemons look after
+ * each other: a host that is gone is found after 60 s, not after the 480 s that are Open
+ * MPI's choice, while a cable that is out for a moment does no harm.
  */
 static const char *const openmpi_names[] = {"mpiexec.openmpi", "mpirun.openmpi", NULL};
-static const char *const openmpi_always[] = {"--bind-to", "none", NULL};
+static const char *const openmpi_always[] = {"--bind-to",
+                                             "none",
+                                             "--mca",
+                                             "oob_tcp_keepalive_time",
+                                             "20",
+                                             "--mca",
+                                             "oob_tcp_keepalive_intvl",
+                                             "5",
+                                             "--mca",
+                                             "oob_tcp_keepalive_probes",
+                                             "8",
+                                             NULL};
+static const int openmpi_deaf_to[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0};
 static const char *const openmpi_one_host[] = {"--oversubscribe", NULL};
 static const char *const openmpi_rsh[] = {"--mca", "plm_rsh_agent", NULL};
 
@@ -39,18 +53,20 @@ const struct launch_dialect launch_dialect_openmpi = {
     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
     .export_option = "-x",
-    .death_signal = SIGTERM,
+    .deaf_to = openmpi_deaf_to,
     .stop_signal = SIGUSR2,
     .kills_job = true,
 };
 
 /*
  * MPICH's Hydra kills all ranks the moment one dies, and then nobody can tell which was
- * first: on one machine, where the launcher sees that by itself, it is told not to. Its
- * daemons end their ranks when mpiexec is gone, so it may be killed outright.
+ * first: on one machine, where the launcher sees that by itself, it is told not to.
+ * SIGTERM it passes on and no more, but a second SIGINT and the first SIGHUP end it: it
+ * does not hear those.
  */
 static const char *const mpich_names[] = {"mpiexec.mpich", "mpiexec.hydra", NULL};
 static const char *const mpich_one_host[] = {"-disable-auto-cleanup", NULL};
+static const int mpich_deaf_to[] = {SIGINT, SIGHUP, SIGUSR1, 0};
 static const char *const mpich_rsh[] = {"-launcher", "ssh", "-launcher-exec", NULL};
 
 const struct launch_dialect launch_dialect_mpich = {
@@ -68,7 +84,7 @@ const struct launch_dialect launch_dialect_mpich = {
     .local_rank = "MPI_LOCALRANKID",
     .local_size = "MPI_LOCALNRANKS",
     .export_option = NULL,
-    .death_signal = SIGKILL,
+    .deaf_to = mpich_deaf_to,
     .stop_signal = SIGTERM,
     .kills_job = false,
 };

@@ -21,7 +21,7 @@ struct launch_dialect {
     const char *as_root;                        // NULL: needs none
     const char *rank, *local_rank, *local_size; // environment variables of a rank
     const char *export_option; // before the name of a variable; NULL: exports all
-    int death_signal;          // for mpiexec when the launcher dies
+    const int *deaf_to;        // signals that mpiexec does not hear, 0-terminated
     int stop_signal;           // that mpiexec passes on to ranks that then have time
     bool kills_job;            // ends the other ranks of one host when one dies
 };

@@ -1,5 +1,7 @@
 #include "launch/launch_ranks.h"
 
+#include "base/clock.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +79,8 @@ static void look_at(struct launch_ranks *ranks, int r)
         return;
     if (!rank->is_known) {
         rank->is_known = true;
+        ranks->n_known++;
+        ranks->last_begun_at = clock_seconds();
         rank->is_local = strcmp(status.host, ranks->host) == 0;
         if (rank->is_local) {
             ranks->n_local++;
@@ -125,14 +129,6 @@ void launch_ranks_note_end(struct launch_ranks *ranks, int r)
 
 /* -- questions ----------------------------------------------------------------------- */
 
-bool launch_ranks_any_known(const struct launch_ranks *ranks)
-{
-    for (int r = 0; ranks->all && r < ranks->n_ranks; r++)
-        if (ranks->all[r].is_known)
-            return true;
-    return false;
-}
-
 /* When this rank failed; 0: it did not, as far as is known. */
 static int64_t failure_time(const struct launch_rank *rank)
 {
@@ -170,15 +166,15 @@ int launch_ranks_first_unfinished(const struct launch_ranks *ranks)
 
 /* -- signals ------------------------------------------------------------------------- */
 
-int launch_ranks_ask_to_stop(struct launch_ranks *ranks)
+int launch_ranks_ask_to_stop(struct launch_ranks *ranks, int stop_signal)
 {
-    int n = 0;
+    int n = 0, passed_on = stop_signal == SIGINT ? SIGINT : SIGTERM;
     for (int r = 0; r < ranks->n_ranks; r++) {
         struct launch_rank *rank = &ranks->all[r];
         if (rank->pidfd < 0 || rank->is_signalled)
             continue;
         rank->is_signalled = true;
-        n += pidfd_send_signal(rank->pidfd, SIGTERM, NULL, 0) == 0;
+        n += pidfd_send_signal(rank->pidfd, passed_on, NULL, 0) == 0;
     }
     return n;
 }

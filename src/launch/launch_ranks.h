@@ -26,10 +26,13 @@ struct launch_rank {
 };
 
 struct launch_ranks {
-    const char *log_dir; // borrowed, absolute
-    char host[256];      // this machine
+    const char *log_dir;   // borrowed, absolute
+    bool is_log_temporary; // its files are not named to the user
+    char host[256];        // this machine
     int n_ranks;
-    int n_local;             // known ranks of this machine
+    int n_known;             // ranks that have begun
+    int n_local;             // those of this machine
+    double last_begun_at;    // clock_seconds() when the last of them became known; or 0
     int next;                // whose file is looked at next
     int epoll_fd;            // borrowed; tells the end of rank r by the number r
     struct launch_rank *all; // (n_ranks)
@@ -48,8 +51,6 @@ void launch_ranks_look_at_all(struct launch_ranks *ranks);
 /* The pidfd of this rank says that it is gone. */
 void launch_ranks_note_end(struct launch_ranks *ranks, int rank);
 
-/* Whether any rank has begun. */
-bool launch_ranks_any_known(const struct launch_ranks *ranks);
 /* The rank whose failure came first: it said so, crashed, or is gone without a last word;
  * -1: none. */
 int launch_ranks_first_failure(const struct launch_ranks *ranks);
@@ -58,8 +59,9 @@ int launch_ranks_count_ended(const struct launch_ranks *ranks, int code);
 /* The first rank without an end mark; -1: none. */
 int launch_ranks_first_unfinished(const struct launch_ranks *ranks);
 
-/* SIGTERM to the ranks of this machine that have not had it; how many there were. */
-int launch_ranks_ask_to_stop(struct launch_ranks *ranks);
+/* Ask the ranks of this machine that have not been asked to stop, by SIGINT for SIGINT
+ * and SIGTERM for all others; how many there were. */
+int launch_ranks_ask_to_stop(struct launch_ranks *ranks, int stop_signal);
 void launch_ranks_kill(const struct launch_ranks *ranks);
 
 #endif

@@ -4,12 +4,16 @@
 #include "launch/launch_command.h"
 #include "launch/rank_status.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,16 +105,21 @@ static void remove_beginning_with(const char *dir, const char *prefix)
     fs_names_release(&list);
 }
 
-void launch_sweep_files(uint32_t job, const char *session, pid_t mpiexec)
+static void remove_segments(uint32_t job)
 {
     char host[256] = "", name[512];
-    struct error ignored;
     gethostname(host, sizeof host - 1);
-    if (job) {
-        snprintf(name, sizeof name, "vader_segment.%s.%u.%x.", host, (unsigned)geteuid(),
-                 (unsigned)job);
-        remove_beginning_with("/dev/shm", name);
-    }
+    snprintf(name, sizeof name, "vader_segment.%s.%u.%x.", host, (unsigned)geteuid(),
+             (unsigned)job);
+    remove_beginning_with("/dev/shm", name);
+}
+
+void launch_sweep_files(uint32_t job, const char *session, pid_t mpiexec)
+{
+    char name[512];
+    struct error ignored;
+    if (job)
+        remove_segments(job);
     snprintf(name, sizeof name, "pid.%d", (int)mpiexec);
     const char *slash = strrchr(session, '/');
     if (!slash || strcmp(slash + 1, name) != 0 || fs_remove_tree(session, &ignored))
@@ -119,6 +128,102 @@ void launch_sweep_files(uint32_t job, const char *session, pid_t mpiexec)
     snprintf(name, sizeof name, "%.*s", (int)(slash - session), session);
     rmdir(name);
 }
+
+/* -- of former jobs ------------------------------------------------------------------ */
+
+const char *launch_temporary_dir(void)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && *dir ? dir : "/tmp";
+}
+
+/* Whether `path` is a directory, not a link to one, of this user. */
+static bool is_own_directory(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid();
+}
+
+/* The process in "PREFIX4711" or "PREFIX4711-xyz"; 0: the name is another. */
+static pid_t process_in(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(name, prefix, n) != 0 || name[n] < '1' || name[n] > '9')
+        return 0;
+    char *end;
+    long pid = strtol(name + n, &end, 10);
+    return (*end == '\0' || *end == '-') && pid <= INT32_MAX ? (pid_t)pid : 0;
+}
+
+/* One that has ended and was not waited for is dead, too. */
+static bool is_dead(pid_t pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT && fs_is_directory("/proc/self");
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return n < 0 && errno == ESRCH;
+    text[n] = '\0';
+    const char *state = strrchr(text, ')'); // ends the program's name
+    return state && (strncmp(state, ") Z", 3) == 0 || strncmp(state, ") X", 3) == 0);
+}
+
+/* The segments of the job whose mpirun had this session: it wrote "JOB.0;ADDRESS" there,
+ * and its ranks are of job JOB + 1. */
+static void remove_segments_of(const char *session)
+{
+    char path[PATH_MAX], *text;
+    size_t n;
+    struct error ignored;
+    uint32_t job;
+    if (fs_join(path, sizeof path, session, "contact.txt", &ignored) ||
+        fs_read_all(path, 65536, &text, &n, &ignored))
+        return;
+    if (sscanf(text, "%" SCNu32 ".0;", &job) == 1)
+        remove_segments(job + 1);
+    free(text);
+}
+
+/* Everything in `dir` that has in its name, after `prefix`, the number of a process that
+ * is dead. */
+static void sweep_dead_in(const char *dir, const char *prefix)
+{
+    struct fs_names list;
+    struct error ignored;
+    if (fs_list(dir, &list, &ignored))
+        return;
+    for (int64_t i = 0; i < list.n_names; i++) {
+        char path[PATH_MAX];
+        pid_t pid = process_in(list.names[i], prefix);
+        if (pid <= 0 || !is_dead(pid) ||
+            fs_join(path, sizeof path, dir, list.names[i], &ignored) ||
+            !is_own_directory(path))
+            continue;
+        remove_segments_of(path);
+        int unused = fs_remove_tree(path, &ignored);
+        (void)unused; // the next job tries again
+    }
+    fs_names_release(&list);
+}
+
+void launch_sweep_dead(void)
+{
+    char host[256] = "", sessions[PATH_MAX];
+    gethostname(host, sizeof host - 1);
+    snprintf(sessions, sizeof sessions, "%s/ompi.%s.%u", launch_temporary_dir(), host,
+             (unsigned)geteuid());
+    if (is_own_directory(sessions)) {
+        sweep_dead_in(sessions, "pid.");
+        rmdir(sessions); // goes with the last
+    }
+    sweep_dead_in(launch_temporary_dir(), LAUNCH_SCRATCH_NAME);
+}
+
+/* -- logs ---------------------------------------------------------------------------- */
 
 void launch_sweep_logs(const char *log_dir, bool status_only)
 {

@@ -1,48 +1,18 @@
 #include "launch/launch_verdict.h"
 
+#include "launch/launch_words.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #define EXIT_STOPPED 75
 #define SAME_MOMENT_NS 500000000 // deaths this close are ordered by what mpiexec says
 
-/* -- mpiexec's words ----------------------------------------------------------------- */
-
-/* The words that follow `mark` in `said`; NULL: it is not there. */
-static const char *after(const char *said, const char *mark)
-{
-    const char *at = said ? strstr(said, mark) : NULL;
-    return at ? at + strlen(mark) : NULL;
-}
-
-/*
- * Open MPI: "... noticed that process rank 1 with PID 0 on node n exited on signal 9
- * (Killed)." MPICH: "=   PID 4711 RUNNING AT n", "=   EXIT CODE: 9", which is a wait
- * status, and "... TERMINATED WITH THE EXIT STRING: Killed (signal 9)".
- */
-void launch_verdict_read(const char *said, struct launch_death *death)
-{
-    *death = (struct launch_death){.rank = -1, .pid = -1, .signal_number = -1};
-    const char *at = after(said, "noticed that process rank ");
-    const char *by = after(at, "exited on signal ");
-    if (by) {
-        death->rank = atoi(at);
-        death->signal_number = atoi(by);
-        return;
-    }
-    at = after(said, "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES");
-    if (at && sscanf(at, " = PID %d RUNNING AT %255s = EXIT CODE: %d", &death->pid,
-                     death->host, &death->signal_number) != 3)
-        death->pid = -1;
-    if (death->signal_number > 31) // its exit code, which it has told by itself
-        death->signal_number = -1;
-    at = after(after(said, "EXIT STRING: "), "(signal ");
-    if (at)
-        death->signal_number = atoi(at);
-}
+/* -- words --------------------------------------------------------------------------- */
 
 /* "code 1" or "signal 9 (Killed)". */
 static void describe_end(char *buf, size_t size, int wait_status)
@@ -99,6 +69,18 @@ static int find_signal(const struct launch_rank *rank, const struct launch_death
     return rank->exit_signal > 0 ? rank->exit_signal : death->signal_number;
 }
 
+/* "; its log: 'PATH'", or nothing where the log goes with the job. */
+static const char *log_text(char *buf, size_t size, const struct launch_ranks *ranks,
+                            int rank, const char *words)
+{
+    char path[4096];
+    buf[0] = '\0';
+    rank_log_path(path, sizeof path, ranks->log_dir, rank);
+    if (!ranks->is_log_temporary)
+        snprintf(buf, size, "; %s: '%s'", words, path);
+    return buf;
+}
+
 static const char *step_text(char *buf, size_t size, int64_t step)
 {
     buf[0] = '\0';
@@ -127,15 +109,14 @@ static const char *find_origin(const char *text, int n_ranks, int *rank, char ho
 static int explain_failure(const struct launch_ranks *ranks, int rank,
                            struct rank_status *status, struct error *err)
 {
-    char step[40], log[4096];
+    char step[40], log[4200];
     const char *reason = find_origin(status->text, ranks->n_ranks, &rank, status->host);
     enum error_kind kind = status->code == 2    ? ERROR_INPUT
                            : status->is_lasting ? ERROR_DIVERGED
                                                 : ERROR_RUNTIME;
-    rank_log_path(log, sizeof log, ranks->log_dir, rank);
-    return error_set(err, kind, "rank %d on %s failed%s: %s; its log: '%s'", rank,
-                     status->host, step_text(step, sizeof step, status->step), reason,
-                     log);
+    return error_set(err, kind, "rank %d on %s failed%s: %s%s", rank, status->host,
+                     step_text(step, sizeof step, status->step), reason,
+                     log_text(log, sizeof log, ranks, rank, "its log"));
 }
 
 /* Every other deadly signal a rank records itself: one that nobody saw, as when MPICH's
@@ -144,38 +125,167 @@ static int explain_death(const struct launch_ranks *ranks, int rank,
                          const struct rank_status *status, int signal_number,
                          struct error *err)
 {
-    char step[40], log[4096], by[128] = "", hint[128] = "";
-    rank_log_path(log, sizeof log, ranks->log_dir, rank);
+    char step[40], log[4200], by[128] = "", hint[128] = "";
     step_text(step, sizeof step, status->step);
     if (signal_number > 0)
         snprintf(by, sizeof by, " by signal %d (%s)", signal_number,
                  strsignal(signal_number));
     if (status->state == RANK_CRASHED)
-        return error_set(err, ERROR_RUNTIME,
-                         "rank %d on %s (pid %d) was ended%s%s; its stack is at the end "
-                         "of its log: '%s'",
-                         rank, status->host, (int)status->pid, by, step, log);
+        return error_set(
+            err, ERROR_RUNTIME, "rank %d on %s (pid %d) was ended%s%s%s", rank,
+            status->host, (int)status->pid, by, step,
+            log_text(log, sizeof log, ranks, rank, "its stack is at the end of its log"));
     if (signal_number <= 0)
         snprintf(by, sizeof by, ", it seems by signal %d (%s),", SIGKILL,
                  strsignal(SIGKILL));
     if (signal_number <= 0 || signal_number == SIGKILL)
         snprintf(hint, sizeof hint, " (as the kernel does when memory runs out)");
-    return error_set(err, ERROR_RUNTIME,
-                     "rank %d on %s (pid %d) was killed%s%s%s; its log: '%s'", rank,
-                     status->host, (int)status->pid, by, step, hint, log);
+    return error_set(err, ERROR_RUNTIME, "rank %d on %s (pid %d) was killed%s%s%s%s",
+                     rank, status->host, (int)status->pid, by, step, hint,
+                     log_text(log, sizeof log, ranks, rank, "its log"));
 }
 
 static int explain_rank(const struct launch_ranks *ranks, int rank, int signal_number,
                         struct error *err)
 {
     struct rank_status status;
-    if (!rank_status_read(ranks->log_dir, rank, &status))
+    if (rank_status_read(ranks->log_dir, rank, &status))
+        return status.state == RANK_FAILED
+                   ? explain_failure(ranks, rank, &status, err)
+                   : explain_death(ranks, rank, &status, signal_number, err);
+    if (ranks->all[rank].is_known)
         return error_set(err, ERROR_RUNTIME,
-                         "rank %d was killed by signal %d before it could begin", rank,
-                         signal_number);
-    if (status.state == RANK_FAILED)
-        return explain_failure(ranks, rank, &status, err);
-    return explain_death(ranks, rank, &status, signal_number, err);
+                         "rank %d ended, and what it left to say is lost: its files in "
+                         "the log directory '%s' were removed while the job ran",
+                         rank, ranks->log_dir);
+    if (signal_number <= 0)
+        return error_set(err, ERROR_RUNTIME, "rank %d ended before it could begin", rank);
+    return error_set(err, ERROR_RUNTIME,
+                     "rank %d was killed by signal %d (%s) before it could begin", rank,
+                     signal_number, strsignal(signal_number));
+}
+
+/* Who has a rank that left no last word, beside this machine: "b" or "b, c". */
+static void list_other_hosts(const struct launch_ranks *ranks, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int r = 0; r < ranks->n_ranks; r++) {
+        struct rank_status status;
+        const struct launch_rank *rank = &ranks->all[r];
+        if (!rank->is_known || rank->is_local || rank->state != RANK_RUNNING ||
+            !rank_status_read(ranks->log_dir, r, &status) || strstr(text, status.host))
+            continue;
+        int n = snprintf(text + used, size - used, "%s%s", used ? ", " : "", status.host);
+        used += (size_t)i64_min(n, (int64_t)(size - used) - 1);
+    }
+}
+
+/* Whether a rank of this host has said why it failed: then the host was not lost. */
+static bool has_last_word_from(const struct launch_ranks *ranks, const char *host)
+{
+    for (int r = 0; r < ranks->n_ranks; r++) {
+        struct rank_status status;
+        if (ranks->all[r].is_known && !ranks->all[r].is_local &&
+            (ranks->all[r].state == RANK_FAILED || ranks->all[r].state == RANK_CRASHED) &&
+            rank_status_read(ranks->log_dir, r, &status) &&
+            (!host[0] || strcmp(status.host, host) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* A host that is lost takes its ranks with it, and then the others are killed or complain
+ * of its silence: none of that is the cause. */
+static bool find_lost_host(const struct launch_ranks *ranks, const struct launch_end *end,
+                           char *hosts, size_t size)
+{
+    char told[256];
+    if (!launch_words_lost_host(end->said, told) || has_last_word_from(ranks, told))
+        return false;
+    if (told[0])
+        snprintf(hosts, size, "%s", told);
+    else
+        list_other_hosts(ranks, hosts, size);
+    return hosts[0] != '\0';
+}
+
+static int explain_lost_host(const struct launch_ranks *ranks,
+                             const struct launch_end *end, const char *hosts,
+                             struct error *err)
+{
+    char words[600], which[256] = "";
+    struct rank_status status;
+    size_t used = 0;
+    for (int r = 0; r < ranks->n_ranks; r++)
+        if (ranks->all[r].is_known && rank_status_read(ranks->log_dir, r, &status) &&
+            strstr(hosts, status.host) && used < sizeof which - 32)
+            used += (size_t)snprintf(which + used, sizeof which - used, "%s%d",
+                                     used ? ", " : " with rank ", r);
+    launch_words_condense(end->said, words, sizeof words);
+    return error_set(err, ERROR_RUNTIME,
+                     "host %s was lost%s: the machine, its network or its MPI daemon is "
+                     "gone; mpiexec said: %s",
+                     hosts, which, words);
+}
+
+/* The host that rank `rank` was to run on: hosts are filled in their order; "": not
+ * known. */
+static void find_host_of(const struct launch_options *opt, int rank, char host[256])
+{
+    char spelled[65536];
+    int64_t first = 0;
+    struct error ignored;
+    host[0] = '\0';
+    if (!opt || !opt->hosts ||
+        launch_hosts_spell(spelled, sizeof spelled, opt->hosts, &ignored) < 0)
+        return;
+    for (char *at = spelled; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        int n = 0;
+        if (sscanf(at, "%255[^:]:%d", host, &n) != 2)
+            break;
+        first += n;
+        if (rank < first)
+            return;
+    }
+    host[0] = '\0';
+}
+
+/* What may help ranks to begin. */
+static void suggest_for_beginning(const struct launch_end *end, const char *host,
+                                  char *text, size_t size)
+{
+    struct rlimit files;
+    const char *rsh = end->opt && end->opt->rsh ? end->opt->rsh : "ssh";
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 256)
+        snprintf(text, size,
+                 "the limit of open files is %llu here, which is too low: raise it, as "
+                 "in ulimit -n 1024",
+                 (unsigned long long)files.rlim_cur);
+    else if (host[0])
+        snprintf(text, size, "see that '%s %s true' works by itself", rsh, host);
+    else if (end->opt && end->opt->hostfile)
+        snprintf(text, size, "see that '%s HOST true' works for every host of '%s'", rsh,
+                 end->opt->hostfile);
+    else
+        snprintf(text, size, "see that 'mpiexec -n 1 true' works by itself");
+}
+
+static int explain_unbegun(const struct launch_ranks *ranks, const struct launch_end *end,
+                           struct error *err)
+{
+    char words[600], host[256], remedy[1024], missing[64] = "no rank began";
+    int rank = 0;
+    while (rank < ranks->n_ranks && ranks->all[rank].is_known)
+        rank++;
+    if (ranks->n_known > 0)
+        snprintf(missing, sizeof missing, "rank %d did not begin", rank);
+    find_host_of(end->opt, rank, host);
+    suggest_for_beginning(end, host, remedy, sizeof remedy);
+    launch_words_condense(end->said, words, sizeof words);
+    return error_set(
+        err, ERROR_RUNTIME, "%s%s%s, and the job was ended; mpiexec %s%s; %s", missing,
+        host[0] ? " on " : "", host, words[0] ? "said: " : "said nothing", words, remedy);
 }
 
 static int explain_mpiexec(const struct launch_end *end, struct error *err)
@@ -194,31 +304,39 @@ static int explain_mpiexec(const struct launch_end *end, struct error *err)
 /* mpiexec is content, but a rank is not accounted for. */
 static int explain_missing(const struct launch_ranks *ranks, int rank, struct error *err)
 {
-    char log[4096];
-    rank_log_path(log, sizeof log, ranks->log_dir, rank);
+    char log[4200];
     if (!ranks->all[rank].is_known)
         return error_set(err, ERROR_RUNTIME,
                          "rank %d left no word in '%s'; the log directory must be on a "
                          "file system that all hosts share",
                          rank, ranks->log_dir);
-    return error_set(err, ERROR_RUNTIME,
-                     "rank %d ended before its work was done; its log: '%s'", rank, log);
+    return error_set(err, ERROR_RUNTIME, "rank %d ended before its work was done%s", rank,
+                     log_text(log, sizeof log, ranks, rank, "its log"));
 }
 
 /* -- the verdict --------------------------------------------------------------------- */
 
-static int stopped(const struct launch_end *end, const char *how, struct error *err)
+static void stopped(const struct launch_end *end, enum error_kind kind, const char *how,
+                    struct error *err)
 {
     const char *name = end->stop_signal ? sigabbrev_np(end->stop_signal) : NULL;
-    error_set(err, ERROR_STOPPED, "the job was stopped%s%s%s", name ? " by SIG" : "",
+    error_set(err, kind, "the job was stopped%s%s%s", name ? " by SIG" : "",
               name ? name : "", how);
-    return EXIT_STOPPED;
 }
 
-/* Ranks asked to stop so early that they did not listen yet died of it. */
-static bool is_stopped_early(const struct launch_end *end, int signal_number)
+/* Ranks asked to stop so early that they did not listen yet, or that never do, died of
+ * it. */
+static bool is_stopped_early(const struct launch_ranks *ranks,
+                             const struct launch_end *end, int cause, int signal_number)
 {
-    return end->stop_signal && (signal_number == SIGTERM || signal_number <= 0);
+    struct rank_status status;
+    if (!end->stop_signal || ranks->n_known == 0)
+        return end->stop_signal != 0;
+    if (cause < 0 || ranks->all[cause].state != RANK_RUNNING)
+        return false;
+    bool has_step = rank_status_read(ranks->log_dir, cause, &status) && status.step > 0;
+    return !has_step && (signal_number == SIGTERM || signal_number == SIGINT ||
+                         signal_number == SIGHUP || signal_number <= 0);
 }
 
 /* Somebody killed mpiexec. Hydra's also dies of the pipe to its own daemon when a rank
@@ -233,7 +351,8 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
                    struct error *err)
 {
     struct launch_death death;
-    launch_verdict_read(end->said, &death);
+    char hosts[1024];
+    launch_words_death(end->said, &death);
     int cause = find_cause(ranks, &death);
     int signal_number = cause >= 0 ? find_signal(&ranks->all[cause], &death) : -1;
     int missing = launch_ranks_first_unfinished(ranks);
@@ -241,17 +360,20 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
     bool is_mpiexec_content =
         WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == 0;
 
-    if (missing < 0 && is_mpiexec_content)
-        return launch_ranks_count_ended(ranks, EXIT_STOPPED)
-                   ? stopped(end, ", and can be resumed", err)
-                   : 0;
-    if (end->n_stop_signals > 1 && !has_last_word)
+    if (missing < 0 && launch_ranks_count_ended(ranks, EXIT_STOPPED))
+        stopped(end, ERROR_STOPPED, ", and can be resumed", err);
+    else if (missing < 0 && (is_mpiexec_content || end->is_mpiexec_killed))
+        return 0;
+    else if (end->is_stop_repeated && !has_last_word)
         error_set(err, ERROR_RUNTIME,
                   "the job was killed by the second signal, before it had stopped; its "
                   "last checkpoint is intact");
-    else if ((cause >= 0 && !has_last_word && is_stopped_early(end, signal_number)) ||
-             (end->stop_signal && !launch_ranks_any_known(ranks)))
-        return stopped(end, " before it began to train", err);
+    else if (is_stopped_early(ranks, end, cause, signal_number))
+        stopped(end, ERROR_RUNTIME, " before it had anything to save", err);
+    else if (find_lost_host(ranks, end, hosts, sizeof hosts))
+        explain_lost_host(ranks, end, hosts, err);
+    else if (end->is_unbegun)
+        explain_unbegun(ranks, end, err);
     else if ((is_mpiexec_shot(end) && !has_last_word) ||
              (cause < 0 && !is_mpiexec_content))
         explain_mpiexec(end, err);

@@ -9,27 +9,23 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "launch/launch_command.h"
 #include "launch/launch_ranks.h"
 
 struct launch_end {
-    int wait_status;        // of mpiexec
-    pid_t mpiexec;          // its number
-    const char *said;       // what it printed, NUL-terminated
-    int stop_signal;        // that the launcher was sent first; 0: none
-    int n_stop_signals;     // how many
-    bool is_mpiexec_killed; // by the launcher
+    const struct launch_options *opt; // NULL: not known
+    int wait_status;                  // of mpiexec
+    pid_t mpiexec;                    // its number
+    const char *said;                 // what it printed, NUL-terminated
+    int stop_signal;                  // that the launcher was sent first; 0: none
+    bool is_stop_repeated;            // so that the launcher killed everything
+    bool is_mpiexec_killed;           // by the launcher
+    bool is_unbegun; // the launcher ended the job because ranks did not begin
 };
 
-/* The exit code of the launcher: 0, or 2, 3 or 75 with *err. */
+/* The exit code of the launcher: 0, or 2, 3 or 75 with *err. Stopped is 75 only when the
+ * ranks saved: with nothing saved it is a failure of the machine, 3. */
 int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *end,
                    struct error *err);
-
-struct launch_death {  // of a rank, by a signal, as mpiexec tells it
-    int rank;          // -1: not told (MPICH tells the next two instead)
-    int pid;           // -1: not told
-    char host[256];    // "": not told
-    int signal_number; // -1: not told
-};
-void launch_verdict_read(const char *said, struct launch_death *death);
 
 #endif

@@ -127,6 +127,18 @@ static void set_handler(int signal_number, void (*handler)(int), int flags)
         sigaction(signal_number, &action, NULL);
 }
 
+/* Hear what mpiexec was made deaf to. SIGUSR1 means a stop at the launcher alone; here it
+ * is MPICH's, whose handler comes later and is not disturbed. */
+static void hear_signals(void)
+{
+    struct sigaction old;
+    sigset_t all;
+    if (sigaction(SIGUSR1, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+        signal(SIGUSR1, SIG_IGN);
+    sigfillset(&all);
+    sigprocmask(SIG_UNBLOCK, &all, NULL);
+}
+
 static void watch_crashes(const char *dir, int rank)
 {
     static const int deadly[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT,
@@ -171,6 +183,7 @@ int worker_start(struct error *err)
     int rank = job_rank();
     if (!dir)
         return 0;
+    hear_signals();
     if (rank < 0)
         return error_set(err, ERROR_RUNTIME,
                          "%s is set, but not %s: this process was started by the mpiexec "

@@ -78,7 +78,7 @@ start() { # start ACTION: returns when the ranks are at work
         grep -qE 'training|waiting' err && [ -e log/.status.1 ] && break
         sleep 0.1
     done
-    mpiexec=$(pgrep -P $launcher)
+    mpiexec=$(pgrep -P $launcher mpi)
     note_files
     [ -n "$(leftovers)" ] || fail "no process of a running job was found"
 }
@@ -88,9 +88,10 @@ ends() { # ends CODE PATTERN WHAT
     expect "$@"
 }
 
-for signal in INT HUP; do
+for signal in INT HUP USR1; do
     start train
-    kill -$signal -- -$launcher # to the whole group, as Ctrl-C does
+    kill -$signal -- -$launcher # to the whole group, as Ctrl-C does; twice is once
+    kill -$signal -- -$launcher
     ends 75 "the job was stopped by SIG$signal, and can be resumed" "SIG$signal"
     [ -e saved.0 ] && [ -e saved.1 ] || fail "SIG$signal: ranks had no time to save"
 done
@@ -105,12 +106,21 @@ kill "$(pid_of 1)"
 ends 75 "the job was stopped, and can be resumed" "nohup, then SIGTERM to one rank"
 start train
 kill -INT $launcher
-sleep 0.5
+for _ in $(seq 100); do
+    grep -q 'again to stop now' err && break
+    sleep 0.05
+done
+kill -INT $launcher
+ends 75 "finishing step [0-9]+; again to stop now" "two signals at once, which are one"
+[ -e saved.0 ] && [ -e saved.1 ] || fail "two signals at once: ranks had no time to save"
+start deaf
+kill -INT $launcher
+sleep 2.2
 kill -INT $launcher
 ends 3 "killed by the second signal" "two signals"
 start wait
-kill -TERM $launcher
-ends 75 "stopped by SIGTERM before it began" "signal to ranks that do not save"
+kill -USR1 $launcher
+ends 3 "rank [01] on .* was killed by signal 15" "signal to ranks that do not save"
 for rank in 0 1; do
     start train
     kill -9 "$(pid_of $rank)"
@@ -121,8 +131,9 @@ kill -9 "$mpiexec"
 ends 3 "mpiexec \(pid $mpiexec\) was killed by signal 9" "kill -9 of mpiexec"
 
 start wait
-"$probe" launch -n 2 --log_dir log pretrain hello 2>err2 && fail "two jobs in one log_dir"
-grep -q 'another job is writing to log directory' err2 || fail "two jobs: $(cat err2)"
+"$probe" launch -n 2 --log_dir log pretrain hello 2>err2
+[ $? = 3 ] && grep -q "'log' is in use: another job writes its logs there" err2 ||
+    fail "two jobs in one log_dir: $(cat err2)"
 kill -9 $launcher
 wait $launcher 2>/dev/null
 for _ in $(seq 100); do
@@ -130,6 +141,15 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 [ -z "$(leftovers)" ] || fail "kill -9 of the launcher: $(leftovers)"
+
+# what a tree that was killed as a whole left, the next job removes
+start wait
+keeper=$(pgrep -P $launcher trefoil-keeper)
+kill -9 $launcher "$keeper" "$mpiexec" "$(pid_of 0)" "$(pid_of 1)"
+wait $launcher 2>/dev/null
+[ ! -s job_files ] || [ -n "$(leftovers)" ] || fail "a killed tree left nothing"
+launch 1 hello || fail "hello after a killed tree: $(cat err)"
+[ -z "$(leftovers)" ] || fail "a killed tree: $(leftovers)"
 
 # -- refused before anything is started
 refused() { # refused PATTERN ARGUMENTS...

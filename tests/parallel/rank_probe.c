@@ -78,6 +78,14 @@ static int do_wait(struct probe *p, struct error *err)
     return error_set(err, ERROR_RUNTIME, "rank %d waited in vain", p->rank);
 }
 
+/* A job that does not stop when it is asked to. */
+static int do_deaf(struct probe *p, struct error *err)
+{
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    return do_wait(p, err);
+}
+
 static int do_abort(struct probe *p, struct error *err)
 {
     if (p->rank == p->culprit) {
@@ -132,9 +140,9 @@ static const struct {
     const char *name;
     int (*run)(struct probe *p, struct error *err);
 } actions[] = {
-    {"hello", do_hello}, {"train", do_train}, {"wait", do_wait},
-    {"abort", do_abort}, {"agree", do_agree}, {"crash", do_crash},
-    {"kill", do_kill},   {"exit", do_exit},   {"linger", do_linger},
+    {"hello", do_hello},   {"train", do_train}, {"wait", do_wait}, {"abort", do_abort},
+    {"agree", do_agree},   {"crash", do_crash}, {"kill", do_kill}, {"exit", do_exit},
+    {"linger", do_linger}, {"deaf", do_deaf},
 };
 
 static int run_action(const char *name, const char *culprit, struct error *err)
