@@ -1,29 +1,31 @@
 #include "base/log.h"
 
+#include "base/fs.h"
+#include "base/log_view.h"
+
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-static const struct {
-    const char *name;
-    const char *colour;
-} levels[] = {
-    [LOG_INFO] = {"INFO", "\033[32m"},
-    [LOG_WARNING] = {"WARNING", "\033[33m"},
-    [LOG_ERROR] = {"ERROR", "\033[31m"},
-};
+#define STAMP_BYTES 32 // "2022-07-27 12:42:46,601"
+#define CLEAR_STATUS "\r\033[K"
 
 static enum log_level lowest_level = LOG_INFO;
-static bool status_is_shown;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* What a signal handler needs, beside the lines themselves. */
+static atomic_bool status_is_shown;
+static atomic_long utc_offset; // of local time, in seconds
 
 bool log_is_terminal(void)
 {
-    return isatty(STDERR_FILENO) == 1;
+    return log_view_of(STDERR_FILENO).is_redrawable;
 }
 
 void log_set_level(enum log_level level)
@@ -31,74 +33,175 @@ void log_set_level(enum log_level level)
     lowest_level = level;
 }
 
-static void clear_status_locked(void)
+/* What cannot be written is dropped: there is nobody left to tell. */
+static void put(const char *text, size_t n)
 {
-    if (status_is_shown)
-        fputs("\r\033[K", stderr);
-    status_is_shown = false;
+    int unused = fs_write_exact(STDERR_FILENO, text, n);
+    (void)unused;
+}
+
+static void clear_status(void)
+{
+    if (atomic_exchange(&status_is_shown, false))
+        put(CLEAR_STATUS, sizeof CLEAR_STATUS - 1);
 }
 
 void log_status_clear(void)
 {
     pthread_mutex_lock(&lock);
-    clear_status_locked();
-    fflush(stderr);
+    clear_status();
     pthread_mutex_unlock(&lock);
-}
-
-/* A status line longer than the terminal would wrap and could not be redrawn. */
-static int terminal_columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    return 80;
 }
 
 void log_status(const char *fmt, ...)
 {
-    if (!log_is_terminal())
+    struct log_view view = log_view_of(STDERR_FILENO);
+    if (!view.is_redrawable)
         return;
-    char text[512];
+    char text[512], shown[sizeof text + sizeof CLEAR_STATUS];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    // one that is longer than the terminal would wrap and could not be redrawn
+    int n = snprintf(shown, sizeof shown, CLEAR_STATUS "%.*s",
+                     (view.columns > 0 ? view.columns : 80) - 1, text);
     pthread_mutex_lock(&lock);
-    fprintf(stderr, "\r\033[K%.*s", terminal_columns() - 1, text);
-    fflush(stderr);
-    status_is_shown = true;
+    put(shown, (size_t)n);
+    atomic_store(&status_is_shown, true);
     pthread_mutex_unlock(&lock);
 }
 
-static void format_time(char *text, size_t size)
+/* -- a line -------------------------------------------------------------------------- */
+
+static void format_time(char stamp[STAMP_BYTES])
 {
     struct timespec now;
     struct tm tm;
-    char seconds[32];
+    char seconds[STAMP_BYTES - 4];
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &tm);
+    atomic_store(&utc_offset, tm.tm_gmtoff);
     strftime(seconds, sizeof seconds, "%Y-%m-%d %H:%M:%S", &tm);
-    snprintf(text, size, "%s,%03d", seconds, (int)(now.tv_nsec / 1000000));
+    snprintf(stamp, STAMP_BYTES, "%s,%03d", seconds, (int)(now.tv_nsec / 1000000));
+}
+
+static void show(const char *line, size_t n)
+{
+    struct log_view view = log_view_of(STDERR_FILENO);
+    char *shown = malloc(n + LOG_VIEW_MORE_BYTES);
+    if (shown) {
+        n = log_view_line(&view, line, n, shown);
+        line = shown;
+    }
+    pthread_mutex_lock(&lock);
+    clear_status();
+    put(line, n);
+    pthread_mutex_unlock(&lock);
+    free(shown);
 }
 
 void log_line(enum log_level level, const char *fmt, ...)
 {
+    char stamp[STAMP_BYTES], *text = NULL, *line = NULL;
+    va_list args;
     if (level < lowest_level)
         return;
-    char when[48];
-    format_time(when, sizeof when);
-    bool coloured = log_is_terminal();
-
-    va_list args;
+    format_time(stamp);
     va_start(args, fmt);
-    pthread_mutex_lock(&lock);
-    clear_status_locked();
-    fprintf(stderr, "%s[%s] [%8s]%s - ", coloured ? levels[level].colour : "", when,
-            levels[level].name, coloured ? "\033[0m" : "");
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
-    fflush(stderr);
-    pthread_mutex_unlock(&lock);
+    if (vasprintf(&text, fmt, args) < 0)
+        text = NULL;
     va_end(args);
+    int n = asprintf(&line, "[%s] [%8s] - %s\n", stamp, log_view_levels[level],
+                     text ? text : fmt);
+    if (n > 0)
+        show(line, (size_t)n);
+    free(line);
+    free(text);
+}
+
+/* -- from a signal handler ----------------------------------------------------------- */
+
+void log_number(char text[LOG_NUMBER_BYTES], int64_t value)
+{
+    char digits[LOG_NUMBER_BYTES];
+    int n = 0;
+    do
+        digits[n++] = (char)('0' + value % 10);
+    while (value /= 10);
+    while (n)
+        *text++ = digits[--n];
+    *text = '\0';
+}
+
+/* The digits of `value`, `n` of them, before `end`; returns where they begin. */
+static char *put_digits(char *end, int64_t value, int n)
+{
+    for (; n > 0; n--, value /= 10)
+        *--end = (char)('0' + value % 10);
+    return end;
+}
+
+/* Year, month and day of a day counted from 1970-01-01, which is not before it. */
+static void date_of_day(int64_t day, int64_t date[3])
+{
+    static const int of_month[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    for (date[0] = 1970, date[1] = 1;;) {
+        bool is_leap = date[0] % 4 == 0 && (date[0] % 100 != 0 || date[0] % 400 == 0);
+        int n = of_month[date[1] - 1] + (is_leap && date[1] == 2);
+        if (day < n)
+            break;
+        day -= n;
+        date[0] += date[1] == 12;
+        date[1] = date[1] % 12 + 1;
+    }
+    date[2] = day + 1;
+}
+
+/* As format_time(), by the offset of local time that it saw last. */
+static void stamp_in_handler(char stamp[STAMP_BYTES])
+{
+    static const char form[] = "yyyy-mm-dd HH:MM:SS,mmm";
+    struct timespec now;
+    int64_t date[3];
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t seconds = i64_max(0, (int64_t)now.tv_sec + atomic_load(&utc_offset));
+    date_of_day(seconds / 86400, date);
+    memcpy(stamp, form, sizeof form);
+    put_digits(stamp + 4, date[0], 4);
+    put_digits(stamp + 7, date[1], 2);
+    put_digits(stamp + 10, date[2], 2);
+    put_digits(stamp + 13, seconds / 3600 % 24, 2);
+    put_digits(stamp + 16, seconds / 60 % 60, 2);
+    put_digits(stamp + 19, seconds % 60, 2);
+    put_digits(stamp + 23, now.tv_nsec / 1000000, 3);
+}
+
+/* Add `text` to the n bytes of `line`, as far as it goes; the new n. */
+static size_t append(char *line, size_t size, size_t n, const char *text)
+{
+    while (*text && n + 1 < size)
+        line[n++] = *text++;
+    return n;
+}
+
+void log_from_handler(enum log_level level, const char *const *words, size_t n_words)
+{
+    char stamp[STAMP_BYTES], line[512], shown[sizeof line + LOG_VIEW_MORE_BYTES];
+    struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
+    size_t n = 0;
+    if (poll(&fd, 1, 0) != 1 || !(fd.revents & POLLOUT))
+        return;
+    stamp_in_handler(stamp);
+    const char *const head[] = {
+        "[", stamp, "] [", log_view_padding(level), log_view_levels[level], "] - "};
+    for (size_t i = 0; i < ARRAY_LEN(head); i++)
+        n = append(line, sizeof line, n, head[i]);
+    for (size_t i = 0; i < n_words; i++)
+        n = append(line, sizeof line, n, words[i]);
+    line[n++] = '\n';
+    struct log_view view = log_view_of(STDERR_FILENO);
+    n = log_view_line(&view, line, n, shown);
+    clear_status();
+    put(shown, n);
 }

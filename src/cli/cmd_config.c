@@ -4,9 +4,9 @@
 #include "base/log.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
+#include "cli/print_check.h"
 #include "config/config.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,10 +25,7 @@ static int print_all(const char *file, const struct option_list *overrides,
             return -1;
         config_print(&cfg, stdout);
     }
-    if (fflush(stdout) || ferror(stdout))
-        return error_set(err, ERROR_RUNTIME, "cannot write the configuration: %s",
-                         strerror(errno));
-    return 0;
+    return print_check("the configuration", err);
 }
 
 int cmd_config(int argc, char **argv)

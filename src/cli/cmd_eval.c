@@ -9,6 +9,7 @@
 #include "cli/cmd.h"
 #include "cli/eval_data.h"
 #include "cli/options.h"
+#include "cli/print_check.h"
 #include "cli/self_launch.h"
 #include "train/cloze_eval.h"
 #include "train/offline_eval.h"
@@ -157,8 +158,10 @@ static int evaluate(struct eval *ev, struct error *err)
     if (ev->cloze_path && cloze_eval(&ev->n_correct, r, ev->tokenizer, &ev->texts, err) &&
         error_prefix(err, "'%s'", ev->cloze_path))
         return -1;
-    if (comm_rank(r->grid->world) == 0)
+    if (comm_rank(r->grid->world) == 0) {
         (ev->is_json ? print_json : print_text)(ev);
+        return print_check("the result", err);
+    }
     return 0;
 }
 

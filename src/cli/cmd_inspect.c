@@ -10,9 +10,9 @@
 #include "cli/cmd.h"
 #include "cli/inspect.h"
 #include "cli/options.h"
+#include "cli/print_check.h"
 #include "data/dataset_list.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,11 +233,7 @@ static int inspect(const char *path, const struct inspect_options *opt, bool is_
     } else {
         inspect_print(report, stdout);
     }
-    if (fflush(stdout) || ferror(stdout)) {
-        error_set(err, ERROR_RUNTIME, "cannot write the report: %s", strerror(errno));
-        goto done;
-    }
-    rc = 0;
+    rc = print_check("the report", err);
 done:
     json_decref(report);
     return rc;

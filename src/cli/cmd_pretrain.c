@@ -3,17 +3,19 @@
  * srun, by `trefoil launch`, or, when nobody did, by this command itself.
  */
 #include "base/log.h"
+#include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/pretrain_options.h"
+#include "cli/print_check.h"
 #include "cli/resume_point.h"
 #include "cli/self_launch.h"
 #include "comm/comm.h"
 #include "config/config.h"
+#include "launch/worker.h"
 #include "train/layout.h"
 #include "train/train.h"
 #include "train/usage.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,10 +80,7 @@ static int dry_run(struct pretrain *p, struct error *err)
         layout_check(&p->cfg, launch.size > 1 ? launch.size : 0, err) ||
         (launch.rank == 0 && usage_dry_run(&p->cfg, err)))
         return -1;
-    if (fflush(stdout) || ferror(stdout))
-        return error_set(err, ERROR_RUNTIME, "cannot write the memory table: %s",
-                         strerror(errno));
-    return 0;
+    return print_check("the memory table", err);
 }
 
 static int fail(const struct error *err)
@@ -95,8 +94,11 @@ static int pretrain(struct pretrain *p)
     const struct self_launch command = {
         .argv = p->argv, .context = p, .plan = plan, .run = run};
     struct error err;
-    if (!p->options.is_dry)
+    if (!p->options.is_dry) {
+        if (worker_is_rank() || comm_is_launched())
+            stop_watch(STOP_RANK); // as early as the others may be asked to stop
         return self_launch(&command);
+    }
     return dry_run(p, &err) ? fail(&err) : 0;
 }
 

@@ -2,17 +2,17 @@
  * trefoil schedule - draw a pipeline schedule, and say what it costs.
  */
 #include "base/log.h"
+#include "base/log_view.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
+#include "cli/print_check.h"
 #include "parallel/schedule_draw.h"
 #include "parallel/simulate.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define MAX_STAGES 64
@@ -70,15 +70,6 @@ static int check_request(struct request *r, struct error *err)
 
 /* -- output -------------------------------------------------------------------------- */
 
-static int terminal_columns(void)
-{
-    struct winsize size;
-    if (!isatty(STDOUT_FILENO))
-        return 0;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
-                                                                           : 80;
-}
-
 /* "7 stashes (a 4, b 3)": what a stage keeps from forward to backward at once. */
 static void print_stage(const struct schedule *s, const struct simulate *sim)
 {
@@ -107,21 +98,20 @@ static void print_costs(const struct schedule *stages, const struct simulate *si
 static int print_all(const struct request *r, const struct schedule *stages,
                      const struct simulate *sim, struct error *err)
 {
+    struct log_view view = log_view_of(STDOUT_FILENO);
+    int columns = view.is_terminal && view.columns == 0 ? 80 : view.columns;
     struct schedule_draw draw = {.shape = &r->shape,
                                  .sim = sim,
                                  .forward = r->forward,
                                  .backward = r->backward,
-                                 .n_columns = terminal_columns(),
-                                 .has_colour = isatty(STDOUT_FILENO)};
+                                 .n_columns = columns,
+                                 .has_colour = view.is_coloured};
     if (r->svg && schedule_draw_svg(&draw, r->svg, err))
         return -1;
     if (schedule_draw_text(&draw, stdout, err))
         return -1;
     print_costs(stages, sim);
-    if (fflush(stdout) || ferror(stdout))
-        return error_set(err, ERROR_RUNTIME, "cannot write the schedule: %s",
-                         strerror(errno));
-    return 0;
+    return print_check("the schedule", err);
 }
 
 static int run(struct request *r, struct error *err)

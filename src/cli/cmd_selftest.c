@@ -7,13 +7,13 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
+#include "cli/print_check.h"
 #include "cli/selftest_run.h"
 #include "comm/comm.h"
-#include "train/stop.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -177,10 +177,7 @@ static int conclude(const struct request *r, const struct selftest *st, int n_ba
                          n_bad, r->n_layouts, st->dir);
     printf("%d of %d layouts keep their promise (%.0f s)\n", r->n_layouts, r->n_layouts,
            seconds);
-    if (fflush(stdout) || ferror(stdout))
-        return error_set(err, ERROR_RUNTIME, "cannot write the table: %s",
-                         strerror(errno));
-    return 0;
+    return print_check("the table", err);
 }
 
 static int run(struct request *r, struct error *err)
@@ -190,7 +187,7 @@ static int run(struct request *r, struct error *err)
     double start = clock_seconds();
     if (check_request(r, err))
         return -1;
-    stop_watch();
+    stop_watch(STOP_COMMAND);
     int rc = run_all(r, &st, &n_bad, err);
     if (rc == 0)
         rc = conclude(r, &st, n_bad, clock_seconds() - start, err);

@@ -1,8 +1,8 @@
 #include "cli/generate_output.h"
 
 #include "cli/inspect.h"
+#include "cli/print_check.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,14 +111,6 @@ static int print_json(const struct generate_output *out, int64_t i,
     return 0;
 }
 
-static int flush_output(struct error *err)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 0;
-    return error_set(err, ERROR_RUNTIME, "cannot write to standard output: %s",
-                     strerror(errno));
-}
-
 static int print_completion(struct generate_output *out, int64_t i,
                             const struct completion *c, struct error *err)
 {
@@ -132,7 +124,7 @@ static int print_completion(struct generate_output *out, int64_t i,
             print_id(out, c->ids[k]);
         putchar('\n');
     }
-    return flush_output(err);
+    return print_check("to standard output", err);
 }
 
 /* -- rank 0: everything in order ----------------------------------------------------- */
@@ -268,7 +260,7 @@ int generate_output_token(void *context, const struct gpt_text *text, int32_t id
     if (!is_printing(out))
         return 0;
     print_id(out, id);
-    return flush_output(err);
+    return print_check("to standard output", err);
 }
 
 int generate_output_text(void *context, const struct gpt_text *text, struct error *err)

@@ -76,6 +76,12 @@ static const struct option_spec *find(const struct command *cmd, char *word, cha
         bool is_short = n == 2 && word[0] == '-' && o->letter && word[1] == o->letter;
         if ((is_long || is_short) && o->kind != OPTION_OPERAND)
             return o;
+        bool is_joined = n > 2 && word[0] == '-' && o->letter && word[1] == o->letter &&
+                         o->kind != OPTION_OPERAND && o->kind != OPTION_FLAG;
+        if (is_joined) {
+            *value = word + 2;
+            return o;
+        }
     }
     return NULL;
 }

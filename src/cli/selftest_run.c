@@ -2,8 +2,8 @@
 
 #include "base/fs.h"
 #include "base/philox.h"
+#include "base/stop.h"
 #include "data/dataset_writer.h"
-#include "train/stop.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -211,7 +211,7 @@ static int wait_for(pid_t child, struct error *err)
         nanosleep(&nap, NULL);
     }
     if (stop_is_wanted())
-        return error_set(err, ERROR_STOPPED, "stopped by %s", stop_signal_name());
+        return error_set(err, ERROR_STOPPED, "stopped by %s", stop_signal_name(stop_signal()));
     if (WIFSIGNALED(status))
         return error_set(err, ERROR_RUNTIME, "ended by signal %d", WTERMSIG(status));
     if (WEXITSTATUS(status) != 0)

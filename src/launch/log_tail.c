@@ -1,10 +1,14 @@
 #include "launch/log_tail.h"
 
 #include "base/fs.h"
+#include "base/log_view.h"
 #include "launch/rank_status.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
+
+#define COPY_BYTES ((size_t)16384)
 
 /* How much of n bytes at `at` may be shown. Asked after the bytes were read: a rank
  * records where its failure begins before it writes it. */
@@ -17,9 +21,34 @@ static size_t n_showable(const struct log_tail *tail, size_t n)
     return left < 0 ? 0 : (size_t)i64_min(left, (int64_t)n);
 }
 
+static void put(const char *text, size_t n)
+{
+    int unused = fs_write_exact(STDERR_FILENO, text, n);
+    (void)unused; // a terminal that is gone does not end the job
+}
+
+/* Show the whole lines among n bytes as on the terminal of one process; how many bytes
+ * they are. A line that is longer than all that is looked at is shown as it is. */
+static size_t show_lines(const struct log_view *view, const char *text, size_t n)
+{
+    char shown[COPY_BYTES + LOG_VIEW_MORE_BYTES];
+    size_t at = 0;
+    for (const char *end; (end = memchr(text + at, '\n', n - at));) {
+        size_t n_line = (size_t)(end + 1 - (text + at));
+        put(shown, log_view_line(view, text + at, n_line, shown));
+        at += n_line;
+    }
+    if (at == 0 && n == COPY_BYTES) {
+        put(text, n);
+        at = n;
+    }
+    return at;
+}
+
 void log_tail_copy(struct log_tail *tail)
 {
-    char path[4096], buf[16384];
+    char path[4096], buf[COPY_BYTES];
+    struct log_view view = log_view_of(STDERR_FILENO);
     ssize_t n;
     if (tail->fd < 0) {
         rank_log_path(path, sizeof path, tail->log_dir, 0);
@@ -29,8 +58,12 @@ void log_tail_copy(struct log_tail *tail)
         size_t shown = n_showable(tail, (size_t)n);
         if (shown == 0)
             return;
-        int unused = fs_write_exact(STDERR_FILENO, buf, shown);
-        (void)unused; // a terminal that is gone does not end the job
+        if (view.is_terminal)
+            shown = show_lines(&view, buf, shown);
+        else
+            put(buf, shown);
+        if (shown == 0)
+            return; // the rest of the line is to come
         tail->at += (off_t)shown;
     }
 }

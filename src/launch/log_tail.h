@@ -1,5 +1,6 @@
 /*
- * log_tail - rank 0's log, copied to standard error as it grows.
+ * log_tail - rank 0's log, copied to standard error as it grows; on a terminal it looks
+ * as the log of one process does there (base/log_view.h).
  */
 #ifndef LAUNCH_LOG_TAIL_H
 #define LAUNCH_LOG_TAIL_H

@@ -1,5 +1,7 @@
 #include "launch/mpiexec_process.h"
 
+#include "base/process.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -102,7 +104,7 @@ static void become_mpiexec(const struct launch_dialect *dialect, char **words,
     dup2(null, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
-    signal(SIGPIPE, SIG_DFL);
+    process_restore_signals();
     sigprocmask(SIG_SETMASK, &deaf_to, NULL);
     execve(words[0], words, environment);
     ssize_t unused = write(STDERR_FILENO, complaint, sizeof complaint - 1);

@@ -4,7 +4,7 @@
  */
 #include "parallel/schedule_draw.h"
 
-#include "base/fs.h"
+#include "base/output_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -320,7 +320,7 @@ int schedule_draw_svg(const struct schedule_draw *d, const char *path, struct er
     if (fclose(c.out))
         rc = error_set(err, ERROR_RUNTIME, "out of memory for the picture '%s'", path);
     else
-        rc = fs_write_atomic(path, data, n_bytes, err);
+        rc = output_file_write(path, data, n_bytes, err);
     free(data);
     return rc;
 }

@@ -2,11 +2,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "launch/worker.h"
 #include "optim/lr.h"
 #include "train/layout.h"
 #include "train/save.h"
-#include "train/stop.h"
 #include "train/usage.h"
 
 #include <math.h>
@@ -289,6 +289,7 @@ static int train_step(struct train *t, struct error *err)
 {
     double start = clock_seconds(), sum, norm;
     worker_set_step(t->step + 1);
+    stop_set_moment(STOP_IN_STEP, t->step + 1);
     if (train_next_batch(t, t->loader, err))
         return error_prefix(err, "step %lld", (long long)t->step + 1);
     double reader_seconds = clock_seconds() - start;
@@ -328,31 +329,69 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
+/* *signal := what asked some rank to stop, 0 if nothing did; the same on all ranks. */
+static int agree_on_stop(struct train *t, int64_t *signal, struct error *err)
+{
+    *signal = stop_signal();
+    return comm_max_i64(t->grid.world, signal, 1, err);
+}
+
+/* A signal came before anything was trained. */
+static int stop_at_start(const struct train *t, int64_t signal, struct error *err)
+{
+    const char *name = stop_signal_name((int)signal);
+    if (t->step == 0)
+        return error_set(err, ERROR_RUNTIME,
+                         "stopped by %s before the first step; nothing was saved", name);
+    return error_set(err, ERROR_STOPPED,
+                     "stopped by %s before step %lld; continue with "
+                     "-o save_load.ckpt_dir=%s",
+                     name, (long long)t->step + 1, t->cfg.save_load.ckpt_dir);
+}
+
+/* Evaluate; a signal may come meanwhile. */
+static int evaluate(struct train *t, int64_t *signal, struct error *err)
+{
+    stop_set_moment(STOP_IN_EVALUATION, t->step);
+    return train_evaluate(t, err) || agree_on_stop(t, signal, err) ? -1 : 0;
+}
+
+static int save_if_due(struct train *t, bool is_end, struct error *err)
+{
+    const struct config_save_load *save = &t->cfg.save_load;
+    if (train_save_poll(t, err))
+        return -1;
+    if (save->save_steps < 0 || !(is_end || is_due(t->step, save->save_steps)))
+        return 0;
+    // a save in passing is followed by a step before the run looks for signals again
+    stop_set_moment(is_end ? STOP_IN_SAVE : STOP_IN_STEP, t->step + !is_end);
+    return train_save(t, is_end, err);
+}
+
 static int train_loop(struct train *t, struct error *err)
 {
     const struct config *cfg = &t->cfg;
+    int64_t signal;
+    if (t->step < cfg->max_steps) {
+        if (agree_on_stop(t, &signal, err))
+            return -1;
+        if (signal)
+            return stop_at_start(t, signal, err);
+    }
     while (t->step < cfg->max_steps) {
-        if (train_step(t, err))
+        if (train_step(t, err) || agree_on_stop(t, &signal, err))
             return -1;
-        int64_t wants_stop = stop_is_wanted();
-        if (comm_max_i64(t->grid.world, &wants_stop, 1, err))
+        if (t->has_valid && is_due(t->step, cfg->eval_freq) && !signal &&
+            evaluate(t, &signal, err))
             return -1;
-        bool is_stopped = wants_stop && t->step < cfg->max_steps;
-        bool is_end = is_stopped || t->step == cfg->max_steps;
-        if (t->has_valid && is_due(t->step, cfg->eval_freq) && !is_stopped &&
-            train_evaluate(t, err))
-            return -1;
-        bool saves = cfg->save_load.save_steps >= 0;
-        if (train_save_poll(t, err))
-            return -1;
-        if (saves && (is_end || is_due(t->step, cfg->save_load.save_steps)) &&
-            train_save(t, is_end, err))
+        bool is_stopped = signal && t->step < cfg->max_steps;
+        if (save_if_due(t, is_stopped || t->step == cfg->max_steps, err))
             return -1;
         if (is_stopped)
             return error_set(err, ERROR_STOPPED,
                              "stopped by %s after step %lld; continue with "
                              "-o save_load.ckpt_dir=%s",
-                             stop_signal_name(), (long long)t->step,
+                             stop_signal_name((int)signal), (long long)t->step,
                              cfg->save_load.output_dir);
     }
     return 0;
@@ -380,11 +419,22 @@ static void log_kernels(void)
     log_info("kernels: %s", words);
 }
 
+static void watch_signals(void)
+{
+    enum stop_role role = STOP_RANK;
+    if (!worker_is_rank() && !comm_is_launched())
+        role = STOP_ALONE;
+    else if (!worker_is_rank() && comm_launch_info().rank == 0)
+        role = STOP_FIRST_RANK;
+    stop_set_moment(STOP_AT_START, 0);
+    stop_watch(role);
+}
+
 int train_run(const struct config *cfg, struct comm *world, struct error *err)
 {
     struct train t;
     int rc = -1;
-    stop_watch();
+    watch_signals();
     log_kernels();
     layout_log(cfg);
     if (train_open(&t, cfg, world, err))

@@ -7,10 +7,10 @@
  * named, it alone misbehaves, at step 3, while the others wait for it in a collective.
  */
 #include "base/log.h"
+#include "base/stop.h"
 #include "cli/cmd.h"
 #include "comm/comm.h"
 #include "launch/worker.h"
-#include "train/stop.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ static int do_hello(struct probe *p, struct error *err)
 /* Steps until a signal comes; then a save that takes longer than mpirun would wait. */
 static int do_train(struct probe *p, struct error *err)
 {
-    stop_watch();
+    stop_watch(STOP_RANK);
     for (int64_t step = 1; step < 1200; step++) {
         int64_t is_stopped = stop_is_wanted();
         worker_set_step(step);

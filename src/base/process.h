@@ -1,0 +1,19 @@
+/*
+ * process - what main() does before anything else, and what a child needs undone.
+ */
+#ifndef BASE_PROCESS_H
+#define BASE_PROCESS_H
+
+#include "base/base.h"
+
+/* Descriptors 0 to 2 are open from here on, on /dev/null where they were closed, so that
+ * no file of ours ever gets one of these numbers and with it the log. (What is printed to
+ * a standard output that was closed still fails.) A write to a pipe that nobody reads any
+ * more, or beyond `ulimit -f`, fails instead of ending the process. */
+void process_begin(void);
+
+/* In a child, before it becomes another program: the signals that process_begin() ignores
+ * are deadly again. Async-signal-safe. */
+void process_restore_signals(void);
+
+#endif
