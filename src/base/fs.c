@@ -4,6 +4,8 @@
  */
 #include "base/fs.h"
 
+#include "base/beat.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -301,6 +303,7 @@ int fs_remove_tree(const char *path, struct error *err)
             rc = fs_join(child, sizeof child, path, list.names[i], err);
             if (rc == 0)
                 rc = fs_remove_tree(child, err);
+            beat_aside();
         }
         fs_names_release(&list);
         if (rc)

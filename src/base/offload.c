@@ -21,6 +21,7 @@
  */
 #include "base/offload.h"
 
+#include "base/beat.h"
 #include "base/offload_file.h"
 
 #include <errno.h>
@@ -212,6 +213,7 @@ static void do_job(struct offload *o)
         pthread_mutex_unlock(&o->lock);
         rc = is_write ? job_write(o, w) : job_read(o, w);
         error = errno;
+        beat_aside();
         pthread_mutex_lock(&o->lock);
     }
     if (rc)

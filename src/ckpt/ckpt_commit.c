@@ -10,6 +10,7 @@
  */
 #include "ckpt/ckpt_commit.h"
 
+#include "base/beat.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "ckpt/ckpt_failpoint.h"
@@ -238,6 +239,7 @@ int ckpt_commit_finish(struct ckpt_commit *c, const struct ckpt_progress *progre
                        const struct ckpt_sums *sums, struct error *err)
 {
     check_coverage(c->layout, sums);
+    beat(BEAT_WRITE, 0);
     if (write_manifest(c, progress, sums, err) || ckpt_lock_check(c->lock, err))
         return -1;
     return give_name(c, err);

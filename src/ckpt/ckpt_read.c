@@ -8,6 +8,7 @@
  */
 #include "ckpt/ckpt_read.h"
 
+#include "base/beat.h"
 #include "base/fs.h"
 
 #include <errno.h>
@@ -67,6 +68,7 @@ static int read_block(struct worker *w, const struct job *job, int64_t block,
     const struct safetensors_tensor *t = &file->st.tensors[job->tensor];
     off_t at = safetensors_offset(&file->st, t) + block * CKPT_BLOCK_BYTES;
     w->at = -1;
+    beat_aside();
     w->n_words = ckpt_block_words(t->n_elements, block);
     if (read_bytes(w, file, (size_t)w->n_words * sizeof *w->block, at)) {
         w->is_damaged = errno == EIO || errno == ENODATA;

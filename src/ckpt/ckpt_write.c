@@ -9,6 +9,7 @@
  */
 #include "ckpt/ckpt_write.h"
 
+#include "base/beat.h"
 #include "base/fs.h"
 #include "ckpt/ckpt_failpoint.h"
 
@@ -70,9 +71,11 @@ static int make_file(const char *dir, const struct ckpt_layout_file *file,
 
 int ckpt_make_files(const char *dir, const struct ckpt_layout *layout, struct error *err)
 {
-    for (int i = 0; i < layout->n_files; i++)
+    for (int i = 0; i < layout->n_files; i++) {
         if (make_file(dir, &layout->files[i], err))
             return -1;
+        beat_aside();
+    }
     return 0;
 }
 
@@ -158,6 +161,7 @@ static int write_runs(struct part_writer *w, const struct ckpt_tensor *tensor,
         if (fs_pwrite_exact(w->fds[tensor->file], x + done, n_bytes, at) ||
             hand_over(w, w->fds[tensor->file], at, (off_t)n_bytes))
             return -1;
+        beat_aside();
         done += run;
     }
     return 0;
@@ -208,6 +212,7 @@ static int sync_files(struct part_writer *w, struct error *err)
             return cannot_write_file(w, i, err);
         int rc = close(w->fds[i]);
         w->fds[i] = -1;
+        beat_aside();
         if (rc || ckpt_failpoint(CKPT_AT_FILE_SYNCED))
             return cannot_write_file(w, i, err);
     }

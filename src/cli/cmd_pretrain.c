@@ -61,6 +61,7 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
         return -1;
     job->n_processes = config_n_processes(cfg);
     job->num_threads = cfg->num_threads;
+    job->hang_timeout = cfg->hang_timeout;
     snprintf(job->log_dir, sizeof job->log_dir, "%s/log", cfg->save_load.output_dir);
     job->log_dir_key = "save_load.output_dir";
     return 0;

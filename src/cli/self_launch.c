@@ -5,12 +5,14 @@
  */
 #include "cli/self_launch.h"
 
+#include "base/beat.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/output_pipe.h"
 #include "kernels/kernels.h"
 #include "launch/launch.h"
 #include "launch/launch_sweep.h"
+#include "launch/rank_watch.h"
 #include "launch/worker.h"
 
 #include <errno.h>
@@ -70,9 +72,11 @@ static int run_here(const struct self_launch *command,
 {
     struct comm *world;
     kernels_choose(); // by the environment, as long as there are no other threads
+    beat_set_hang_timeout(plan->hang_timeout);
     if (comm_world_open(&world, err))
         return -1;
     comm_on_abort(world, worker_report_failure);
+    rank_watch_joined(comm_local_size(world));
     set_threads(plan->num_threads, world);
     int rc = comm_agree(world, kernels_start(err), err);
     if (rc == 0)
@@ -88,7 +92,10 @@ static int run_rank(const struct self_launch *command, struct error *err)
     struct self_launch_plan plan = {0};
     struct comm_launch launch = comm_launch_info();
     enum log_level level = launch.rank > 0 ? LOG_WARNING : LOG_INFO;
-    if (worker_start(err) || (launch.rank == 0 && output_pipe_join(err)))
+    if (worker_start(err))
+        return -1;
+    rank_watch_join(launch.rank, launch.size, launch.rank_variable);
+    if (launch.rank == 0 && output_pipe_join(err))
         return -1;
     // what there is to warn of was told by the process that planned this job
     log_set_level(getenv(ENV_PLANNED) ? LOG_ERROR : level);

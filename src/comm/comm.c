@@ -3,6 +3,7 @@
  */
 #include "comm/comm.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "comm/comm_mpi.h"
 
@@ -58,6 +59,8 @@ struct comm_volume comm_volume(const struct comm *c)
     return c->volume;
 }
 
+#define IDLE_ROUNDS_TOLD 50 // in a row; then a watcher is told for whom this rank waits
+
 /* -- progress and waiting ------------------------------------------------------------ */
 
 void comm_request_finish(struct comm_request *req, int mpi_error)
@@ -80,6 +83,8 @@ static bool job_progress(struct comm_job *job)
         if (comm_message_progress(c))
             moved = true;
     }
+    if (moved)
+        beat_count();
     return moved;
 }
 
@@ -116,7 +121,10 @@ int comm_wait(struct comm_request *req, struct error *err)
             n_idle = job_progress(c->job) ? 0 : n_idle + 1;
             if (n_idle > 0)
                 wait_politely(c->job, n_idle);
+            if (n_idle == IDLE_ROUNDS_TOLD)
+                comm_beat_wait(req);
         }
+        beat_go_on();
         c->volume.wait_seconds += clock_seconds() - start;
         comm_trace_wait(req, start);
     }

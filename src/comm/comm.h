@@ -46,9 +46,10 @@ struct comm; // a group of ranks
 /* What the environment says about this process, read without touching MPI. */
 struct comm_launch {
     const char
-        *launcher;  // the variable that told, "OMPI_COMM_WORLD_SIZE"; NULL: none did
-    int rank, size; // 0 and 1 when no launcher started this process
-    bool has_mpi;   // false: started several times side by side, with no way to meet
+        *launcher; // the variable that told, "OMPI_COMM_WORLD_SIZE"; NULL: none did
+    const char *rank_variable; // that told the rank; NULL: none did
+    int rank, size;            // 0 and 1 when no launcher started this process
+    bool has_mpi; // false: started several times side by side, with no way to meet
 };
 struct comm_launch comm_launch_info(void);
 

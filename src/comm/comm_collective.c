@@ -366,6 +366,35 @@ bool comm_collective_progress(struct comm *c)
     return moved;
 }
 
+/* -- waiting --------------------------------------------------------------------------
+ */
+
+/* Whose addends are missing holds up their sum; who has not taken what was sent holds up
+ * the rest. A sum that is missing may be held up by a third rank. */
+static int slot_holder(const struct comm *c, const struct comm_slot *s)
+{
+    static const int order[N_FLOWS] = {FLOW_RECV_PART, FLOW_SEND_PART, FLOW_SEND_SUM,
+                                       FLOW_RECV_SUM};
+    for (int f = 0; f < N_FLOWS; f++)
+        for (int peer = 0; peer < c->size; peer++) {
+            const struct comm_stream *stream = stream_of(s, peer, order[f]);
+            if (stream->n_done < stream->n_blocks && stream->n_done < stream->n_posted)
+                return peer;
+        }
+    return -1;
+}
+
+int comm_collective_holder(const struct comm_request *req)
+{
+    const struct comm *c = req->comm;
+    for (int i = 0; i < COMM_SLOTS; i++)
+        if (c->slots[i].req == req)
+            return slot_holder(c, &c->slots[i]);
+    // it waits for a slot, which the oldest one holds
+    const struct comm_slot *oldest = &c->slots[c->n_slotted % COMM_SLOTS];
+    return oldest->req ? slot_holder(c, oldest) : -1;
+}
+
 /* -- starting ------------------------------------------------------------------------ */
 
 static int64_t bytes_to_send(const struct comm *c, const struct comm_request *req)

@@ -38,6 +38,7 @@ struct comm_launch comm_launch_info(void)
         int size = number_in(launchers[i].size);
         if (rank >= 0 && rank < size)
             return (struct comm_launch){.launcher = launchers[i].size,
+                                        .rank_variable = launchers[i].rank,
                                         .rank = rank,
                                         .size = size,
                                         .has_mpi = launchers[i].has_mpi};

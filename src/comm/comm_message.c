@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define MESSAGE_BYTES ((int64_t)1 << 30)
+#define MESSAGE_BYTES ((int64_t)1 << 26)             // each that arrives is progress
 #define GATHER_TAG (COMM_TAG_LIMIT + 2 * COMM_SLOTS) // after those of the collectives
 
 /* comm.h knows no MPI, so a request keeps its MPI_Request, a pointer or an int, in 64

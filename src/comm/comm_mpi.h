@@ -9,6 +9,7 @@
  *   comm_combine.c     the loops that add
  *   comm_half.c        those for elements of 16 bits
  *   comm_trace.c       what a trace shows of it
+ *   comm_beat.c        what a watcher sees of it
  */
 #ifndef COMM_COMM_MPI_H
 #define COMM_COMM_MPI_H
@@ -70,6 +71,7 @@ struct comm {
     struct comm *next; // in job->groups
     MPI_Comm mpi;      // MPI_COMM_NULL in a group of one
     int rank, size;
+    int *world_ranks; // (size) of its members in the job
     const char *name; // for the trace: "model", ...
     int mpi_error; // not 0: communication failed once, and everything after it fails too
 
@@ -126,5 +128,10 @@ void comm_request_finish(struct comm_request *req, int mpi_error);
 /* Record an operation that ends now; and a wait for it, which began at `start`. */
 void comm_trace_flight(const struct comm_request *req);
 void comm_trace_wait(const struct comm_request *req, double start);
+
+/* Tell the watcher that this rank waits for *req, and for whom. */
+void comm_beat_wait(const struct comm_request *req);
+/* The rank of the group that this request, a collective, is held up by; -1: not known. */
+int comm_collective_holder(const struct comm_request *req);
 
 #endif

@@ -4,6 +4,7 @@
  * Groups return MPI's errors instead of dying of them, so that a failure becomes a
  * sentence; the run-time system of MPI ends the job all the same when a process is lost.
  */
+#include "base/beat.h"
 #include "base/log.h"
 #include "comm/comm_mpi.h"
 
@@ -57,6 +58,7 @@ static void group_layout(struct comm *c, struct arena *ar)
     size_t size = (size_t)c->size, n_streams = size * N_FLOWS;
     size_t n_requests = n_streams * (size_t)c->depth;
     size_t staging = COMM_STAGED * (size - 1) * (size_t)c->block_bytes;
+    c->world_ranks = arena_bytes(ar, size * sizeof *c->world_ranks);
     c->completed = arena_bytes(ar, n_requests * sizeof *c->completed);
     c->statuses = arena_bytes(ar, n_requests * sizeof *c->statuses);
     for (int i = 0; i < COMM_SLOTS; i++) {
@@ -121,6 +123,17 @@ int comm_alone_open(struct comm **group, struct comm_job *job, struct error *err
     return *group ? 0 : -1;
 }
 
+static void find_world_ranks(struct comm *c, MPI_Comm mpi)
+{
+    MPI_Group world, group;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Comm_group(mpi, &group);
+    for (int r = 0; r < c->size; r++)
+        MPI_Group_translate_ranks(group, 1, &r, world, &c->world_ranks[r]);
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+}
+
 int comm_group_open(struct comm **group, struct comm_job *job, MPI_Comm mpi,
                     struct error *err)
 {
@@ -139,6 +152,7 @@ int comm_group_open(struct comm **group, struct comm_job *job, MPI_Comm mpi,
         MPI_Comm_rank(mpi, &c->rank);
         if (group_allocate(c, err))
             goto done;
+        find_world_ranks(c, mpi);
         c->mpi = mpi;
         c->next = job->groups;
         job->groups = c;
@@ -270,6 +284,7 @@ static int join_mpi(struct comm **world, struct comm_job *job,
         return -1;
     avoid_forbidden_copies();
     prefer_shared_memory();
+    beat_wait(BEAT_JOIN, BEAT_EVERYBODY);
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
         return error_set(err, ERROR_RUNTIME, "MPI cannot start (MPI_Init_thread failed)");
     job->uses_mpi = true;
@@ -279,16 +294,25 @@ static int join_mpi(struct comm **world, struct comm_job *job,
     name_library(job);
     if (check_world_size(job, launch, err))
         return -1;
+    beat_count();
     find_neighbours(job);
+    beat_count();
     if (comm_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi), "cannot join the job", err))
         return -1;
-    return agree_to_join(world, comm_group_open(world, job, mpi, err), err);
+    beat_count();
+    int rc = agree_to_join(world, comm_group_open(world, job, mpi, err), err);
+    beat_go_on();
+    return rc;
 }
 
 static void job_close(struct comm_job *job)
 {
-    if (job->uses_mpi)
+    if (job->uses_mpi) {
+        beat_enter(BEAT_END);
+        beat_wait(BEAT_LEAVE, BEAT_EVERYBODY);
         MPI_Finalize();
+        beat_go_on();
+    }
     free(job);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "comm/grid.h"
 
+#include "base/beat.h"
 #include "comm/comm_mpi.h"
 
 #include <stddef.h>
@@ -111,6 +112,7 @@ static int open_with_mpi(struct grid *grid, struct error *err)
     const int degrees[N_AXES] = {shape->dp, shape->pp, shape->sharding, shape->mp};
     const int periods[N_AXES] = {0};
     MPI_Comm cart;
+    beat_wait(BEAT_JOIN, BEAT_EVERYBODY);
     if (comm_mpi_check(
             MPI_Cart_create(grid->world->mpi, N_AXES, degrees, periods, 0, &cart),
             "cannot make the process grid", err))
@@ -118,6 +120,7 @@ static int open_with_mpi(struct grid *grid, struct error *err)
     int rc = open_axes(grid, cart, err);
     rc = open_tied(grid, cart, rc, err);
     MPI_Comm_free(&cart);
+    beat_go_on();
     return comm_agree(grid->world, rc, err);
 }
 

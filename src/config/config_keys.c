@@ -109,6 +109,11 @@ const struct config_key config_keys[] = {
         .default_text = "0", .range = BETWEEN(0, 4096),
         .meaning = "Threads of a process; 0 means all cores it may use. Never changes a "
                    "result."},
+    {KEY("hang_timeout", CONFIG_FLOAT, hang_timeout),
+        .default_text = "0", .range = BETWEEN(0, 1e6), .empty = "0",
+        .meaning = "Seconds without any action of a rank after which a job of several processes "
+                   "is ended, whatever the cause. With 0, or nothing after the colon: the "
+                   "larger of 60 s and 10 steps, and a rank that still computes is only named."},
     {KEY("trace", CONFIG_TEXT, trace),
         .default_text = "",
         .meaning = "A file for a Chrome/Perfetto trace of all processes, written at the end of "

@@ -11,6 +11,7 @@
 #include "data/loader.h"
 
 #include "base/arena.h"
+#include "base/beat.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -95,6 +96,7 @@ static int fill_slot(struct loader *l, struct slot *slot, int64_t step, struct e
             return error_prefix(err, "step %lld, sample %lld", (long long)step,
                                 (long long)pos);
         place_sample(l, slot, b, sample.n_real);
+        beat_aside();
     }
     return 0;
 }

@@ -1,7 +1,10 @@
 #include "data/np_random.h"
 
+#include "base/beat.h"
+
 #define N 624
 #define M 397
+#define SHUFFLE_BLOCK 65536 // values between two beats
 
 void np_random_init(struct np_random *r, uint32_t seed)
 {
@@ -53,6 +56,8 @@ static uint64_t draw_up_to(struct np_random *r, uint64_t max)
 void np_random_shuffle(struct np_random *r, int64_t *values, int64_t n)
 {
     for (int64_t i = n - 1; i > 0; i--) {
+        if (i % SHUFFLE_BLOCK == 0)
+            beat_aside();
         uint64_t j = draw_up_to(r, (uint64_t)i);
         int64_t kept = values[i];
         values[i] = values[j];

@@ -180,6 +180,8 @@ static int open_try(struct launch_job *job, struct error *err)
                           err))
         return -1;
     job->ranks.is_log_temporary = job->opt->is_log_temporary;
+    launch_watch_open(&job->watch, job->id, job->opt->n_ranks, job->log_dir);
+    job->watch.is_log_temporary = job->opt->is_log_temporary;
     return 0;
 }
 
@@ -188,6 +190,7 @@ static void close_try(struct launch_job *job)
     job->has_begun = job->has_begun || job->ranks.n_known > 0;
     launch_keeper_close(&job->keeper);
     mpiexec_close(&job->mpiexec);
+    launch_watch_close(&job->watch);
     launch_ranks_release(&job->ranks);
     launch_sweep_logs(job->log_dir, true);
 }
@@ -207,7 +210,9 @@ static int run_once(struct launch_job *job, char *const *argv, struct error *err
                                  .stop_signal = job->stop_signal,
                                  .is_stop_repeated = job->is_stop_repeated,
                                  .is_mpiexec_killed = job->is_mpiexec_killed,
-                                 .is_unbegun = job->is_unbegun};
+                                 .is_unbegun = job->is_unbegun,
+                                 .hang = job->watch.sentence};
+        launch_watch_record_steps(&job->watch);
         code = launch_verdict(&job->ranks, &end, err);
     }
     close_try(job);

@@ -10,6 +10,7 @@
 #include "launch/launch_keeper.h"
 #include "launch/launch_ranks.h"
 #include "launch/launch_restart.h"
+#include "launch/launch_watch.h"
 #include "launch/log_tail.h"
 #include "launch/mpiexec_process.h"
 
@@ -40,6 +41,7 @@ struct launch_job {
     struct launch_keeper keeper;
     struct mpiexec_process mpiexec;
     struct launch_ranks ranks;
+    struct launch_watch watch;
     bool is_mpiexec_asked_to_stop; // because all ranks are on other machines
     bool is_mpiexec_killed;        // by us
     bool is_unbegun;               // ended because ranks did not begin

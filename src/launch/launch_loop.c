@@ -3,9 +3,9 @@
  * mpiexec and for signals, and ten times a second looks at logs and at the status files
  * of all machines.
  *
- * How a job is ended, counted from the moment it must end (a rank failed, ranks do not
- * begin, or the second signal came): first mpiexec may do it by itself, then the launcher
- * kills the ranks where mpiexec was told not to, then everything.
+ * How a job is ended, counted from the moment it must end (a rank failed or hangs, ranks
+ * do not begin, or the second signal came): first mpiexec may do it by itself, then the
+ * launcher kills the ranks where mpiexec was told not to, then everything.
  */
 #include "launch/launch_job.h"
 
@@ -32,11 +32,9 @@
 /* The ranks are asked within a tick, but a step may be long. */
 static void acknowledge(const struct launch_job *job)
 {
-    struct rank_status status;
-    bool has_step =
-        job->ranks.all && rank_status_read(job->log_dir, 0, &status) && status.step > 0;
-    if (has_step)
-        log_info("finishing step %lld; again to stop now", (long long)status.step);
+    int64_t step = launch_watch_step(&job->watch, 0);
+    if (step > 0)
+        log_info("finishing step %lld; again to stop now", (long long)step);
     else
         log_info("stopping; again to stop now");
 }
@@ -82,11 +80,12 @@ static bool is_unbegun(const struct launch_job *job)
     return ranks->n_known < ranks->n_ranks && clock_seconds() - since > most;
 }
 
-/* Whether the job must end: a rank failed, ranks do not begin; or it is to stop, and
- * after a while there is still no rank that could be asked to. */
+/* Whether the job must end: a rank failed or hangs, ranks do not begin; or it is to stop,
+ * and after a while there is still no rank that could be asked to. */
 static bool must_end(struct launch_job *job)
 {
-    if (launch_ranks_first_failure(&job->ranks) >= 0)
+    if (launch_ranks_first_failure(&job->ranks) >= 0 ||
+        launch_watch_has_hung(&job->watch))
         return true;
     job->is_unbegun = !job->stop_signal && is_unbegun(job);
     return job->is_unbegun || (job->stop_signal && job->ranks.n_known == 0 &&
@@ -143,6 +142,7 @@ static void tick(struct launch_job *job)
 {
     log_tail_copy(&job->tail);
     launch_ranks_look(&job->ranks);
+    launch_watch_tick(&job->watch, job->stop_signal != 0);
     if (job->stop_signal)
         ask_to_stop(job);
     if (job->ending_since <= 0 && must_end(job))

@@ -364,6 +364,8 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
         stopped(end, ERROR_STOPPED, ", and can be resumed", err);
     else if (missing < 0 && (is_mpiexec_content || end->is_mpiexec_killed))
         return 0;
+    else if (end->hang && end->hang[0])
+        error_set(err, ERROR_RUNTIME, "%s", end->hang);
     else if (end->is_stop_repeated && !has_last_word)
         error_set(err, ERROR_RUNTIME,
                   "the job was killed by the second signal, before it had stopped; its "

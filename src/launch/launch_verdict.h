@@ -20,7 +20,8 @@ struct launch_end {
     int stop_signal;                  // that the launcher was sent first; 0: none
     bool is_stop_repeated;            // so that the launcher killed everything
     bool is_mpiexec_killed;           // by the launcher
-    bool is_unbegun; // the launcher ended the job because ranks did not begin
+    bool is_unbegun;  // the launcher ended the job because ranks did not begin
+    const char *hang; // why it ended a job that hung; NULL or "": it did not
 };
 
 /* The exit code of the launcher: 0, or 2, 3 or 75 with *err. Stopped is 75 only when the

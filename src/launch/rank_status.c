@@ -1,6 +1,7 @@
 #include "launch/rank_status.h"
 
 #include "base/fs.h"
+#include "launch/proc_stat.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,36 +44,14 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* A field of /proc/PID/stat, counted from 1 as its manual does; 0 where there is none. */
-static uint64_t stat_field(pid_t pid, int wanted)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    // the second field is the program's name in brackets, with any characters in it
-    const char *at = strrchr(text, ')');
-    for (int field = 2; at && field < wanted; field++) {
-        at = strchr(at, ' ');
-        at = at ? at + 1 : NULL;
-    }
-    return at ? strtoull(at, NULL, 10) : 0;
-}
-
 uint64_t rank_start_ticks(pid_t pid)
 {
-    return stat_field(pid, 22);
+    return proc_stat_field(pid, PROC_START_TICKS);
 }
 
 int rank_exit_signal(pid_t pid, uint64_t start_ticks)
 {
-    int wait_status = (int)stat_field(pid, 52);
+    int wait_status = (int)proc_stat_field(pid, PROC_EXIT_CODE);
     bool is_it = rank_start_ticks(pid) == start_ticks;
     return is_it && WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
 }

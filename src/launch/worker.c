@@ -9,6 +9,7 @@
  */
 #include "launch/worker.h"
 
+#include "base/beat.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "launch/launch_command.h"
@@ -215,7 +216,8 @@ int worker_threads(void)
 
 void worker_set_step(int64_t step)
 {
-    if (worker_is_rank())
+    beat_step(step);
+    if (worker_is_rank() && !beat_file_of_process()) // else the launcher sees it there
         rank_status_set_step(log_dir(), job_rank(), step);
 }
 
@@ -227,6 +229,7 @@ void worker_report_failure(const struct error *err)
     if (worker_is_rank()) {
         fflush(stdout);
         fstat(STDERR_FILENO, &log);
+        rank_status_set_step(log_dir(), job_rank(), atomic_load(&beat_mine->step));
         rank_status_failure(log_dir(), job_rank(), S_ISREG(log.st_mode) ? log.st_size : 0,
                             error_exit_code(err), err->kind != ERROR_RUNTIME, err->text);
     }
@@ -239,6 +242,7 @@ int worker_finish(int rc, const struct error *err)
     bool is_rank = worker_is_rank();
     struct rank_status status;
     int code = rc < 0 ? error_exit_code(err) : 0;
+    beat_over();
     if (rc < 0 && err->kind == ERROR_STOPPED)
         log_warning("%s", err->text);
     else if (rc < 0 && !(is_rank && rank_status_read(dir, job_rank(), &status) &&

@@ -32,7 +32,7 @@ MUST_CHECK int worker_start(struct error *err);
  * not start this process or the user has set OMP_NUM_THREADS. */
 int worker_threads(void);
 
-/* The step this rank is in, for the message should it die. */
+/* The step this rank is in, for who watches it, and for the message should it die. */
 void worker_set_step(int64_t step);
 
 /* Log the sentence as an error and record it: the launcher shows it, once, and ends the

@@ -8,6 +8,7 @@
  */
 #include "model/gpt.h"
 
+#include "base/beat.h"
 #include "model/gpt_internal.h"
 
 #include <string.h>
@@ -201,6 +202,7 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct gpt_batch *batch,
         float *to = kept ? gpt_work(g, kept, g->scratch.stream) : g->scratch.stream;
         double start = trace_begin(g->trace);
         open_layer(g, i + 1, is_end ? -1 : i + 2, false);
+        beat(BEAT_FORWARD, i + 1);
         gpt_block_fwd(g, i + 1, batch, &st->blocks[i - first], x, to);
         if (kept)
             gpt_keep(g, kept, to, n);
@@ -259,6 +261,7 @@ void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
     for (int64_t i = end - 1; i >= first; i--) {
         double start = trace_begin(g->trace);
         open_layer(g, i + 1, i > first ? i : -1, true);
+        beat(BEAT_BACKWARD, i + 1);
         gpt_block_bwd(g, i + 1, batch, &st->blocks[i - first], dx);
         close_layer(g, i + 1, true, batch->is_last);
         trace_layer(g, start, i + 1);

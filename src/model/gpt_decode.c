@@ -10,6 +10,7 @@
  */
 #include "model/gpt_decode.h"
 
+#include "base/beat.h"
 #include "model/gpt_internal.h"
 
 #define PIPE_TAG 0
@@ -232,6 +233,7 @@ void gpt_decoder_prompt(struct gpt_decoder *dec, int64_t slot, const int32_t *to
     take_input(dec, x, tokens, n);
     gpt_keep(g, st.x, x, n * H);
     for (int64_t i = g->part.chunks[0].first; i < g->part.chunks[0].end; i++) {
+        beat(BEAT_FORWARD, i + 1);
         gpt_block_fwd(g, i + 1, &batch, &st, x, x);
         g->k->load_matrix(block_cache(dec, slot, i + 1), gpt_kept_at(g, st.qkv, AD),
                           g->dtype, n, 2 * AD, 3 * AD);
@@ -316,8 +318,10 @@ void gpt_decoder_step(struct gpt_decoder *dec, const int64_t *slots,
     }
     take_input(dec, dec->x, tokens, n);
     round_rows(dec, dec->x, n * g->dims.H);
-    for (int64_t i = g->part.chunks[0].first; i < g->part.chunks[0].end; i++)
+    for (int64_t i = g->part.chunks[0].first; i < g->part.chunks[0].end; i++) {
+        beat(BEAT_TOKEN, i + 1);
         block_rows(dec, i + 1, slots, n);
+    }
     for (int64_t i = 0; i < n; i++)
         dec->n_past[slots[i]]++;
     give_output(dec, dec->x, n, n);

@@ -9,6 +9,8 @@
  * embedding once a chunk hides behind the product.
  */
 #include "model/gpt.h"
+
+#include "base/beat.h"
 #include "model/gpt_internal.h"
 
 #include <math.h>
@@ -97,6 +99,7 @@ void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
     gpt_norm_fwd(g, batch, sc->norm, sc->mean, sc->rstd, x, p->lnf_g, p->lnf_b);
     for (int64_t row = 0; row < N; row += g->dims.R) {
         int64_t R = i64_min(g->dims.R, N - row);
+        beat(BEAT_HEAD, row);
         chunk_loss(g, batch, row, R, loss_sums);
         if (batch->is_training)
             chunk_grad(g, batch, row, R);

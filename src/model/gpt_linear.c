@@ -10,6 +10,7 @@
  * run over its rows are cut where the product cuts its own sums, at multiples of its
  * block of 256.
  */
+#include "base/beat.h"
 #include "model/gpt_internal.h"
 
 #define PANEL_ELEMENTS ((int64_t)1 << 20) // 4 MB: a panel and its result fit the cache
@@ -97,6 +98,7 @@ void gpt_linear_fwd(const struct gpt *g, float *y, const float *x, const void *w
 {
     int64_t rows = panel_rows(I);
     struct gemm product = product_fwd(y, O, x, w, N, I, O);
+    beat_count();
     if (g->dtype == DTYPE_F32) {
         g->k->gemm(&product);
         return;
@@ -145,6 +147,7 @@ void gpt_linear_bwd_input(const struct gpt *g, float *dx, const float *dy, const
                           int64_t N, int64_t I, int64_t O)
 {
     int64_t rows = panel_rows(I);
+    beat_count();
     if (g->dtype == DTYPE_F32) {
         product_bwd(g, dx, dy, w, N, I, O, O, false);
         return;
@@ -161,6 +164,7 @@ void gpt_linear_bwd_weight(const struct gpt *g, void *dw, enum dtype dtype,
                            int64_t O, bool accumulate)
 {
     int64_t rows = panel_rows(I);
+    beat_count();
     if (dtype == DTYPE_F32) {
         product_weight(g, dw, dy, x, N, I, O, O, accumulate);
         return;

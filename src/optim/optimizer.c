@@ -1,5 +1,7 @@
 #include "optim/optimizer.h"
 
+#include "base/beat.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -119,6 +121,7 @@ void optimizer_squares(struct optimizer *o, const struct shard_store *grads)
         const struct shard_piece *piece = &map->pieces[i];
         const struct param *row = &map->table->params[piece->row];
         int64_t chunk = o->row_chunks[piece->row] + piece->first / KERNEL_SQUARE_CHUNK;
+        beat(BEAT_NORM, i);
         o->opt.k->sum_squares(o->squares + chunk, shard_piece_at(map, grads, piece),
                               row->in[STORE_GRADS].dtype, piece->n);
     }
@@ -210,6 +213,7 @@ static int update_piece(struct optimizer *o, const struct optimizer_update *u,
     rule.decay = row->has_decay ? o->opt.cfg.weight_decay : 0.0;
     for (int64_t at = 0; at < piece->n; at += block) {
         int64_t n = i64_min(block, piece->n - at);
+        beat(BEAT_UPDATE, piece->row);
         if (advance(o, piece->local + at, n, err))
             return -1;
         update_part(o, u, &rule, piece, at, n);

@@ -1,5 +1,6 @@
 #include "train/train.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 
 /* Every evaluation sees the same batches, so that their losses can be compared. */
@@ -18,6 +19,7 @@ int train_evaluate(struct train *t, struct error *err)
     };
     double start = clock_seconds(), sum = 0;
     int64_t n_counted = 0;
+    enum beat_phase before = beat_enter(BEAT_EVALUATE);
     int rc = loader_open(&loader, &t->valid_samples, &opt, err);
     rc = comm_agree(t->grid.world, rc, err);
     for (int64_t i = 0; i < cfg->eval_iters && rc == 0; i++) {
@@ -30,6 +32,7 @@ int train_evaluate(struct train *t, struct error *err)
     }
     loader_close(loader);
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "evaluate"});
+    beat_enter(before);
     if (rc)
         return rc;
     if (comm_rank(t->grid.world) > 0)

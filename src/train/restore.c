@@ -1,6 +1,7 @@
 /* Where a run starts: initial weights, or the newest checkpoint that is whole. */
 #include "train/train.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "ckpt/ckpt_read.h"
@@ -175,7 +176,11 @@ int train_restore(struct train *t, struct error *err)
     struct restore r = {.t = t};
     if (t->cfg.save_load.ckpt_dir[0] == 0)
         return state_init(t, err);
+    enum beat_phase before = beat_enter(BEAT_LOAD);
     int rc = resume(&r, err);
     ckpt_reader_close(&r.reader);
-    return rc ? -1 : state_written(t, err);
+    if (rc == 0)
+        rc = state_written(t, err);
+    beat_enter(before);
+    return rc;
 }

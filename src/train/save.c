@@ -14,6 +14,7 @@
  */
 #include "train/save.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -160,6 +161,7 @@ static int copy_state(struct saver *s, struct error *err)
             float *to = copy_of(s, (enum ckpt_kind)kind, piece);
             if (!view_state(s, (enum ckpt_kind)kind, piece, 0, piece->n, to, err))
                 return -1;
+            beat_aside();
         }
     if (ckpt_failpoint(CKPT_AT_COPIED))
         return error_set(err, ERROR_RUNTIME, "cannot copy the state: %s",
@@ -234,8 +236,10 @@ static void run_aside(struct saver *s, void *(*work)(void *))
 
 static void join(struct saver *s)
 {
-    if (s->has_thread)
+    if (s->has_thread) {
+        beat(BEAT_SAVER, 0);
         pthread_join(s->thread, NULL);
+    }
     s->has_thread = false;
 }
 
@@ -490,6 +494,7 @@ void train_save_before_update(struct train *t)
     if (!s->awaits_copy)
         return;
     s->awaits_copy = false;
+    beat(BEAT_SAVER, 0);
     while (sem_wait(&s->is_copied) && errno == EINTR)
         ;
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
@@ -500,6 +505,7 @@ int train_save(struct train *t, bool is_final, struct error *err)
     struct saver *s = t->saver;
     double start = trace_begin(t->job_trace.trace);
     enum save_kind kind = is_final ? SAVE_FINAL : SAVE_IN_PASSING;
+    enum beat_phase before = beat_enter(BEAT_SAVE);
     int rc = finish_previous(s, SAVE_IN_PASSING, err);
     if (rc == 0) {
         join(s); // of old checkpoints being removed
@@ -510,6 +516,7 @@ int train_save(struct train *t, bool is_final, struct error *err)
         else
             rc = write_now(s, kind, err);
     }
+    beat_enter(before);
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
     return rc;
 }
@@ -525,7 +532,9 @@ int train_save_poll(struct train *t, struct error *err)
     if (is_busy)
         return 0;
     double start = trace_begin(t->job_trace.trace);
+    enum beat_phase before = beat_enter(BEAT_SAVE);
     int rc = finish_previous(s, SAVE_IN_PASSING, err);
+    beat_enter(before);
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "save"});
     return rc;
 }
@@ -541,11 +550,13 @@ static int meet(struct saver *s, const struct error *why, struct error *err)
     double end = clock_seconds() + RESCUE_SECONDS;
     const struct timespec pause = {.tv_nsec = 1000000};
     comm_max_f32_start(world_of(s), &unused, 1, &request);
+    beat_wait(BEAT_SAVER, BEAT_EVERYBODY);
     while (!comm_test(&request)) {
         if (clock_seconds() > end)
             comm_abort_with(world_of(s), why);
         nanosleep(&pause, NULL);
     }
+    beat_go_on();
     return comm_wait(&request, err);
 }
 

@@ -1,5 +1,7 @@
 #include "train/state.h"
 
+#include "base/beat.h"
+
 /* In a float32 model the parameters are the model's own, otherwise the master weights. */
 static enum optimizer_buffer buffer_of(enum state_kind kind)
 {
@@ -63,6 +65,7 @@ static int init_piece(struct train *t, const struct shard_piece *piece, float *b
     const struct param *row = &t->plan.table.params[piece->row];
     for (int64_t at = 0; at < piece->n; at += n_block) {
         int64_t n = i64_min(n_block, piece->n - at);
+        beat(BEAT_MEMORY, piece->row);
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < n; i += PART)
             param_init_values(row, piece->first + at + i, i64_min(PART, n - i),

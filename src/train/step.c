@@ -8,11 +8,14 @@
  */
 #include "train/train.h"
 
+#include "base/beat.h"
+
 #include <string.h>
 
 int train_next_batch(struct train *t, struct loader *loader, struct error *err)
 {
     double start = trace_begin(t->job_trace.trace);
+    beat(BEAT_BATCH, 0);
     int rc = loader_next(loader, &t->batch, err);
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "loader"});
     if (comm_agree(t->grid.world, rc, err))

@@ -1,5 +1,6 @@
 #include "train/train.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
@@ -169,6 +170,7 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
 
 static void train_close(struct train *t)
 {
+    beat_enter(BEAT_END);
     train_save_close(t);
     loader_close(t->loader);
     metrics_close(&t->metrics);
@@ -311,6 +313,7 @@ static int train_step(struct train *t, struct error *err)
     }
     t->consumed_samples += t->cfg.batch_size.global_batch_size;
     t->step++;
+    beat_step_is_through();
     trace_end(t->job_trace.trace, start,
               &(struct trace_span){.name = "step", .args = {{"step", t->step}}});
     struct metrics_step step = {.loss = loss,

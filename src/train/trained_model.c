@@ -1,5 +1,6 @@
 #include "train/trained_model.h"
 
+#include "base/beat.h"
 #include "base/log.h"
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_scan.h"
@@ -252,11 +253,15 @@ int trained_model_open(struct trained_model *m, const struct trained_options *op
     if (choose_grid(&shape, opt, comm_size(world), err) ||
         grid_open(&m->grid, world, &shape, err))
         return -1;
-    return load_newest(&what, world, opt->ckpt, m->path, err);
+    beat_enter(BEAT_LOAD);
+    int rc = load_newest(&what, world, opt->ckpt, m->path, err);
+    beat_enter(BEAT_EVALUATE); // or generate: what it was opened for
+    return rc;
 }
 
 void trained_model_close(struct trained_model *m)
 {
+    beat_enter(BEAT_END);
     close_part(m);
     grid_close(&m->grid);
 }

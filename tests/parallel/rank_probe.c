@@ -10,6 +10,7 @@
 #include "base/stop.h"
 #include "cli/cmd.h"
 #include "comm/comm.h"
+#include "launch/rank_watch.h"
 #include "launch/worker.h"
 
 #include <sched.h>
@@ -171,6 +172,8 @@ int main(int argc, char **argv)
         return 2;
     }
     int rc = worker_start(&err);
+    struct comm_launch launch = comm_launch_info();
+    rank_watch_join(launch.rank, launch.size, launch.rank_variable);
     if (rc == 0)
         rc = run_action(argv[2], argv[3], &err);
     return worker_finish(rc, &err);

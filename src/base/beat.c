@@ -1,0 +1,149 @@
+#include "base/beat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct beat_slot unread = {.step = -1, .peer = BEAT_NOBODY}; // nobody watches
+static struct beat_file *file_here;
+struct beat_slot *beat_mine = &unread;
+
+const char *beat_phase_name(enum beat_phase phase)
+{
+    static const char *const names[BEAT_N_PHASES] = {
+        [BEAT_START] = "start",       [BEAT_LOAD] = "load", [BEAT_STEP] = "step",
+        [BEAT_EVALUATE] = "evaluate", [BEAT_SAVE] = "save", [BEAT_END] = "end",
+    };
+    return (unsigned)phase < BEAT_N_PHASES ? names[phase] : "?";
+}
+
+const char *beat_action_name(enum beat_action action)
+{
+    static const char *const names[BEAT_N_ACTIONS] = {
+        [BEAT_BEGIN] = "begin",         [BEAT_JOIN] = "join the job",
+        [BEAT_INDEX] = "sample index",  [BEAT_MEMORY] = "memory",
+        [BEAT_READ] = "read files",     [BEAT_WRITE] = "write files",
+        [BEAT_BATCH] = "next batch",    [BEAT_FORWARD] = "forward",
+        [BEAT_BACKWARD] = "backward",   [BEAT_HEAD] = "head",
+        [BEAT_NORM] = "gradient norm",  [BEAT_UPDATE] = "update",
+        [BEAT_TOKEN] = "next token",    [BEAT_REDUCE] = "sum over ranks",
+        [BEAT_GATHER] = "gather",       [BEAT_SEND] = "send",
+        [BEAT_RECEIVE] = "receive",     [BEAT_BROADCAST] = "broadcast",
+        [BEAT_BARRIER] = "barrier",     [BEAT_SAVER] = "its own save",
+        [BEAT_LEAVE] = "leave the job",
+    };
+    return (unsigned)action < BEAT_N_ACTIONS ? names[action] : "?";
+}
+
+/* -- the file ------------------------------------------------------------------------ */
+
+size_t beat_file_bytes(int n_ranks)
+{
+    return sizeof(struct beat_file) + (size_t)n_ranks * sizeof(struct beat_slot);
+}
+
+/* The name of the host is part of the file's: what looks like several hosts may share
+ * their memory, and each has a watcher. */
+void beat_path(char *path, size_t size, const char *key)
+{
+    const char *tmp = getenv("TMPDIR");
+    const char *dir = access("/dev/shm", W_OK) == 0 ? "/dev/shm"
+                      : tmp && *tmp                 ? tmp
+                                                    : "/tmp";
+    char host[65] = "";
+    gethostname(host, sizeof host - 1);
+    snprintf(path, size, "%s/trefoil-beat.%u.%s.%s", dir, (unsigned)geteuid(), key, host);
+}
+
+static int cannot_use(const char *path, struct error *err)
+{
+    return error_set(err, ERROR_RUNTIME,
+                     "cannot use '%s', by which ranks are watched: %s", path,
+                     strerror(errno));
+}
+
+/* Everybody makes it equally large, whoever comes first. Its memory is taken now: a store
+ * into a file that has no room would be a signal. */
+static int open_file(const char *path, size_t bytes, struct error *err)
+{
+    struct stat info;
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return cannot_use(path, err);
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid()) {
+        int rc = posix_fallocate(fd, 0, (off_t)bytes);
+        if (rc == 0)
+            return fd;
+        errno = rc;
+    } else {
+        errno = EPERM;
+    }
+    cannot_use(path, err);
+    close(fd);
+    return -1;
+}
+
+struct beat_file *beat_file_map(const char *path, int n_ranks, struct error *err)
+{
+    size_t bytes = beat_file_bytes(n_ranks);
+    int fd = open_file(path, bytes, err);
+    if (fd < 0)
+        return NULL;
+    void *file = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
+        cannot_use(path, err);
+    close(fd);
+    return file == MAP_FAILED ? NULL : file;
+}
+
+void beat_file_unmap(struct beat_file *file, int n_ranks)
+{
+    if (file)
+        munmap(file, beat_file_bytes(n_ranks));
+}
+
+/* -- the rank's side ----------------------------------------------------------------- */
+
+struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct error *err)
+{
+    file_here = beat_file_map(path, n_ranks, err);
+    if (!file_here)
+        return NULL;
+    beat_mine = &file_here->slots[rank];
+    atomic_store(&beat_mine->peer, BEAT_NOBODY);
+    atomic_store(&beat_mine->step, -1);
+    atomic_store(&beat_mine->pid, (int)getpid());
+    return file_here;
+}
+
+struct beat_file *beat_file_of_process(void)
+{
+    return file_here;
+}
+
+void beat_step(int64_t step)
+{
+    atomic_store_explicit(&beat_mine->step, step, memory_order_relaxed);
+    atomic_store_explicit(&beat_mine->phase, BEAT_STEP, memory_order_relaxed);
+    beat_count();
+}
+
+void beat_step_is_through(void)
+{
+    atomic_fetch_add_explicit(&beat_mine->n_steps, 1, memory_order_relaxed);
+}
+
+void beat_set_hang_timeout(double seconds)
+{
+    atomic_store(&beat_mine->hang_timeout, seconds);
+}
+
+void beat_over(void)
+{
+    atomic_store(&beat_mine->is_over, 1);
+}

@@ -1,0 +1,163 @@
+/*
+ * beat - what this process is doing, for who watches it from outside.
+ *
+ * Every rank of a job has a slot in a file of shared memory, one file per job and host.
+ * It writes there by plain stores, so that a beat costs next to nothing and needs no
+ * system call; a watcher (launch/host_watch.h) reads it without the rank's help. No clock
+ * is read either: the watcher sees when a counter last moved.
+ *
+ * A process without a watcher writes to a slot of its own that nobody reads, so callers
+ * never ask. That slot, or the shared one, is found through a global: what a process does
+ * is told at the bottom of every module, as to the log.
+ *
+ * Progress is any action: a block forward or backward, a message or a piece of one, a
+ * chunk of the head, a piece of an update, of a file, of a shuffle. Only a rank that
+ * waits for another one does not progress, and says for whom it waits.
+ *
+ * Layer: base. Threads: all but beat_aside() are for the main thread.
+ */
+#ifndef BASE_BEAT_H
+#define BASE_BEAT_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+#include <stdatomic.h>
+
+enum beat_phase { // each has a bound of its own, see launch/hang.h
+    BEAT_START,
+    BEAT_LOAD,
+    BEAT_STEP,
+    BEAT_EVALUATE,
+    BEAT_SAVE,
+    BEAT_END,
+    BEAT_N_PHASES,
+};
+
+enum beat_action {
+    BEAT_BEGIN,     // from main() to the first of the others
+    BEAT_JOIN,      // the job: inside MPI, where all ranks must come
+    BEAT_INDEX,     // of samples; detail: epoch
+    BEAT_MEMORY,    // made ready
+    BEAT_READ,      // a file, or a piece of one
+    BEAT_WRITE,     // the same
+    BEAT_BATCH,     // the next one from the loader
+    BEAT_FORWARD,   // of a block; detail: which
+    BEAT_BACKWARD,  // the same
+    BEAT_HEAD,      // a chunk of it; detail: its first row
+    BEAT_NORM,      // of the gradients
+    BEAT_UPDATE,    // of a piece of the parameters; detail: which
+    BEAT_TOKEN,     // of a text that is generated
+    BEAT_REDUCE,    // sums over ranks
+    BEAT_GATHER,    // what others have
+    BEAT_SEND,      // to a rank
+    BEAT_RECEIVE,   // from a rank
+    BEAT_BROADCAST, // from one to all
+    BEAT_BARRIER,   // of all
+    BEAT_SAVER,     // waits for its own thread that writes a checkpoint
+    BEAT_LEAVE,     // the job
+    BEAT_N_ACTIONS,
+};
+
+const char *beat_phase_name(enum beat_phase phase);
+const char *beat_action_name(enum beat_action action);
+
+#define BEAT_NOBODY (-1)    // no rank is waited for
+#define BEAT_EVERYBODY (-2) // all of them
+
+/* One rank. Written by it alone, but for is_held. */
+struct beat_slot {
+    _Alignas(128) atomic_int pid; // 0: the rank has not begun
+    atomic_int phase, action, peer;
+    atomic_llong detail;         // of the action
+    atomic_llong step;           // -1: none yet
+    atomic_llong n_steps;        // that are through, of this process
+    atomic_ullong progress;      // grows with every action
+    atomic_ullong aside;         // the same, of other threads
+    _Atomic double hang_timeout; // seconds; 0: the default rule
+    atomic_int is_over;          // it has done its work and ends
+    atomic_int is_held;          // by the watcher: writes its stack and does no more
+};
+
+struct beat_file {
+    _Alignas(128) atomic_int watcher; // its pid; 0: none, whoever sets it starts one
+    atomic_int n_local;               // ranks of this host; 0: not known
+    atomic_int must_end;              // the watcher ends the job: a rank that can, aborts
+    atomic_int has_contact;           // `contact` is written
+    char contact[256];                // where the job's main watcher listens
+    struct beat_slot slots[];         // by rank of the job
+};
+
+extern struct beat_slot *beat_mine;
+
+/* -- the rank's side ----------------------------------------------------------------- */
+
+/* Map the file at `path`, made if it is not there, and take the slot of `rank`. Returns
+ * the file, which stays mapped to the end of the process; NULL with *err. */
+struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct error *err);
+
+/* The file of this process; NULL: it has none. */
+struct beat_file *beat_file_of_process(void);
+
+static inline void beat_count(void)
+{
+    unsigned long long n =
+        atomic_load_explicit(&beat_mine->progress, memory_order_relaxed);
+    atomic_store_explicit(&beat_mine->progress, n + 1, memory_order_relaxed);
+}
+
+/* Begin an action. */
+static inline void beat(enum beat_action action, int64_t detail)
+{
+    atomic_store_explicit(&beat_mine->action, (int)action, memory_order_relaxed);
+    atomic_store_explicit(&beat_mine->detail, detail, memory_order_relaxed);
+    beat_count();
+}
+
+/* From here on this rank waits for `peer`, a rank of the job or BEAT_EVERYBODY; until
+ * beat_go_on(). */
+static inline void beat_wait(enum beat_action action, int peer)
+{
+    atomic_store_explicit(&beat_mine->action, (int)action, memory_order_relaxed);
+    atomic_store_explicit(&beat_mine->peer, peer, memory_order_relaxed);
+}
+
+static inline void beat_go_on(void)
+{
+    atomic_store_explicit(&beat_mine->peer, BEAT_NOBODY, memory_order_relaxed);
+    beat_count();
+}
+
+/* Progress of a thread beside the main one, or of code that either of them runs. */
+static inline void beat_aside(void)
+{
+    atomic_fetch_add_explicit(&beat_mine->aside, 1, memory_order_relaxed);
+}
+
+/* Returns the phase before it, for who goes back to it. */
+static inline enum beat_phase beat_enter(enum beat_phase phase)
+{
+    int before = atomic_load_explicit(&beat_mine->phase, memory_order_relaxed);
+    atomic_store_explicit(&beat_mine->phase, (int)phase, memory_order_relaxed);
+    beat_count();
+    return (enum beat_phase)before;
+}
+
+/* Step `step` begins, and the one before it is through. */
+void beat_step(int64_t step);
+void beat_step_is_through(void);
+void beat_set_hang_timeout(double seconds);
+/* The work of this process is done: that it is gone is no fault. */
+void beat_over(void);
+
+/* -- the watcher's side -------------------------------------------------------------- */
+
+/* A place for the file of a job whose name is `key`, on this host: in shared memory where
+ * there is some, else in TMPDIR. */
+void beat_path(char *path, size_t size, const char *key);
+size_t beat_file_bytes(int n_ranks);
+/* As beat_open(), without taking a slot. */
+struct beat_file *beat_file_map(const char *path, int n_ranks, struct error *err);
+void beat_file_unmap(struct beat_file *file, int n_ranks);
+
+#endif
