@@ -288,6 +288,30 @@ static void test_corpus__all_token_types_are_scanned(void **state)
     }
 }
 
+/* The check is made once; a file that changes later is found where it is read. */
+static void test_corpus__an_id_that_came_later_is_found_when_it_is_read(void **state)
+{
+    struct corpus *c;
+    struct error err;
+    int32_t tokens[16];
+    test_write_dataset(test_path(*state, "x"), DATASET_MEGATRON, lengths, N_DOCS, 0);
+    assert_ok(corpus_open(&c, *state, &err), err);
+    assert_ok(corpus_check_tokens(c, 257, NULL, &err), err);
+    assert_ok(corpus_read(c, 3, 0, 7, tokens, &err), err);
+    int64_t at = corpus_range_tokens(c, 0, 3) + 4;
+    test_patch(test_path(*state, "x.bin"), 2 * at, "\x01\x01", 2); // 257
+    assert_ok(corpus_read(c, 3, 0, 4, tokens, &err), err);
+    assert_int_equal(corpus_read(c, 3, 2, 5, tokens, &err), -1);
+    char expected[64];
+    snprintf(expected, sizeof expected, "token %lld (at byte %lld) has the id 257",
+             (long long)at, (long long)(2 * at));
+    assert_says(err, "x.bin'");
+    assert_says(err, expected);
+    assert_says(err, "prepare the text again");
+    assert_int_equal(err.kind, ERROR_INPUT);
+    corpus_close(c);
+}
+
 static void test_corpus__a_file_cut_while_in_use_is_an_error(void **state)
 {
     struct corpus *c;
@@ -373,6 +397,7 @@ int main(void)
         data_test(test_dataset_writer__small_vocabularies_take_16_bits),
         data_test(test_corpus__a_token_outside_the_vocabulary_is_found),
         data_test(test_corpus__all_token_types_are_scanned),
+        data_test(test_corpus__an_id_that_came_later_is_found_when_it_is_read),
         data_test(test_corpus__a_file_cut_while_in_use_is_an_error),
         data_test(test_corpus__eos_of_meta_and_config_must_agree),
         data_test(test_corpus__a_meta_file_of_another_dataset_is_refused),

@@ -41,7 +41,7 @@ static struct loader_options options(int rank, int n_ranks, int64_t first_step)
                                    .first_step = first_step};
 }
 
-static void check_sample(const struct fixture *f, const struct batch *b, int64_t i)
+static void check_sample(struct fixture *f, const struct batch *b, int64_t i)
 {
     int32_t window[S + 1];
     struct sample sample = {.window = window};
@@ -171,6 +171,43 @@ static void test_loader__a_read_error_appears_at_its_step(void **state)
     fixture_close(&f);
 }
 
+/* Numbers that only a damaged checkpoint has. */
+static void test_loader__absurd_steps_are_errors(void **state)
+{
+    static const int64_t first_steps[] = {((int64_t)1 << 62) / GLOBAL, INT64_MAX / 2,
+                                          INT64_MAX - 1};
+    static struct fixture f;
+    fixture_open(&f, *state, N_STEPS * GLOBAL);
+    for (size_t i = 0; i < ARRAY_LEN(first_steps); i++) {
+        struct loader *l;
+        struct batch b;
+        struct error err;
+        struct loader_options opt = options(1, 2, first_steps[i]);
+        assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
+        assert_int_equal(loader_next(l, &b, &err), -1);
+        assert_says(err, "past counting");
+        loader_close(l);
+    }
+    assert_true(sample_stream_epoch_of(&f.stream, (int64_t)1 << 62) > 0);
+    fixture_close(&f);
+}
+
+/* A run may be given smaller batches and more steps than it was planned with. */
+static void test_loader__goes_on_past_what_was_asked_for(void **state)
+{
+    static struct fixture f;
+    fixture_open(&f, *state, GLOBAL);
+    struct loader *l;
+    struct batch b;
+    struct error err;
+    struct loader_options opt = options(0, 1, 3);
+    assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
+    for (int i = 0; i < 100; i++)
+        assert_ok(loader_next(l, &b, &err), err);
+    loader_close(l);
+    fixture_close(&f);
+}
+
 static void test_loader__closes_in_any_state(void **state)
 {
     static struct fixture f;
@@ -198,6 +235,8 @@ int main(void)
         data_test(test_loader__wraps_for_evaluation),
         data_test(test_loader__eod_mask_leaves_out_positions_after_eos),
         data_test(test_loader__a_read_error_appears_at_its_step),
+        data_test(test_loader__absurd_steps_are_errors),
+        data_test(test_loader__goes_on_past_what_was_asked_for),
         data_test(test_loader__closes_in_any_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

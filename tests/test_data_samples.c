@@ -3,6 +3,7 @@
 #include "data/np_random.h"
 
 #include "data_fixture.h"
+#include "whole_order.h"
 
 enum { N_DOCS = 29, MOST_S = 40, EOS = 256 };
 
@@ -45,12 +46,13 @@ static int64_t twin_epoch(const struct corpus *c, const int64_t *part, int64_t s
 /* -- padded ---------------------------------------------------------------------------
  */
 
-static void check_padded(const struct sample_index *index, int64_t pos, int64_t doc)
+static void check_padded(struct sample_index *index, int64_t pos, int64_t doc)
 {
     int32_t window[MOST_S + 1], starts[MOST_S];
     struct sample sample = {.window = window, .document_start = starts};
     struct error err;
-    int64_t S = index->seq_len, n = corpus_document_tokens(index->corpus, doc);
+    int64_t S = index->epochs.seq_len,
+            n = corpus_document_tokens(index->epochs.corpus, doc);
     assert_ok(sample_index_read(index, pos, &sample, &err), err);
     assert_int_equal(sample.n_real, i64_min(n, S + 1));
     for (int64_t s = 0; s <= S; s++)
@@ -139,12 +141,12 @@ static void test_padded__absurd_requests_are_errors(void **state)
  */
 
 /* begins[i] := where in the stream the document of its token i starts. */
-static int64_t twin_begins(const struct sample_index *index, int64_t *begins)
+static int64_t twin_begins(const struct corpus *c, const struct whole_order *w,
+                           int64_t *begins)
 {
     int64_t n = 0;
-    for (int64_t e = 0; e < index->n_documents; e++) {
-        int64_t first = n,
-                length = corpus_document_tokens(index->corpus, index->documents[e]);
+    for (int64_t e = 0; e < w->n_documents; e++) {
+        int64_t first = n, length = corpus_document_tokens(c, w->documents[e]);
         for (; n < first + length; n++)
             begins[n] = first;
     }
@@ -159,11 +161,12 @@ static void compare_starts(const struct corpus *c, int64_t S)
     struct sample sample = {.window = window, .document_start = starts};
     struct sample_index_options opt = options(SAMPLES_PACKED, S, 60);
     assert_ok(sample_index_open(&index, c, &opt, &err), err);
-    size_t n_stream = (size_t)(index.n_epochs * index.tokens_per_epoch);
+    struct whole_order w = whole_order_make(&index.epochs, 60);
+    size_t n_stream = (size_t)(index.n_epochs * index.epochs.n_tokens);
     int64_t *begins = malloc(n_stream * sizeof *begins);
-    assert_int_equal(twin_begins(&index, begins), n_stream);
+    assert_int_equal(twin_begins(c, &w, begins), n_stream);
     for (int64_t pos = 0; pos < index.n_samples; pos++) {
-        int64_t first = index.shuffle[pos] * S;
+        int64_t first = w.shuffle[pos] * S;
         starts[S] = -7;
         assert_ok(sample_index_read(&index, pos, &sample, &err), err);
         assert_int_equal(sample.n_real, S + 1);
@@ -172,6 +175,7 @@ static void compare_starts(const struct corpus *c, int64_t S)
         assert_int_equal(starts[S], -7); // the target's, which has no place
     }
     free(begins);
+    whole_order_release(&w);
     sample_index_close(&index);
 }
 
@@ -227,6 +231,7 @@ static void test_loader__padding_does_not_count(void **state)
     r.cfg.dataset.mode = SAMPLES_PADDED;
     r.cfg.dataset.reset_attention_mask = true; // holds anyway
     run_open(&r, *state, G * N_STEPS, &opt);
+    struct whole_order w = whole_order_make(&r.stream.indexes[0].epochs, G * N_STEPS);
     for (int64_t step = 0; step < N_STEPS; step++) {
         struct batch b;
         struct error err;
@@ -235,7 +240,7 @@ static void test_loader__padding_does_not_count(void **state)
         assert_null(b.document_start);
         for (int64_t i = 0; i < b.n_samples; i++) {
             int64_t pos = step * G + b.first_sample + i;
-            int64_t doc = r.stream.indexes[0].documents[pos];
+            int64_t doc = w.documents[pos];
             int64_t n = corpus_document_tokens(r.inputs.corpora[0], doc);
             for (int64_t s = 0; s < S; s++) {
                 bool counts = s + 1 < n;
@@ -248,6 +253,7 @@ static void test_loader__padding_does_not_count(void **state)
         }
         assert_int_equal(b.n_counted, n_counted);
     }
+    whole_order_release(&w);
     run_close(&r);
 }
 

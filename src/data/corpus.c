@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CHECKS_KEPT 1024 // results of checks in the cache, some bytes each
+
 struct part { // one dataset in the common numbering
     struct dataset dataset;
     int64_t first_doc;
@@ -28,7 +30,8 @@ struct corpus {
     int64_t n_parts;
     int64_t n_documents;
     int64_t n_tokens;
-    int64_t *ends; // (n_documents) tokens up to the end of each document
+    int64_t *ends;      // (n_documents) tokens up to the end of each document
+    int64_t vocab_size; // that all ids were checked against; 0: they were not
 };
 
 static int make_cache_dir_name(struct corpus *c, const char *prefix, struct error *err)
@@ -296,7 +299,7 @@ static int find_max_tokens(const struct corpus *c, const char *cache_dir,
             goto done;
         (*max_tokens)[i] = (int64_t)max;
     }
-    index_cache_store(cache_dir, "tokens", &key, *max_tokens, c->n_parts);
+    index_cache_store(cache_dir, "tokens", &key, *max_tokens, c->n_parts, CHECKS_KEPT);
     rc = 0;
 done:
     log_status_clear();
@@ -304,7 +307,19 @@ done:
     return rc;
 }
 
-int corpus_check_tokens(const struct corpus *c, int64_t vocab_size, const char *cache_dir,
+static int bad_token(const struct dataset *d, int64_t position, int64_t id,
+                     int64_t vocab_size, const char *remedy, struct error *err)
+{
+    return error_set(
+        err, ERROR_INPUT,
+        "'%s': token %lld (at byte %lld) has the id %lld, outside the vocabulary of "
+        "%lld; %s",
+        d->data_path, (long long)position,
+        (long long)(d->data_offset + position * (int64_t)disk_int_bytes(d->type)),
+        (long long)id, (long long)vocab_size, remedy);
+}
+
+int corpus_check_tokens(struct corpus *c, int64_t vocab_size, const char *cache_dir,
                         struct error *err)
 {
     int64_t *max_tokens = NULL, position, id;
@@ -322,16 +337,13 @@ int corpus_check_tokens(const struct corpus *c, int64_t vocab_size, const char *
             goto done;
         if (!is_found)
             continue;
-        error_set(
-            err, ERROR_INPUT,
-            "'%s': token %lld (at byte %lld) has the id %lld, outside the "
-            "vocabulary of %lld; set Model.vocab_size above the largest id, or use "
-            "the tokenizer that the model is for",
-            d->data_path, (long long)position,
-            (long long)(d->data_offset + position * (int64_t)disk_int_bytes(d->type)),
-            (long long)id, (long long)vocab_size);
+        bad_token(d, position, id, vocab_size,
+                  "set Model.vocab_size above the largest id, or use the tokenizer that "
+                  "the model is for",
+                  err);
         goto done;
     }
+    c->vocab_size = vocab_size;
     rc = 0;
 done:
     free(max_tokens);
@@ -353,6 +365,25 @@ static const struct part *part_of(const struct corpus *c, int64_t doc)
     return &c->parts[low];
 }
 
+/* Ids were good when the file was checked: one that is not now was written since. */
+static int check_as_read(const struct corpus *c, const struct dataset *d, int64_t first,
+                         int64_t n, const int32_t *tokens, struct error *err)
+{
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = (uint32_t)tokens[i] > most ? (uint32_t)tokens[i] : most;
+    if (c->vocab_size == 0 || n == 0 || (int64_t)most < c->vocab_size)
+        return 0;
+    int64_t bad = 0;
+    while (tokens[bad] >= 0 && tokens[bad] < c->vocab_size)
+        bad++;
+    return bad_token(
+        d, first + bad, tokens[bad], c->vocab_size,
+        "it had none such when it was checked, so it has changed or its disk "
+        "fails: restore the file, or prepare the text again",
+        err);
+}
+
 int corpus_read(const struct corpus *c, int64_t doc, int64_t offset, int64_t n,
                 int32_t *tokens, struct error *err)
 {
@@ -362,6 +393,8 @@ int corpus_read(const struct corpus *c, int64_t doc, int64_t offset, int64_t n,
           "tokens %lld + %lld of %lld", (long long)offset, (long long)n,
           (long long)corpus_document_tokens(c, doc));
     const struct part *p = part_of(c, doc);
-    return dataset_read(&p->dataset, document_start(c, doc) - p->first_token + offset, n,
-                        tokens, err);
+    int64_t first = document_start(c, doc) - p->first_token + offset;
+    if (dataset_read(&p->dataset, first, n, tokens, err))
+        return -1;
+    return check_as_read(c, &p->dataset, first, n, tokens, err);
 }

@@ -61,8 +61,9 @@ MUST_CHECK int corpus_resolve_eos(const struct corpus *c, int64_t configured,
 
 /* Refuse a corpus with a token id outside [0, vocab_size): the error names the file, the
  * position and the id. Reads all tokens once; the largest id is kept in `cache_dir` (""
- * or NULL: .trefoil_cache beside the data), so that later starts need not. */
-MUST_CHECK int corpus_check_tokens(const struct corpus *c, int64_t vocab_size,
+ * or NULL: .trefoil_cache beside the data), so that later starts need not. From then on
+ * corpus_read() refuses such ids, which files that change may have. */
+MUST_CHECK int corpus_check_tokens(struct corpus *c, int64_t vocab_size,
                                    const char *cache_dir, struct error *err);
 
 /* tokens[0..n) := the n tokens of `doc` from `offset` on; the range lies in it. */

@@ -5,8 +5,8 @@
  * it is neither filled nor unreleased, by the consumer otherwise; so the data itself
  * needs no lock.
  *
- * The reader ends by itself after an error and after the last step the stream has; the
- * consumer finds out when it asks for that step.
+ * The reader ends by itself after an error; the consumer finds out when it asks for the
+ * step that it belongs to.
  */
 #include "data/loader.h"
 
@@ -30,7 +30,7 @@ struct slot {
 
 struct loader {
     struct loader_options opt;
-    const struct sample_stream *stream;
+    struct sample_stream *stream;
     struct arena arena;
     struct slot slots[N_SLOTS];
     int32_t *window; // (S + 1)
@@ -41,9 +41,8 @@ struct loader {
     pthread_cond_t changed; // any of the following
     int64_t n_filled;
     int64_t n_released;
-    bool is_stopping;   // the consumer wants the reader to end
-    bool is_failed;     // the reader ended with `failure`
-    bool is_at_the_end; // the stream has no further step
+    bool is_stopping; // the consumer wants the reader to end
+    bool is_failed;   // the reader ended with `failure`
     struct error failure;
     int64_t n_asked; // calls of loader_next; the consumer's own
 };
@@ -76,14 +75,15 @@ static void place_sample(struct loader *l, struct slot *slot, int64_t b, int64_t
     }
 }
 
-static int64_t first_position(const struct loader *l, int64_t step)
-{
-    return step * l->opt.global_batch + l->opt.data_rank * l->opt.local_batch;
-}
-
 static int fill_slot(struct loader *l, struct slot *slot, int64_t step, struct error *err)
 {
-    int64_t first = first_position(l, step);
+    int64_t first;
+    if (__builtin_mul_overflow(step + 1, l->opt.global_batch, &first))
+        return error_set(err, ERROR_INPUT,
+                         "step %lld of the data is past counting; is the checkpoint that "
+                         "the run goes on from damaged?",
+                         (long long)step);
+    first += l->opt.data_rank * l->opt.local_batch - l->opt.global_batch;
     slot->n_counted = 0;
     for (int64_t b = 0; b < l->opt.local_batch; b++) {
         struct sample sample = {.window = l->window};
@@ -119,12 +119,9 @@ static void *reader_main(void *arg)
     for (int64_t i = 0; !is_done && wait_for_room(l); i++) {
         struct error err;
         int64_t step = l->opt.first_step + i;
-        bool is_past_end = !l->opt.wraps && first_position(l, step) + l->opt.local_batch >
-                                                l->stream->n_samples;
-        int rc = is_past_end ? 0 : fill_slot(l, &l->slots[i % N_SLOTS], step, &err);
-        is_done = is_past_end || rc;
+        int rc = fill_slot(l, &l->slots[i % N_SLOTS], step, &err);
+        is_done = rc != 0;
         pthread_mutex_lock(&l->lock);
-        l->is_at_the_end = is_past_end;
         l->is_failed = rc != 0;
         if (rc)
             l->failure = err;
@@ -161,7 +158,7 @@ static void check_options(const struct loader_options *o)
           o->n_data_ranks, (long long)o->first_step);
 }
 
-int loader_open(struct loader **out, const struct sample_stream *stream,
+int loader_open(struct loader **out, struct sample_stream *stream,
                 const struct loader_options *opt, struct error *err)
 {
     struct arena measure;
@@ -195,17 +192,15 @@ int loader_next(struct loader *l, struct batch *b, struct error *err)
     pthread_mutex_lock(&l->lock);
     l->n_released = l->n_asked; // the batch of the previous call goes back
     pthread_cond_broadcast(&l->changed);
-    while (l->n_filled <= l->n_asked && !l->is_failed && !l->is_at_the_end)
+    while (l->n_filled <= l->n_asked && !l->is_failed)
         pthread_cond_wait(&l->changed, &l->lock);
-    bool is_filled = l->n_filled > l->n_asked, is_failed = l->is_failed;
+    bool is_filled = l->n_filled > l->n_asked;
     pthread_mutex_unlock(&l->lock);
-    if (!is_filled && is_failed) {
+    if (!is_filled) {
         *err = l->failure;
         return -1;
     }
     int64_t step = l->opt.first_step + l->n_asked;
-    CHECK(is_filled, "step %lld needs samples past the %lld of the stream",
-          (long long)step, (long long)l->stream->n_samples);
     const struct slot *slot = &l->slots[l->n_asked % N_SLOTS];
     *b = (struct batch){
         .n_samples = l->opt.local_batch,

@@ -21,8 +21,7 @@ struct loader_options {
     int data_rank;
     int n_data_ranks;
     int64_t first_step; // of the first loader_next(); counted from 0
-    bool wraps;         // start again at the end of the stream (evaluation) ...
-                        // ... instead of treating a position past it as a bug
+    bool wraps;         // start again after the stream's n_samples: evaluation
     bool eod_mask_loss; // positions whose input token is `eos` do not count
     int32_t eos;        // used by eod_mask_loss only
 };
@@ -48,7 +47,7 @@ struct batch { // borrowed from the loader until its next call
 struct loader; // opaque
 
 /* `stream` is borrowed and must outlive the loader. */
-MUST_CHECK int loader_open(struct loader **out, const struct sample_stream *stream,
+MUST_CHECK int loader_open(struct loader **out, struct sample_stream *stream,
                            const struct loader_options *opt, struct error *err);
 
 /* Wait for the next step's batch. A read error appears here at the step it belongs to,

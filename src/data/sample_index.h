@@ -17,11 +17,11 @@
  * the run is meant to be; here it does not, and a run that is prolonged goes on as if it
  * had been that long.
  *
- * So the result depends on the corpus, the split, the part, the mode, S, the epochs and
- * the seed: these, and nothing else, are in the name of the cached file.
+ * The order has no end: `n_samples` says how much of it a run means to use. A table of
+ * the epochs at hand (data/sample_table.h) is opened when a position in it is read, and
+ * the next one is made ahead by a thread, half a table before it is needed.
  *
- * Memory: packed, 24 bytes a sample and 8 bytes a document and epoch; padded, 8 bytes a
- * sample.
+ * Memory: that of two tables.
  */
 #ifndef DATA_SAMPLE_INDEX_H
 #define DATA_SAMPLE_INDEX_H
@@ -30,6 +30,7 @@
 #include "base/error.h"
 #include "config/config.h"
 #include "data/corpus.h"
+#include "data/sample_table.h"
 #include "data/split.h"
 
 struct sample_index_options {
@@ -40,31 +41,24 @@ struct sample_index_options {
     int64_t seed;          // 0 .. 2^32-1, as numpy's
     const char *cache_dir; // "" or NULL: .trefoil_cache beside the data
     enum config_sample_mode mode;
-    int32_t pad; // what fills up a padded sample
+    int32_t pad;           // what fills up a padded sample
+    int64_t table_samples; // about; 0: as many as make a file worth while
 };
 
-struct sample_index {            // read-only for everybody but sample_index.c
-    const struct corpus *corpus; // borrowed
-    enum config_sample_mode mode;
+struct sample_index { // read-only for everybody but sample_index.c
+    struct sample_epochs epochs;
     int32_t pad;
-    int64_t seq_len;
-    int64_t n_samples; // positions that exist: at least as many as were asked for
-    int64_t n_epochs;  // E, passes over the part that they take
-    int64_t tokens_per_epoch;
-    int64_t documents_per_epoch;
-    int64_t n_documents; // entries of `documents`: E epochs of them
-    bool came_from_cache;
-
-    const int64_t *documents; // (n_documents) document numbers, the stream's order
-                              // padded: position -> document, and the next two are NULL
-    const int64_t *starts;    // (n_samples, 2) entry of `documents`, token offset in it
-    const int64_t *shuffle;   // (n_samples) position -> sample
-    int64_t *values;          // owns the three above
+    int64_t n_samples; // positions of n_epochs: at least as many as were asked for
+    int64_t n_epochs;  // passes over the part that they take
+    struct sample_table table; // of the position read last
+    struct ahead *ahead;       // who makes the next one; NULL: nobody
+    char *cache_dir;
+    char key[33]; // names all that the tables depend on
+    enum split_part part;
+    bool is_told; // of a cache that cannot be written
 };
 
-/* Take the index from the cache, or build it and put it there. A cached file that is
- * damaged is built anew, with a warning; a directory that cannot be written only costs
- * the time to build again. An empty part is an error that says what to change. */
+/* Nothing is made yet. An empty part is an error that says what to change. */
 MUST_CHECK int sample_index_open(struct sample_index *index, const struct corpus *corpus,
                                  const struct sample_index_options *opt,
                                  struct error *err);
@@ -75,6 +69,11 @@ void sample_index_close(struct sample_index *index);
 int64_t sample_index_epoch_start(const struct sample_index *index, int64_t epoch);
 int64_t sample_index_epoch_of(const struct sample_index *index, int64_t pos);
 
+/* What the tables take, mapped and shared by all processes of a machine, in bytes; and
+ * the most that making one takes besides, of the process that does. */
+double sample_index_bytes(const struct sample_index *index);
+double sample_index_making_bytes(const struct sample_index *index);
+
 struct sample {              // the caller's room for one
     int32_t *window;         // (S + 1) tokens
     int32_t *document_start; // (S) or NULL, which means not wanted: for each token where
@@ -83,10 +82,11 @@ struct sample {              // the caller's room for one
     int64_t n_real;          // window[n_real .. S] is padding; S + 1 when packed
 };
 
-/* Fill *out with the sample at shuffled position 0 <= pos < n_samples. Documents are what
- * the corpus says they are: a token that ends one, such as eos, is its last. Threads: any
- * number. */
-MUST_CHECK int sample_index_read(const struct sample_index *index, int64_t pos,
+/* Fill *out with the sample at shuffled position pos >= 0. Documents are what the corpus
+ * says they are: a token that ends one, such as eos, is its last. The table comes from
+ * the cache, or is made and put there; a cached file that is damaged is made anew, with a
+ * warning. Threads: one at a time. */
+MUST_CHECK int sample_index_read(struct sample_index *index, int64_t pos,
                                  struct sample *out, struct error *err);
 
 #endif

@@ -2,26 +2,17 @@
 
 #include "base/log.h"
 
+#include <math.h>
 #include <stdlib.h>
 
+/* Beside the first corpus, as its own index. */
 static int open_blend(struct sample_stream *stream, const struct input_set *set,
-                      enum split_part part, int64_t n_samples, struct error *err)
+                      struct error *err)
 {
-    if (blend_init(&stream->blend, set->weights, set->n_corpora, n_samples, err))
-        return -1;
-    // one sample is asked for by who wants to know the sizes only
-    for (int64_t i = 0; i < set->n_corpora && n_samples > 1; i++)
-        log_info("%s samples from '%s': %lld of %lld", split_part_name(part),
-                 corpus_input(set->corpora[i]), (long long)stream->blend.totals[i],
-                 (long long)n_samples);
-    return 0;
-}
-
-/* A corpus whose weight is too small for its first turn still must be sound. */
-static int64_t samples_of(const struct sample_stream *stream, int64_t i,
-                          int64_t n_samples)
-{
-    return stream->n_indexes == 1 ? n_samples : i64_max(1, stream->blend.totals[i]);
+    const char *dir = set->options.cache_dir;
+    if (!dir || dir[0] == 0)
+        dir = corpus_default_cache_dir(set->corpora[0]);
+    return blend_init(&stream->blend, set->weights, set->n_corpora, dir, err);
 }
 
 static int open_indexes(struct sample_stream *stream, const struct input_set *set,
@@ -30,11 +21,29 @@ static int open_indexes(struct sample_stream *stream, const struct input_set *se
     for (int64_t i = 0; i < stream->n_indexes; i++) {
         struct sample_index_options opt = set->options;
         opt.part = part;
-        opt.n_samples = samples_of(stream, i, n_samples);
+        opt.n_samples =
+            stream->n_indexes == 1 ? n_samples : blend_most(&stream->blend, i, n_samples);
         if (sample_index_open(&stream->indexes[i], set->corpora[i], &opt, err))
             return -1;
     }
     return 0;
+}
+
+/* One sample is asked for by who wants to know the sizes only. */
+static void log_samples(const struct sample_stream *stream, const struct input_set *set,
+                        enum split_part part, int64_t n_samples)
+{
+    for (int64_t i = 0; i < stream->n_indexes && n_samples > 1; i++) {
+        const struct sample_index *index = &stream->indexes[i];
+        if (stream->n_indexes > 1)
+            log_info("%s samples from '%s': %.0f of %lld", split_part_name(part),
+                     corpus_input(set->corpora[i]),
+                     stream->blend.shares[i] * (double)n_samples, (long long)n_samples);
+        else
+            log_info("%s samples: %lld in %lld epochs of %lld tokens",
+                     split_part_name(part), (long long)n_samples,
+                     (long long)index->n_epochs, (long long)index->epochs.n_tokens);
+    }
 }
 
 int sample_stream_open(struct sample_stream *stream, const struct input_set *set,
@@ -49,10 +58,12 @@ int sample_stream_open(struct sample_stream *stream, const struct input_set *set
     if (!stream->indexes)
         return error_set(err, ERROR_RUNTIME, "out of memory");
     stream->n_indexes = set->n_corpora;
-    if (stream->n_indexes > 1 && open_blend(stream, set, part, n_samples, err))
+    pthread_mutex_init(&stream->reading, NULL);
+    if (stream->n_indexes > 1 && open_blend(stream, set, err))
         goto done;
     if (open_indexes(stream, set, part, n_samples, err))
         goto done;
+    log_samples(stream, set, part, n_samples);
     stream->n_samples = stream->n_indexes > 1 ? n_samples : stream->indexes[0].n_samples;
     rc = 0;
 done:
@@ -65,6 +76,8 @@ void sample_stream_close(struct sample_stream *stream)
 {
     for (int64_t i = 0; i < stream->n_indexes; i++)
         sample_index_close(&stream->indexes[i]);
+    if (stream->indexes)
+        pthread_mutex_destroy(&stream->reading);
     free(stream->indexes);
     blend_release(&stream->blend);
     *stream = (struct sample_stream){0};
@@ -86,7 +99,7 @@ int64_t sample_stream_epoch_of(const struct sample_stream *stream, int64_t pos)
         return sample_index_epoch_of(&stream->indexes[0], pos);
     // the last epoch that starts at or before pos; at `high` one starts after it
     int64_t low = 0, high = 1;
-    while (sample_stream_epoch_start(stream, high) <= pos)
+    while (sample_stream_epoch_start(stream, high) <= pos && high < INT64_MAX / 2)
         high *= 2;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
@@ -98,11 +111,30 @@ int64_t sample_stream_epoch_of(const struct sample_stream *stream, int64_t pos)
     return low;
 }
 
-int sample_stream_read(const struct sample_stream *stream, int64_t pos,
-                       struct sample *out, struct error *err)
+double sample_stream_bytes(const struct sample_stream *stream)
 {
-    if (stream->n_indexes == 1)
-        return sample_index_read(&stream->indexes[0], pos, out, err);
-    struct blend_turn turn = blend_at(&stream->blend, pos);
-    return sample_index_read(&stream->indexes[turn.dataset], turn.sample, out, err);
+    double total = 0;
+    for (int64_t i = 0; i < stream->n_indexes; i++)
+        total += sample_index_bytes(&stream->indexes[i]);
+    return total;
+}
+
+double sample_stream_making_bytes(const struct sample_stream *stream)
+{
+    double most = 0;
+    for (int64_t i = 0; i < stream->n_indexes; i++)
+        most = fmax(most, sample_index_making_bytes(&stream->indexes[i]));
+    return most;
+}
+
+int sample_stream_read(struct sample_stream *stream, int64_t pos, struct sample *out,
+                       struct error *err)
+{
+    struct blend_turn turn = {.dataset = 0, .sample = pos};
+    pthread_mutex_lock(&stream->reading);
+    if (stream->n_indexes > 1)
+        turn = blend_at(&stream->blend, pos);
+    int rc = sample_index_read(&stream->indexes[turn.dataset], turn.sample, out, err);
+    pthread_mutex_unlock(&stream->reading);
+    return rc;
 }

@@ -5,9 +5,9 @@
  * From one corpus, position i is position i of its sample index. From several, a blend
  * says whose turn position i is and how many samples that corpus has given before: they
  * are the positions of its own index, so each goes through its own epochs. Neither
- * changes when more samples are asked for.
+ * changes when more samples are asked for, nor has an end.
  *
- * Threads: any number after opening.
+ * Threads: any number after opening; one reads at a time.
  */
 #ifndef DATA_SAMPLE_STREAM_H
 #define DATA_SAMPLE_STREAM_H
@@ -18,6 +18,8 @@
 #include "data/input_set.h"
 #include "data/sample_index.h"
 
+#include <pthread.h>
+
 struct sample_stream { // read-only for everybody but sample_stream.c
     int64_t seq_len;   // S
     int64_t n_samples; // positions that exist: at least as many as were asked for
@@ -25,9 +27,10 @@ struct sample_stream { // read-only for everybody but sample_stream.c
     struct sample_index *indexes; // (n_indexes) one for each corpus
     int64_t n_indexes;
     struct blend blend; // of several indexes; zeros for one
+    pthread_mutex_t reading;
 };
 
-/* `set` is borrowed and must outlive the stream; n_samples > 0. */
+/* `set` is borrowed and must outlive the stream; n_samples > 0. Nothing is made yet. */
 MUST_CHECK int sample_stream_open(struct sample_stream *stream,
                                   const struct input_set *set, enum split_part part,
                                   int64_t n_samples, struct error *err);
@@ -39,8 +42,12 @@ void sample_stream_close(struct sample_stream *stream); // one of zeros is fine
 int64_t sample_stream_epoch_start(const struct sample_stream *stream, int64_t epoch);
 int64_t sample_stream_epoch_of(const struct sample_stream *stream, int64_t pos);
 
-/* Fill *out with the sample at position 0 <= pos < n_samples. */
-MUST_CHECK int sample_stream_read(const struct sample_stream *stream, int64_t pos,
+/* What the order of samples takes, as sample_index_bytes() and its neighbour say. */
+double sample_stream_bytes(const struct sample_stream *stream);
+double sample_stream_making_bytes(const struct sample_stream *stream);
+
+/* Fill *out with the sample at position pos >= 0. */
+MUST_CHECK int sample_stream_read(struct sample_stream *stream, int64_t pos,
                                   struct sample *out, struct error *err);
 
 #endif

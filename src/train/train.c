@@ -70,7 +70,8 @@ static int open_data(struct train *t, struct error *err)
     return 0;
 }
 
-/* One process a machine builds the index and leaves it in the cache; then the others. */
+/* One process of a machine checks the token ids and leaves the result in the cache; then
+ * the others. */
 static int open_data_in_turns(struct train *t, struct error *err)
 {
     int rc = 0;
