@@ -1,5 +1,6 @@
 /* trefoil export - a checkpoint in a format that other programs load. */
 #include "base/log.h"
+#include "base/stop.h"
 #include "cli/ckpt_tokenizer.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
@@ -112,8 +113,10 @@ int cmd_export(int argc, char **argv)
                                 options, ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
-    if (rc == 0)
+    if (rc == 0) {
+        stop_watch(STOP_COMMAND);
         rc = export(&ex, &err);
+    }
     tokenizer_close(ex.tokenizer);
     hf_source_close(&ex.src);
     if (rc >= 0)

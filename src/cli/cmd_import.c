@@ -1,5 +1,6 @@
 /* trefoil import - a model of other programs as a checkpoint to go on from. */
 #include "base/log.h"
+#include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
 #include "hf/hf_import.h"
@@ -36,8 +37,10 @@ int cmd_import(int argc, char **argv)
                                 options, ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
-    if (rc == 0)
+    if (rc == 0) {
+        stop_watch(STOP_COMMAND);
         rc = import(from, input, output, &err);
+    }
     if (rc >= 0)
         return 0;
     log_error("%s", err.text);

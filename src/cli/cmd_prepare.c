@@ -3,12 +3,12 @@
  *
  * This thread reads the files one after the other; the encode_pipeline turns documents
  * into tokens on all processors and hands them back in order, each followed by the token
- * that ends a document. SIGINT and SIGTERM are turned into a descriptor that the reading
- * thread looks at, so that stopping goes through the same clean-up as any error: nothing
- * is left behind.
+ * that ends a document. The reading thread looks for signals, so that stopping goes
+ * through the same clean-up as any error: nothing is left behind.
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/input_files.h"
 #include "cli/options.h"
@@ -19,12 +19,9 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #define MOST_BAD_LINES_SHOWN 10
 #define STATUS_SECONDS 0.2 // between two status lines on a terminal
@@ -49,7 +46,6 @@ struct prepare {
     struct tokenizer *tokenizer;
     struct dataset_writer *writer; // used by the pipeline's thread while there is one
     struct encode_pipeline *pipeline;
-    int stop_fd;
     int64_t n_bad_lines; // the pipeline's thread counts them
     double start_seconds, shown_seconds;
 };
@@ -130,11 +126,8 @@ static void show_progress(struct prepare *p)
 static int tick(void *context, struct error *err)
 {
     struct prepare *p = context;
-    struct signalfd_siginfo taken;
-    if (read(p->stop_fd, &taken, sizeof taken) > 0)
-        return error_set(err, ERROR_STOPPED,
-                         "stopped on request; nothing was written, and '%s' is as it was",
-                         p->set.output);
+    if (stop_check(err))
+        return -1;
     show_progress(p);
     return 0;
 }
@@ -280,28 +273,6 @@ done:
     return rc;
 }
 
-/* Run with SIGINT and SIGTERM readable from p->stop_fd instead of deadly. */
-static int run_stoppable(struct prepare *p, struct error *err)
-{
-    sigset_t stops, before;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &stops, &before);
-    p->stop_fd = signalfd(-1, &stops, SFD_CLOEXEC | SFD_NONBLOCK);
-    int rc = p->stop_fd < 0 ? error_set(err, ERROR_RUNTIME,
-                                        "cannot watch for signals: %s", strerror(errno))
-                            : run(p, err);
-    if (p->stop_fd >= 0) {
-        struct signalfd_siginfo taken; // a stop that was obeyed must not strike again
-        while (read(p->stop_fd, &taken, sizeof taken) > 0)
-            continue;
-        close(p->stop_fd);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 int cmd_prepare(int argc, char **argv)
 {
     struct prepare p = {.set = {.tokenizer = TOKENIZER_BYTES,
@@ -336,8 +307,10 @@ int cmd_prepare(int argc, char **argv)
                                 options, ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
-    if (rc == 0)
-        rc = run_stoppable(&p, &err);
+    if (rc == 0) {
+        stop_watch(STOP_COMMAND);
+        rc = run(&p, &err);
+    }
     options_list_release(&set->inputs);
     if (rc < 0) {
         log_error("%s", err.text);

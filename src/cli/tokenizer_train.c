@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "cli/input_files.h"
 #include "cli/options.h"
 #include "data/text_documents.h"
@@ -166,8 +167,10 @@ static int run(struct training *tr, struct error *err)
     log_status("tokenizer train: learning from %lld distinct words",
                (long long)bpe_trainer_n_words(tr->trainer));
     if (bpe_trainer_learn(tr->trainer, tr->vocab_size, tr->min_frequency, tr->output, &t,
-                          err) ||
-        fs_make_directories(tr->output, err) || tokenizer_save(t, tr->output, err))
+                          err))
+        goto done;
+    stop_watch(STOP_COMMAND); // all files or none, and they are soon written
+    if (fs_make_directories(tr->output, err) || tokenizer_save(t, tr->output, err))
         goto done;
     log_status_clear();
     report(tr, t);

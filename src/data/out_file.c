@@ -1,9 +1,11 @@
 #include "data/out_file.h"
 
 #include "base/fs.h"
+#include "base/output_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,17 +33,35 @@ static int lock_and_empty(struct out_file *f, struct error *err)
     return 0;
 }
 
+/* A link stays a link: the file that it names is replaced. */
+static int name_files(struct out_file *f, const char *prefix, const char *suffix,
+                      struct error *err)
+{
+    char path[PATH_MAX], target[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s%s", prefix, suffix) >= (int)sizeof path)
+        return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", prefix);
+    if (output_file_is_stream(path))
+        return error_set(err, ERROR_INPUT,
+                         "cannot replace '%s': it is not a file; remove it or choose "
+                         "another output",
+                         path);
+    f->path = strdup(realpath(path, target) ? target : path);
+    if (!f->path || asprintf(&f->tmp_path, "%s.tmp", f->path) < 0) {
+        f->tmp_path = NULL;
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    }
+    return 0;
+}
+
 int out_file_open(struct out_file *f, const char *prefix, const char *suffix,
                   struct error *err)
 {
     int rc = -1;
     *f = (struct out_file){.fd = -1};
     f->buf = malloc(BUF_BYTES);
-    if (asprintf(&f->path, "%s%s", prefix, suffix) < 0)
-        f->path = NULL;
-    if (asprintf(&f->tmp_path, "%s%s.tmp", prefix, suffix) < 0)
-        f->tmp_path = NULL;
-    if (!f->buf || !f->path || !f->tmp_path) {
+    if (name_files(f, prefix, suffix, err))
+        goto done;
+    if (!f->buf) {
         error_set(err, ERROR_RUNTIME, "out of memory");
         goto done;
     }

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "ckpt/ckpt_commit.h"
 #include "ckpt/ckpt_write.h"
 #include "ckpt/keep_tokenizer.h"
@@ -104,6 +105,8 @@ static const float *view(void *context, enum ckpt_kind kind,
                          float *room, struct error *err)
 {
     struct hf_importer *im = context;
+    if (stop_check(err))
+        return NULL;
     if (kind == CKPT_PARAM)
         return hold(im, piece->row, err) ? NULL : im->turned + piece->first + first;
     memset(room, 0, (size_t)n * sizeof *room);
@@ -141,8 +144,11 @@ static int write_all(struct hf_importer *im, const char *output_dir, struct erro
                           err) ||
         ckpt_write_part(im->commit.temp, &im->layout, &im->part, &source, true, &im->sums,
                         err) ||
-        ckpt_commit_finish(&im->commit, &im->progress, &im->sums, err))
-        return ckpt_commit_abandon(&im->commit, err);
+        ckpt_commit_finish(&im->commit, &im->progress, &im->sums, err)) {
+        ckpt_commit_abandon(&im->commit, err);
+        (void)!stop_check(err); // says it better
+        return -1;
+    }
     return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "hf/hf_source.h"
 
 #include "base/fs.h"
+#include "base/stop.h"
 #include "ckpt/ckpt.h"
 
 #include <errno.h>
@@ -104,6 +105,8 @@ int hf_write_numbers(int fd, const float *x, int64_t n, enum dtype dtype,
             name, (long long)bad, (double)x[bad]);
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t part = i64_min(CHUNK, n - i);
+        if (stop_check(err))
+            return -1;
         dtype_store(bytes, x + i, dtype, part);
         if (fs_write_exact(fd, bytes, (size_t)part * dtype_bytes(dtype)))
             return error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", path,

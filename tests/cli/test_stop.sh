@@ -13,6 +13,7 @@ must_train save_load.output_dir=whole max_steps=300 logging_freq=1 eval_freq=0 \
 start() {
     local settings=()
     for setting in "$@"; do settings+=(-o "$setting"); done
+    : >run.log # of the run before
     perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$trefoil" pretrain -c run.yaml \
         "${settings[@]}" 2>run.log &
     pid=$!
@@ -53,17 +54,29 @@ kill -CONT $pid
 wait $pid || fail "SIGTSTP and SIGCONT: $(tail -2 run.log)"
 curve stopped/metrics.jsonl | cmp - <(curve whole/metrics.jsonl) || fail "job control"
 
-# a signal that comes during the start (here: that was held back until the run looks for
-# signals): nothing was trained, so nothing is saved, and what was there can be continued
-begin_with_signal() {
+# a signal that comes during the start (here: that was held back until the program looks
+# for signals): nothing was trained, so nothing is saved, and what was there can be
+# continued
+with_signal() {
     perl -MPOSIX -e 'sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGTERM)); kill TERM => $$;
-        exec @ARGV' "$trefoil" pretrain -c run.yaml -o eval_freq=0 "$@"
+        exec @ARGV' "$trefoil" "$@"
 }
-rm -rf fresh
-expect 3 'stopped by SIGTERM before the first step; nothing was saved' \
-    begin_with_signal -o save_load.output_dir=fresh
+begin=(with_signal pretrain -c run.yaml -o eval_freq=0 -o save_load.output_dir=fresh)
+expect 3 'stopped by SIGTERM before the first step; nothing was saved' "${begin[@]}"
 grep -q 'SIGTERM: ending before the first step; again to stop now' expect.err || fail "start"
 must_train save_load.output_dir=fresh eval_freq=0
 expect 75 'stopped by SIGTERM before step 21; continue with -o save_load.ckpt_dir=fresh' \
-    begin_with_signal -o save_load.output_dir=fresh -o save_load.ckpt_dir=fresh \
-    -o max_steps=30
+    "${begin[@]}" -o save_load.ckpt_dir=fresh -o max_steps=30
+
+# other commands stop as well, and leave nothing half written
+"$trefoil" export --ckpt fresh --to hf --output hf 2>export.log || fail "$(cat export.log)"
+mkdir left
+while read -r -a words; do
+    expect 75 'stopped by SIGTERM; nothing was written' with_signal "${words[@]}"
+    [ -z "$(find left -type f -o -name '*.tmp*')" ] || fail "'${words[*]}' left something"
+done <<'WORDS'
+export --ckpt fresh --to hf --output left/hf
+export --ckpt fresh --to gguf --output left/x.gguf
+import --from hf --input hf --output left/imported
+prepare --input words.txt --output left/words
+WORDS
