@@ -81,7 +81,9 @@ static void test_prepare__blank_lines_separate_documents(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *in = test_path(*state, "in.txt"), *out = test_path(*state, "out/x");
         write_text(in, cases[i].text);
-        assert_int_equal(prepare("--input", in, "--output", out, NULL), 0);
+        assert_int_equal(prepare("--input", in, "--output", out, "--force", "--encoding",
+                                 "bytes", NULL),
+                         0);
         check_documents(out, cases[i].documents, cases[i].n);
     }
 }
@@ -134,7 +136,7 @@ static void test_prepare__its_own_output_is_no_input(void **state)
     const char *dir = *state, *out = test_path(*state, "x");
     write_text(test_path(*state, "in.txt"), "text");
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(prepare("--input", dir, "--output", out, NULL), 0);
+        assert_int_equal(prepare("--input", dir, "--output", out, "--force", NULL), 0);
         check_documents(out, texts, 1);
     }
     const char *other = test_path(*state, "y");
@@ -200,6 +202,19 @@ static void test_prepare__wrong_usage_is_refused_and_leaves_nothing(void **state
 }
 
 /* A stopped or failed run leaves the previous dataset as it was. */
+static void test_prepare__a_dataset_is_replaced_only_by_force(void **state)
+{
+    const char *in = test_path(*state, "in.txt"), *out = test_path(*state, "x");
+    const char *index = test_path(*state, "x.idx");
+    test_write_file(in, "a\n", 2);
+    assert_int_equal(prepare("--input", in, "--output", out, NULL), 0);
+    test_write_file(in, "a\n\nb\n", 5);
+    assert_int_equal(prepare("--input", in, "--output", out, NULL), 2);
+    assert_int_equal(test_file_bytes(index), 34 + 4 + 8 + 16);
+    assert_int_equal(prepare("--input", in, "--output", out, "--force", NULL), 0);
+    assert_int_equal(test_file_bytes(index), 34 + 8 + 16 + 24);
+}
+
 static void test_prepare__a_stop_leaves_the_old_dataset(void **state)
 {
     static const char *const texts[] = {"old"};
@@ -212,7 +227,7 @@ static void test_prepare__a_stop_leaves_the_old_dataset(void **state)
     int fd = open(fifo, O_RDWR); // so that the reader finds it open, and empty
     pid_t child = fork();
     if (child == 0)
-        _exit(prepare("--input", in, fifo, "--output", out, NULL));
+        _exit(prepare("--input", in, fifo, "--output", out, "--force", NULL));
     const char *tmp = test_path(*state, "out/x.bin.tmp");
     while (!fs_exists(tmp)) // written only after signals are watched
         usleep(1000);
@@ -237,7 +252,7 @@ static void test_prepare__two_at_once_are_refused_and_leftovers_are_reused(void 
     write_text(tmp, "left by a run that was killed");
     int fd = open(tmp, O_RDWR);
     assert_int_equal(flock(fd, LOCK_EX), 0);
-    assert_int_equal(prepare("--input", in, "--output", out, NULL), 3);
+    assert_int_equal(prepare("--input", in, "--output", out, "--force", NULL), 3);
     assert_true(fs_exists(tmp));
     close(fd);
     assert_int_equal(prepare("--input", in, "--output", out, NULL), 0);
@@ -254,6 +269,7 @@ int main(void)
         data_test(test_prepare__a_file_can_be_one_document),
         data_test(test_prepare__bad_json_lines_are_skipped_or_fatal),
         data_test(test_prepare__wrong_usage_is_refused_and_leaves_nothing),
+        data_test(test_prepare__a_dataset_is_replaced_only_by_force),
         data_test(test_prepare__a_stop_leaves_the_old_dataset),
         data_test(test_prepare__two_at_once_are_refused_and_leftovers_are_reused),
     };

@@ -168,9 +168,10 @@ static struct encode_settings make_settings(const struct tokenizer *t, int n_thr
     return (struct encode_settings){
         .tokenizer = t,
         .json_key = "text",
+        .encoding = "bytes", // the texts here are any bytes
         .n_threads = n_threads,
         .sink = {take_tokens, take_end, take_bad_line, r},
-        .watch = {watch_quietly, r},
+        .watch = {.tick = watch_quietly, .context = r},
     };
 }
 
@@ -349,7 +350,7 @@ static void test_encode_pipeline__the_watch_stops_it_at_any_moment(void **state)
         struct encode_settings settings = make_settings(t, 2, &r);
         struct encode_pipeline *p;
         struct error err = {.text = ""};
-        settings.watch = (struct text_watch){stop_after, &watch};
+        settings.watch = (struct text_watch){.tick = stop_after, .context = &watch};
         assert_ok(encode_pipeline_open(&p, &settings, &err), err);
         assert_int_equal(encode_pipeline_read(p, path, TEXT_BLANK_LINES, &err), -1);
         assert_int_equal(err.kind, ERROR_STOPPED);

@@ -66,10 +66,14 @@ static void test_text_documents__lines_of_json_are_parsed(void **state)
     const struct text_sink sink = {append, end_document, bad_line, progress, &seen};
     const char *path = test_path(*state, "x");
     struct error err;
-    write_gzip(path, "{\"t\": \"one\"}\nnothing\n\n{\"t\": \"\"}\n{\"t\": \"two\"}");
-    assert_ok(text_documents_read(path, TEXT_JSON_LINES, "t", &sink, &err), err);
+    const char *text = "{\"t\": \"one\"}\nnothing\n\n{\"t\": \"\"}\n{\"t\": \"two\"}";
+    write_gzip(path, text);
+    assert_ok(text_documents_read(
+                  path, &(struct text_form){.kind = TEXT_JSON_LINES, .json_key = "t"},
+                  &sink, &err),
+              err);
     assert_string_equal(seen.text, "one|!2 not JS!|two|");
-    assert_int_equal(seen.n_read, test_file_bytes(path));
+    assert_int_equal(seen.n_read, strlen(text)); // of text, not as packed
 }
 
 static void test_text_documents__other_kinds_pass_as_they_are(void **state)
@@ -79,8 +83,14 @@ static void test_text_documents__other_kinds_pass_as_they_are(void **state)
     const char *path = test_path(*state, "x");
     struct error err;
     write_gzip(path, "{\"t\": 1}\n\nb");
-    assert_ok(text_documents_read(path, TEXT_BLANK_LINES, "t", &sink, &err), err);
-    assert_ok(text_documents_read(path, TEXT_WHOLE_FILE, "t", &sink, &err), err);
+    assert_ok(text_documents_read(
+                  path, &(struct text_form){.kind = TEXT_BLANK_LINES, .json_key = "t"},
+                  &sink, &err),
+              err);
+    assert_ok(text_documents_read(
+                  path, &(struct text_form){.kind = TEXT_WHOLE_FILE, .json_key = "t"},
+                  &sink, &err),
+              err);
     assert_string_equal(seen.text, "{\"t\": 1}|b|{\"t\": 1}\n\nb|");
 }
 
@@ -92,7 +102,10 @@ static void test_text_documents__progress_can_stop_it(void **state)
         struct seen seen = {.n_progress_left = n};
         const struct text_sink sink = {append, end_document, bad_line, progress, &seen};
         struct error err = {.text = ""};
-        assert_int_equal(text_documents_read(path, TEXT_BLANK_LINES, "t", &sink, &err),
+        assert_int_equal(text_documents_read(path,
+                                             &(struct text_form){.kind = TEXT_BLANK_LINES,
+                                                                 .json_key = "t"},
+                                             &sink, &err),
                          -1);
         assert_int_equal(err.kind, ERROR_STOPPED);
     }

@@ -15,7 +15,8 @@ static int never_stop(void *context, struct error *err)
     (void)err;
     return 0;
 }
-static const struct text_watch no_watch = {never_stop, NULL};
+static const struct text_watch no_watch = {.tick = never_stop};
+static const struct text_form whole = {.kind = TEXT_WHOLE_FILE};
 
 struct bytes {
     char *at;
@@ -84,7 +85,7 @@ static int read_all(const char *path, size_t step, struct bytes *out, struct err
     size_t n = 1;
     int rc = 0;
     out->n = 0;
-    if (text_input_open(&in, path, &no_watch, err))
+    if (text_input_open(&in, path, &whole, &no_watch, err))
         return -1;
     while (rc == 0 && n > 0) {
         assert_true(out->n + step <= ROOM);
@@ -214,6 +215,12 @@ static void test_text_input__files_that_are_no_text_are_refused(void **state)
         {tar, sizeof tar, "tar"},
         {"\x93NUMPY\x01", 7, "numpy"},
         {"MMIDIDX\0\0", 9, "index"},
+        {"%PDF-1.4\n", 9, "a PDF document"},
+        {"PAR1\x15\x04", 6, "a Parquet file"},
+        {"GGUF\3\0\0\0", 8, "a GGUF model"},
+        {"ORC\n\xff\0", 6, "an ORC file"},
+        {"SQLite format 3\0", 16, "an SQLite database"},
+        {"x\0y", 3, "byte 1 of it is 0"},
     };
     const char *path = test_path(*state, "x");
     struct bytes file = bytes_make();
@@ -234,6 +241,40 @@ static void test_text_input__files_that_are_no_text_are_refused(void **state)
     free(file.at);
 }
 
+/* A window of 2 GiB, as `zstd --long=31` declares one: read, and where more is declared
+ * than can be, called what it is. */
+static void test_text_input__large_windows_of_zstd_are_read(void **state)
+{
+    const char *path = test_path(*state, "x");
+    char frame[] = "\x28\xb5\x2f\xfd\0\xa8\x51\0\0text text\n"; // 2^31, one raw block
+    test_write_file(path, frame, sizeof frame - 1);
+    check_reads_as(path, "text text\n", 10);
+    frame[5] = '\xb0'; // 2^32
+    test_write_file(path, frame, sizeof frame - 1);
+    check_refused(path, "a window of more than 2048 MB");
+}
+
+static void test_text_input__devices_are_refused(void **state)
+{
+    (void)state;
+    check_refused("/dev/zero", "'/dev/zero' is a device");
+    check_refused("/dev/full", "is a device");
+    check_refused("/dev/urandom", "is a device");
+    check_reads_as("/dev/null", "", 0);
+}
+
+static void test_text_input__a_pipe_without_a_writer_is_given_up(void **state)
+{
+    const char *fifo = test_path(*state, "fifo");
+    const struct text_watch watch = {.writer_seconds = 0.2};
+    struct text_input *in;
+    struct error err = {.text = ""};
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(text_input_open(&in, fifo, &whole, &watch, &err), -1);
+    assert_non_null(strstr(err.text, "nobody has opened the named pipe"));
+    assert_int_equal(err.kind, ERROR_INPUT);
+}
+
 static int stop_now(void *context, struct error *err)
 {
     int *n_left = context;
@@ -248,9 +289,9 @@ static void test_text_input__the_watch_can_always_stop_it(void **state)
     struct text_input *in;
     struct error err = {.text = ""};
     int n_left = 1;
-    const struct text_watch watch = {stop_now, &n_left};
+    const struct text_watch watch = {.tick = stop_now, .context = &n_left};
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(text_input_open(&in, fifo, &watch, &err), -1);
+    assert_int_equal(text_input_open(&in, fifo, &whole, &watch, &err), -1);
     assert_int_equal(err.kind, ERROR_STOPPED);
 
     struct bytes file = bytes_make();
@@ -261,7 +302,7 @@ static void test_text_input__the_watch_can_always_stop_it(void **state)
         add_gzip(&file, "", 0);
     test_write_file(path, file.at, file.n);
     n_left = 100;
-    assert_ok(text_input_open(&in, path, &watch, &err), err);
+    assert_ok(text_input_open(&in, path, &whole, &watch, &err), err);
     rc = text_input_read(in, buf, sizeof buf, &n, &err);
     assert_int_equal(rc, -1);
     assert_int_equal(err.kind, ERROR_STOPPED);
@@ -284,7 +325,7 @@ static void test_text_input__a_pipe_is_read_to_its_end(void **state)
         _exit(fs_write_exact(fd, file.at, 3) ||
               fs_write_exact(fd, file.at + 3, file.n - 3));
     }
-    assert_ok(text_input_open(&in, fifo, &no_watch, &err), err);
+    assert_ok(text_input_open(&in, fifo, &whole, &no_watch, &err), err);
     while (n > 0) {
         assert_ok(text_input_read(in, got.at + got.n, 4096, &n, &err), err);
         got.n += n;
@@ -307,6 +348,9 @@ int main(void)
         data_test(test_text_input__all_members_and_frames_are_read),
         data_test(test_text_input__damage_is_an_error_with_a_place),
         data_test(test_text_input__files_that_are_no_text_are_refused),
+        data_test(test_text_input__large_windows_of_zstd_are_read),
+        data_test(test_text_input__devices_are_refused),
+        data_test(test_text_input__a_pipe_without_a_writer_is_given_up),
         data_test(test_text_input__the_watch_can_always_stop_it),
         data_test(test_text_input__a_pipe_is_read_to_its_end),
     };

@@ -26,7 +26,7 @@ static int read_list(const char *dir, struct text_list *list, const char *conten
     char path[4096];
     snprintf(path, sizeof path, "%s/texts", dir);
     assert_ok(fs_write_atomic(path, content, strlen(content), err), *err);
-    return text_list_read(list, path, kind, err);
+    return text_list_read(list, path, kind, NULL, "text", err);
 }
 
 static void test_lines__without_ends_and_empty_ones(void **state)

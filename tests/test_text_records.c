@@ -65,11 +65,12 @@ static void check(const char *path, enum text_kind kind, bool is_counting,
 {
     struct log l = {.is_counting = is_counting};
     const struct text_record_sink sink = {take_bytes, take_end, take_bad_line, &l};
-    const struct text_watch watch = {watch_quietly, NULL};
+    const struct text_watch watch = {.tick = watch_quietly};
+    const struct text_form form = {.kind = kind};
     struct text_input *in;
     struct error err;
-    assert_ok(text_input_open(&in, path, &watch, &err), err);
-    assert_ok(text_records_read(in, kind, &sink, &err), err);
+    assert_ok(text_input_open(&in, path, &form, &watch, &err), err);
+    assert_ok(text_records_read(in, &sink, &err), err);
     text_input_close(in);
     assert_string_equal(l.text, expected);
 }
@@ -88,6 +89,17 @@ static void test_text_records__each_kind_has_its_documents(void **state)
         {TEXT_JSON_LINES, "a\n\nb", "a<1>1|<0>2|b<1>3|"},
         {TEXT_JSON_LINES, "a\r\nb\n", "a\r<2>1|b<1>2|"},
         {TEXT_JSON_LINES, "", ""},
+        // an array, and objects over several lines, are taken apart
+        {TEXT_JSON_LINES, "[{\"t\": \"]\\\"}\"},\n \"b,\", 5 ,[1, {}]\n]\n",
+         "{\"t\": \"]\\\"}\"}<13>1|\"b,\"<4>2|5<1>2|[1, {}]<7>2|"},
+        {TEXT_JSON_LINES, "[]", ""},
+        {TEXT_JSON_LINES, "\n{\n\"t\": {}}\n{}x [y]",
+         "{\n\"t\": {}}<10>2|{}<2>4|x<1>4|y<1>4|"},
+        {TEXT_JSON_LINES, "[{}, {\n",
+         "{}<2>1|{\n!1 the file ends inside the value that begins here!"},
+        {TEXT_JSON_LINES, "[{},\n",
+         "{}<2>1|!2 the file ends inside an array; is it cut off?!"},
+        {TEXT_JSON_LINES, "{\"t\": 1}\n[2]\n", "{\"t\": 1}<8>1|[2]<3>2|"},
     };
     const char *path = test_path(*state, "x");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -129,11 +141,18 @@ static void test_json_line__finds_the_text_or_says_what_is_wrong(void **state)
         {" \t\r", JSON_LINE_BLANK, ""},
         {"{", JSON_LINE_BAD, "not JSON: "},
         {"{\"t\": \"a\"} x", JSON_LINE_BAD, "not JSON: "},
-        {"{\"t\": \"\xff\"}", JSON_LINE_BAD, "not JSON: "},
+        {"{\"t\": \"\xff\"}", JSON_LINE_BAD, "not UTF-8"},
         {"{\"t\": \"a\", \"t\": \"b\"}", JSON_LINE_BAD, "not JSON: "},
         {"{\"t\": \"\\ud800\"}", JSON_LINE_BAD, "not JSON: "},
-        {"[\"t\"]", JSON_LINE_BAD, "not a JSON object"},
-        {"{\"u\": \"a\"}", JSON_LINE_BAD, "no key \"t\""},
+        {"[\"t\"]", JSON_LINE_BAD, "not a JSON object or string"},
+        {"{\"u\": \"a\"}", JSON_LINE_BAD,
+         "no key \"t\"; there is \"u\": name the key of the text with --json_key"},
+        {"{\"n\": 1, \"a\": \"\", \"b\\n\": \"\"}", JSON_LINE_BAD,
+         "no key \"t\"; there is \"a\", \"b?\": name the key"},
+        {"{\"n\": 1}", JSON_LINE_BAD, "no key \"t\"; there is \"n\": name the key"},
+        {"{}", JSON_LINE_BAD, "no key \"t\""},
+        {"\"a text\"", JSON_LINE_TEXT, "a text"},
+        {"5", JSON_LINE_BAD, "not a JSON object or string"},
         {"{\"t\": null}", JSON_LINE_BAD, "no string under the key \"t\""},
     };
     (void)state;

@@ -44,7 +44,7 @@ rm -rf "$tokenizer"
 "$trefoil" tokenizer train --input "$text" --vocab_size 2048 --output "$tokenizer"
 
 echo "demo: text -> tokens"
-"$trefoil" prepare --input "$text" --tokenizer "$tokenizer" --output "$tokens"
+"$trefoil" prepare --force --input "$text" --tokenizer "$tokenizer" --output "$tokens"
 
 echo "demo: training on two processes ($config)"
 "$trefoil" pretrain -c "$config" -o save_load.output_dir="$output"

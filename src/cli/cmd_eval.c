@@ -8,9 +8,11 @@
 #include "cli/ckpt_tokenizer.h"
 #include "cli/cmd.h"
 #include "cli/eval_data.h"
+#include "cli/input_files.h"
 #include "cli/options.h"
 #include "cli/print_check.h"
 #include "cli/self_launch.h"
+#include "data/text_encoding.h"
 #include "train/cloze_eval.h"
 #include "train/offline_eval.h"
 #include "train/trained_model.h"
@@ -23,6 +25,7 @@
 
 struct eval {
     const char *data_name, *cloze_path, *tokenizer_name;
+    struct eval_data_form form;
     int64_t stride; // 0: the whole window
     int64_t num_threads;
     bool is_json;
@@ -51,7 +54,7 @@ static int check_options(const struct eval *ev, struct error *err)
                          "trefoil eval: --batch_size must be at least 1; "
                          "--overlapping_eval, --max_seq_len and --num_threads must not "
                          "be negative");
-    return 0;
+    return text_encoding_check(ev->form.encoding, err);
 }
 
 static int choose_stride(struct eval *ev, struct error *err)
@@ -70,14 +73,21 @@ static int choose_stride(struct eval *ev, struct error *err)
 static int open_inputs(struct eval *ev, struct error *err)
 {
     bool is_text = ev->data_name && eval_data_is_text(ev->data_name);
+    int n_processes = comm_size(ev->model.grid.world);
+    if ((is_text && input_files_check_shared(ev->data_name, n_processes, err)) ||
+        (ev->cloze_path && input_files_check_shared(ev->cloze_path, n_processes, err)))
+        return -1;
     if ((is_text || ev->cloze_path) &&
         ckpt_tokenizer_open(&ev->tokenizer, ev->tokenizer_name, ev->model.path,
                             &ev->model.cfg, false, err))
         return -1;
-    if (ev->data_name && eval_data_open(&ev->data, ev->data_name, ev->tokenizer, err))
+    if (ev->data_name &&
+        eval_data_open(&ev->data, ev->data_name, &ev->form, ev->tokenizer, err))
         return -1;
     return ev->cloze_path
-               ? text_list_read(&ev->texts, ev->cloze_path, TEXT_LIST_JSON, err)
+               ? text_list_read(&ev->texts, ev->cloze_path, TEXT_LIST_JSON,
+                                ev->form.encoding,
+                                ev->form.json_key ? ev->form.json_key : "text", err)
                : 0;
 }
 
@@ -204,7 +214,13 @@ int cmd_eval(int argc, char **argv)
         {"ckpt", 0, OPTION_TEXT, &ev.layout.ckpt, true, "DIR",
          "A checkpoint, or a directory of them (the newest valid one)."},
         {"data", 0, OPTION_TEXT, &ev.data_name, false, "PATH",
-         "Perplexity on this: a prefix or directory of token files, or a text."},
+         "Perplexity on this: a prefix or directory of token files; a text; or JSON "
+         "(*.jsonl, *.json), which scores as what prepare makes of it. - is standard "
+         "input."},
+        {"json_key", 0, OPTION_TEXT, &ev.form.json_key, false, "KEY",
+         "The key of the text in an object of JSON (text); with it any file is JSON."},
+        {"encoding", 0, OPTION_TEXT, &ev.form.encoding, false, "NAME",
+         INPUT_FILES_ENCODING_HELP},
         {"overlapping_eval", 0, OPTION_INT, &ev.stride, false, "N",
          "Begin a window every N tokens and score its last N (0: no overlap)."},
         {"cloze", 0, OPTION_TEXT, &ev.cloze_path, false, "FILE",

@@ -10,8 +10,10 @@
 #include "cli/cmd.h"
 #include "cli/generate_output.h"
 #include "cli/generate_prompts.h"
+#include "cli/input_files.h"
 #include "cli/options.h"
 #include "cli/self_launch.h"
+#include "data/text_encoding.h"
 #include "launch/worker.h"
 #include "train/trained_model.h"
 
@@ -61,11 +63,15 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
 {
     struct generate *gen = context;
     *job = (struct self_launch_plan){.num_threads = gen->num_threads, .has_output = true};
-    if (check_options(gen, err) || generate_prompts_open(&gen->prompts, err))
+    if (check_options(gen, err) || text_encoding_check(gen->prompts.encoding, err))
         return -1;
     // ranks that meet will find out together
-    return n_processes > 0 ? 0
-                           : trained_model_check(&gen->layout, 0, &job->n_processes, err);
+    if (n_processes == 0 && trained_model_check(&gen->layout, 0, &job->n_processes, err))
+        return -1;
+    int64_t n = n_processes > 0 ? n_processes : job->n_processes;
+    if (gen->prompts.path && input_files_check_shared(gen->prompts.path, (int)n, err))
+        return -1;
+    return generate_prompts_open(&gen->prompts, err);
 }
 
 /* -- opening ------------------------------------------------------------------------- */
@@ -176,7 +182,9 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
         {"prompt", 0, OPTION_TEXT, &gen->prompts.text, false, "TEXT",
          "The text to continue."},
         {"prompts", 0, OPTION_TEXT, &gen->prompts.path, false, "FILE",
-         "Texts to continue: one a line, or *.jsonl with {\"text\": ...} a line."},
+         "Texts to continue: one per line, or *.jsonl with {\"text\": ...} per line."},
+        {"encoding", 0, OPTION_TEXT, &gen->prompts.encoding, false, "NAME",
+         INPUT_FILES_ENCODING_HELP},
         {"prompt_ids", 0, OPTION_TEXT, &gen->prompts.ids, false, "IDS",
          "A prompt as token ids; then ids are printed."},
         {"tokenizer", 0, OPTION_TEXT, &gen->tokenizer_name, false, "DIR",

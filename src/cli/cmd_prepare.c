@@ -7,6 +7,7 @@
  * through the same clean-up as any error: nothing is left behind.
  */
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/stop.h"
 #include "cli/cmd.h"
@@ -14,6 +15,7 @@
 #include "cli/options.h"
 #include "data/dataset_writer.h"
 #include "data/encode_pipeline.h"
+#include "data/text_encoding.h"
 #include "launch/pin.h"
 #include "token/tokenizer.h"
 
@@ -32,11 +34,13 @@ struct settings { // as given on the command line
     const char *output;
     const char *tokenizer;
     const char *json_key;
+    const char *encoding; // NULL: UTF-8
     const char *format;
     const char *doc_separator;
     int64_t threads;
     bool is_json;
     bool is_strict;
+    bool is_forced;
 };
 
 struct prepare {
@@ -46,7 +50,9 @@ struct prepare {
     struct tokenizer *tokenizer;
     struct dataset_writer *writer; // used by the pipeline's thread while there is one
     struct encode_pipeline *pipeline;
-    int64_t n_bad_lines; // the pipeline's thread counts them
+    int64_t n_bad_lines;  // the pipeline's thread counts them
+    char first_bad[512];  // and says what is wrong with the first
+    bool has_blank_lines; // documents of plain text end at blank lines
     double start_seconds, shown_seconds;
 };
 
@@ -73,7 +79,9 @@ static int bad_line(void *context, const char *path, int64_t line, const char *r
     struct prepare *p = context;
     if (p->set.is_strict)
         return error_set(err, ERROR_INPUT, "%s:%lld: %s", path, (long long)line, reason);
-    p->n_bad_lines++;
+    if (p->n_bad_lines++ == 0)
+        snprintf(p->first_bad, sizeof p->first_bad, ": first %s:%lld, %s", path,
+                 (long long)line, reason);
     if (p->n_bad_lines <= MOST_BAD_LINES_SHOWN)
         log_warning("%s:%lld: line skipped: %s", path, (long long)line, reason);
     if (p->n_bad_lines == MOST_BAD_LINES_SHOWN)
@@ -147,7 +155,8 @@ static int check_settings(struct prepare *p, struct error *err)
 {
     struct settings *set = &p->set;
     if (check_choice("format", set->format, "megatron", "fleetx", err) ||
-        check_choice("doc_separator", set->doc_separator, "blank", "file", err))
+        check_choice("doc_separator", set->doc_separator, "blank", "file", err) ||
+        text_encoding_check(set->encoding, err))
         return -1;
     p->format = strcmp(set->format, "fleetx") == 0 ? DATASET_FLEETX : DATASET_MEGATRON;
     if (set->threads < 0 || set->threads > ENCODE_MAX_THREADS)
@@ -157,6 +166,26 @@ static int check_settings(struct prepare *p, struct error *err)
                          ENCODE_MAX_THREADS, (long long)set->threads);
     if (set->threads == 0)
         set->threads = i64_min(pin_n_processors(), ENCODE_MAX_THREADS);
+    return 0;
+}
+
+/* A dataset that took hours is not replaced by a slip of the pen. */
+static int refuse_existing(const struct prepare *p, struct error *err)
+{
+    const struct dataset_format_names *format = &dataset_formats[p->format];
+    const char *const suffixes[] = {format->data_suffix, format->index_suffix};
+    for (size_t i = 0; i < ARRAY_LEN(suffixes) && !p->set.is_forced; i++) {
+        char path[PATH_MAX];
+        if (snprintf(path, sizeof path, "%s%s", p->set.output, suffixes[i]) >=
+            (int)sizeof path)
+            return error_set(err, ERROR_INPUT, "path too long: '%.200s...'",
+                             p->set.output);
+        if (fs_exists(path))
+            return error_set(err, ERROR_INPUT,
+                             "'%s' exists; give --force to replace the dataset, or "
+                             "another --output",
+                             path);
+    }
     return 0;
 }
 
@@ -190,11 +219,14 @@ static int describe_dataset(const struct prepare *p, struct dataset_meta *meta,
     return 0;
 }
 
-static enum text_kind kind_of(const struct prepare *p, const char *path)
+static enum text_kind kind_of(struct prepare *p, const char *path)
 {
     if (p->set.is_json || input_files_is_json(path))
         return TEXT_JSON_LINES;
-    return strcmp(p->set.doc_separator, "file") == 0 ? TEXT_WHOLE_FILE : TEXT_BLANK_LINES;
+    if (strcmp(p->set.doc_separator, "file") == 0)
+        return TEXT_WHOLE_FILE;
+    p->has_blank_lines = true;
+    return TEXT_BLANK_LINES;
 }
 
 static int encode_files(struct prepare *p, struct error *err)
@@ -202,9 +234,10 @@ static int encode_files(struct prepare *p, struct error *err)
     const struct encode_settings settings = {
         .tokenizer = p->tokenizer,
         .json_key = p->set.json_key,
+        .encoding = p->set.encoding,
         .n_threads = (int)p->set.threads,
         .sink = {append, end_document, bad_line, p},
-        .watch = {tick, p},
+        .watch = {.tick = tick, .context = p},
     };
     const struct fs_names *files = &p->inputs.files;
     if (encode_pipeline_open(&p->pipeline, &settings, err))
@@ -223,9 +256,9 @@ static int refuse_nothing(const struct prepare *p, const struct encode_counts *c
         return 0;
     return error_set(err, ERROR_INPUT,
                      "no documents in the %lld input files (%lld empty documents and "
-                     "%lld bad lines skipped); nothing was written",
+                     "%lld bad lines skipped%s); nothing was written",
                      (long long)p->inputs.files.n_names, (long long)c->n_empty,
-                     (long long)c->n_bad_lines);
+                     (long long)c->n_bad_lines, p->first_bad);
 }
 
 static void print_summary(const struct prepare *p, const struct encode_counts *c)
@@ -241,6 +274,9 @@ static void print_summary(const struct prepare *p, const struct encode_counts *c
         (long long)p->set.threads, (long long)c->n_empty, (long long)c->n_bad_lines,
         p->set.tokenizer, (long long)tokenizer_vocab_size(p->tokenizer),
         tokenizer_eos(p->tokenizer));
+    if (p->has_blank_lines)
+        log_info("documents of plain text are what stands between blank lines; "
+                 "--doc_separator file makes one of each file");
 }
 
 static int run(struct prepare *p, struct error *err)
@@ -249,7 +285,7 @@ static int run(struct prepare *p, struct error *err)
     struct dataset_meta meta = {0};
     struct encode_counts counts;
     int rc = -1;
-    if (check_settings(p, err) ||
+    if (check_settings(p, err) || refuse_existing(p, err) ||
         input_files_init(&p->inputs, set->inputs.values, set->inputs.n_values,
                          set->output, err) ||
         open_tokenizer(p, err) || describe_dataset(p, &meta, err))
@@ -283,19 +319,23 @@ int cmd_prepare(int argc, char **argv)
     // clang-format off
     const struct option_spec options[] = {
         {"input", 'i', OPTION_LIST, &set->inputs, true, "PATH",
-         "Text or JSON lines (*.jsonl, *.json, *.ndjson), gzip or zstd packed or not; or directories, read with all below them in bytewise order of names, hidden ones left out."},
+         "Text in UTF-8 or JSON (*.jsonl, *.ndjson, *.json: lines, or an array), gzip or zstd packed or not; - is standard input; or directories, read with all below them in bytewise order of names, hidden ones left out."},
         {"output", 0, OPTION_TEXT, &set->output, true, "PREFIX",
          "Where to write: PREFIX.bin and PREFIX.idx, or PREFIX_ids.npy and PREFIX_idx.npz."},
         {"format", 0, OPTION_TEXT, &set->format, false, "megatron|fleetx",
          "Which of the two pairs of files; megatron when not given."},
         {"tokenizer", 0, OPTION_TEXT, &set->tokenizer, false, "DIR",
          "The directory of a byte-level BPE tokenizer, or a file of one; or bytes: one token a byte, eos 256, as when not given."},
+        {"force", 0, OPTION_FLAG, &set->is_forced, false, NULL,
+         "Replace a dataset that exists already."},
         {"json", 0, OPTION_FLAG, &set->is_json, false, NULL,
-         "Take every input for JSON lines, whatever its name."},
+         "Take every input for JSON, whatever its name."},
         {"json_key", 0, OPTION_TEXT, &set->json_key, false, "KEY",
-         "The key of the text in a JSON line; text when not given."},
+         "The key of the text in an object of JSON; text when not given."},
+        {"encoding", 0, OPTION_TEXT, &set->encoding, false, "NAME",
+         INPUT_FILES_ENCODING_HELP},
         {"doc_separator", 0, OPTION_TEXT, &set->doc_separator, false, "blank|file",
-         "What ends a document of plain text: a blank line, or the end of the file."},
+         "What ends a document of plain text: a blank line (the default: each paragraph of prose is a document), or the end of the file. Every document is followed by the token that ends one."},
         {"threads", 0, OPTION_INT, &set->threads, false, "N",
          "Threads that encode (0: all processors); the output does not depend on it."},
         {"strict", 0, OPTION_FLAG, &set->is_strict, false, NULL,

@@ -1,13 +1,21 @@
 #include "cli/eval_data.h"
 
 #include "base/fs.h"
+#include "base/log.h"
+#include "cli/input_files.h"
 #include "data/dataset_list.h"
+#include "data/encode_pipeline.h"
 #include "data/text_list.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#define MOST_BAD_LINES_SHOWN 10
 
 bool eval_data_is_text(const char *name)
 {
+    if (strcmp(name, TEXT_STANDARD_INPUT) == 0)
+        return true;
     return fs_exists(name) && !fs_is_directory(name) && !dataset_list_is_part(name);
 }
 
@@ -29,13 +37,13 @@ static int64_t count_words(const char *text, size_t n)
     return n > 0 ? n_words : 0;
 }
 
-static int open_text(struct eval_data *data, const struct tokenizer *tokenizer,
-                     struct error *err)
+static int open_text(struct eval_data *data, const struct eval_data_form *form,
+                     const struct tokenizer *tokenizer, struct error *err)
 {
     struct text_list list = {0};
     struct encoder *encoder = NULL;
     int rc = -1;
-    if (text_list_read(&list, data->name, TEXT_LIST_WHOLE, err) ||
+    if (text_list_read(&list, data->name, TEXT_LIST_WHOLE, form->encoding, NULL, err) ||
         encoder_open(&encoder, tokenizer, err))
         goto done;
     const struct text_list_item *whole = &list.items[0];
@@ -44,6 +52,82 @@ static int open_text(struct eval_data *data, const struct tokenizer *tokenizer,
 done:
     encoder_close(encoder);
     text_list_release(&list);
+    return rc;
+}
+
+/* -- JSON: what prepare would write -------------------------------------------------- */
+
+struct collecting {
+    struct eval_data *data;
+    int32_t eos;
+};
+
+static int take_tokens(void *context, const int32_t *tokens, int64_t n, struct error *err)
+{
+    struct token_list *list = &((struct collecting *)context)->data->tokens;
+    if (n > list->capacity - list->n) {
+        int64_t capacity = 2 * (list->n + n);
+        int32_t *larger = realloc(list->ids, (size_t)capacity * sizeof *larger);
+        if (!larger)
+            return error_set(err, ERROR_RUNTIME, "out of memory for %lld tokens",
+                             (long long)capacity);
+        list->ids = larger;
+        list->capacity = capacity;
+    }
+    memcpy(list->ids + list->n, tokens, (size_t)n * sizeof *tokens);
+    list->n += n;
+    return 0;
+}
+
+static int take_end(void *context, struct error *err)
+{
+    const struct collecting *c = context;
+    return take_tokens(context, &c->eos, 1, err);
+}
+
+static int take_bad_line(void *context, const char *path, int64_t line,
+                         const char *reason, struct error *err)
+{
+    struct eval_data *data = ((struct collecting *)context)->data;
+    (void)err;
+    data->n_bad_lines++;
+    if (data->n_bad_lines <= MOST_BAD_LINES_SHOWN)
+        log_warning("%s:%lld: line skipped: %s", path, (long long)line, reason);
+    if (data->n_bad_lines == MOST_BAD_LINES_SHOWN)
+        log_warning("further bad lines are only counted");
+    return 0;
+}
+
+static int open_json(struct eval_data *data, const struct eval_data_form *form,
+                     const struct tokenizer *tokenizer, struct error *err)
+{
+    struct collecting c = {data, tokenizer_eos(tokenizer)};
+    const struct encode_settings settings = {
+        .tokenizer = tokenizer,
+        .json_key = form->json_key ? form->json_key : "text",
+        .encoding = form->encoding,
+        .n_threads = 1,
+        .sink = {take_tokens, take_end, take_bad_line, &c},
+    };
+    struct encode_pipeline *pipeline = NULL;
+    if (c.eos < 0)
+        return error_set(err, ERROR_INPUT,
+                         "the tokenizer '%s' has no token <|endoftext|>, which is to "
+                         "stand between the documents of '%s'",
+                         tokenizer_name(tokenizer), data->name);
+    int rc = -1;
+    if (encode_pipeline_open(&pipeline, &settings, err) ||
+        encode_pipeline_read(pipeline, data->name, TEXT_JSON_LINES, err) ||
+        encode_pipeline_finish(pipeline, err))
+        goto done;
+    rc = 0;
+    if (data->tokens.n == 0)
+        rc = error_set(err, ERROR_INPUT,
+                       "'%s' has no documents (%lld bad lines); --json_key names the key "
+                       "of the text",
+                       text_source_name(data->name), (long long)data->n_bad_lines);
+done:
+    encode_pipeline_close(pipeline);
     return rc;
 }
 
@@ -90,11 +174,15 @@ static int read_corpus(void *context, int64_t first, int64_t n, int32_t *tokens,
 /* -- either -------------------------------------------------------------------------- */
 
 int eval_data_open(struct eval_data *data, const char *name,
-                   const struct tokenizer *tokenizer, struct error *err)
+                   const struct eval_data_form *form, const struct tokenizer *tokenizer,
+                   struct error *err)
 {
     *data = (struct eval_data){.name = name};
-    return eval_data_is_text(name) ? open_text(data, tokenizer, err)
-                                   : corpus_open(&data->corpus, name, err);
+    if (!eval_data_is_text(name))
+        return corpus_open(&data->corpus, name, err);
+    return form->json_key || input_files_is_json(name)
+               ? open_json(data, form, tokenizer, err)
+               : open_text(data, form, tokenizer, err);
 }
 
 void eval_data_close(struct eval_data *data)

@@ -1,6 +1,7 @@
 /*
  * eval_data - what `trefoil eval --data` names, as one stream of tokens: all documents of
- * token files one after the other, or the tokens of a text.
+ * token files one after the other; of a file of JSON the tokens that `trefoil prepare`
+ * would write for it, so that both score the same; or the tokens of a text.
  */
 #ifndef CLI_EVAL_DATA_H
 #define CLI_EVAL_DATA_H
@@ -11,10 +12,16 @@
 #include "token/tokenizer.h"
 #include "train/offline_eval.h"
 
+struct eval_data_form {   // how a file that is not tokens is read
+    const char *encoding; // as data/text_encoding.h says; NULL: UTF-8
+    const char *json_key; // not NULL: it is JSON, whatever its name
+};
+
 struct eval_data {
     const char *name;         // borrowed
-    struct corpus *corpus;    // NULL: a text
-    struct token_list tokens; // of a text
+    struct corpus *corpus;    // NULL: a text or JSON
+    struct token_list tokens; // of these
+    int64_t n_bad_lines;      // of JSON, left out as prepare does
     int64_t n_words; // of a text, counted as the original does: between spaces; else 0
 };
 
@@ -23,6 +30,7 @@ bool eval_data_is_text(const char *name);
 
 /* `tokenizer` is for texts. eval_data_close() is to be called after a failure too. */
 MUST_CHECK int eval_data_open(struct eval_data *data, const char *name,
+                              const struct eval_data_form *form,
                               const struct tokenizer *tokenizer, struct error *err);
 void eval_data_close(struct eval_data *data);
 

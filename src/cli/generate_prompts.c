@@ -1,14 +1,10 @@
 #include "cli/generate_prompts.h"
 
+#include "cli/input_files.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool ends_with(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), k = strlen(suffix);
-    return n >= k && strcmp(name + n - k, suffix) == 0;
-}
 
 int generate_prompts_open(struct generate_prompts *p, struct error *err)
 {
@@ -20,9 +16,9 @@ int generate_prompts_open(struct generate_prompts *p, struct error *err)
     p->n_prompts = 1;
     if (!p->path)
         return 0;
-    bool is_json = ends_with(p->path, ".jsonl");
-    if (text_list_read(&p->list, p->path, is_json ? TEXT_LIST_JSON : TEXT_LIST_LINES,
-                       err))
+    if (text_list_read(&p->list, p->path,
+                       input_files_is_json(p->path) ? TEXT_LIST_JSON : TEXT_LIST_LINES,
+                       p->encoding, "text", err))
         return -1;
     p->n_prompts = p->list.n_items;
     return 0;

@@ -14,6 +14,7 @@
 struct generate_prompts { // zero-initialised is empty
     /* One of these is given, by the user. */
     const char *text, *ids, *path;
+    const char *encoding;  // of the file at `path` (data/text_encoding.h); NULL: UTF-8
     struct text_list list; // of the file at `path`
     int64_t n_prompts;     // of all data ranks
 

@@ -1,5 +1,7 @@
 #include "cli/input_files.h"
 
+#include "data/text_source.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 struct walk {
     struct input_files *out;
     const char *output; // or NULL
+    bool has_standard_input;
 };
 
 static bool ends_with(const char *name, size_t n, const char *suffix)
@@ -118,10 +121,22 @@ done:
     return rc;
 }
 
+/* Read once, it has nothing for a second time. */
+static int add_standard_input(struct walk *w, struct error *err)
+{
+    const struct stat pipe = {.st_mode = S_IFIFO};
+    if (w->has_standard_input)
+        return error_set(err, ERROR_INPUT, "standard input (-) is named twice");
+    w->has_standard_input = true;
+    return add_file(w, TEXT_STANDARD_INPUT, &pipe, err);
+}
+
 static int add_input(struct walk *w, const char *path, struct error *err)
 {
     struct stat st;
     int64_t n_before = w->out->files.n_names;
+    if (strcmp(path, TEXT_STANDARD_INPUT) == 0)
+        return add_standard_input(w, err);
     if (stat(path, &st))
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode))
@@ -136,7 +151,7 @@ static int add_input(struct walk *w, const char *path, struct error *err)
 int input_files_init(struct input_files *f, char *const *inputs, int n_inputs,
                      const char *output, struct error *err)
 {
-    struct walk w = {f, output};
+    struct walk w = {.out = f, .output = output};
     *f = (struct input_files){0};
     for (int i = 0; i < n_inputs; i++)
         if (add_input(&w, inputs[i], err)) {
@@ -144,6 +159,19 @@ int input_files_init(struct input_files *f, char *const *inputs, int n_inputs,
             return -1;
         }
     return 0;
+}
+
+int input_files_check_shared(const char *path, int n_processes, struct error *err)
+{
+    struct stat st;
+    bool is_standard = strcmp(path, TEXT_STANDARD_INPUT) == 0;
+    if (n_processes == 1 ||
+        (!is_standard && (stat(path, &st) || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))))
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "'%s' can be read by one process only, and there are %d; write it "
+                     "to a file first",
+                     text_source_name(path), n_processes);
 }
 
 void input_files_release(struct input_files *f)

@@ -181,8 +181,9 @@ static int take_option(const struct command *cmd, const struct option_spec *o,
                          o->name, o->value);
     if (store(cmd, o, value ? value : argv[++*i], err))
         return -1;
-    // a list goes on until the next option
-    while (o->kind == OPTION_LIST && !value && *i + 1 < argc && argv[*i + 1][0] != '-')
+    // a list goes on until the next option; a dash by itself is none
+    while (o->kind == OPTION_LIST && !value && *i + 1 < argc &&
+           (argv[*i + 1][0] != '-' || !argv[*i + 1][1]))
         if (store(cmd, o, argv[++*i], err))
             return -1;
     return 0;

@@ -13,6 +13,7 @@
 #include "cli/input_files.h"
 #include "cli/options.h"
 #include "data/text_documents.h"
+#include "data/text_encoding.h"
 #include "token/bpe_trainer.h"
 #include "token/word_split.h"
 
@@ -27,6 +28,8 @@ struct training {
     struct option_list inputs; // as given on the command line
     const char *output;
     const char *json_key;
+    const char *encoding; // NULL: UTF-8
+    bool is_json;
     int64_t vocab_size;
     int64_t min_frequency;
     struct input_files files;
@@ -109,9 +112,10 @@ static int read_inputs(struct training *tr, struct error *err)
     struct text_sink sink = {append, end_document, bad_line, progress, tr};
     for (int64_t i = 0; i < tr->files.files.n_names; i++) {
         const char *path = tr->files.files.names[i];
-        enum text_kind kind =
-            input_files_is_json(path) ? TEXT_JSON_LINES : TEXT_WHOLE_FILE;
-        if (text_documents_read(path, kind, tr->json_key, &sink, err))
+        bool is_json = tr->is_json || input_files_is_json(path);
+        const struct text_form form = {is_json ? TEXT_JSON_LINES : TEXT_WHOLE_FILE,
+                                       tr->encoding, tr->json_key};
+        if (text_documents_read(path, &form, &sink, err))
             return -1;
     }
     if (bpe_trainer_n_words(tr->trainer) == 0)
@@ -131,6 +135,8 @@ static int check_settings(const struct training *tr, struct error *err)
                          "--vocab_size %lld cannot be: it is at least %d, the 256 bytes "
                          "and the end of a document",
                          (long long)tr->vocab_size, BPE_TRAINER_LEAST_VOCAB);
+    if (text_encoding_check(tr->encoding, err))
+        return -1;
     if (tr->min_frequency < 1)
         return error_set(err, ERROR_INPUT,
                          "--min_frequency %lld cannot be: it is at "
@@ -190,14 +196,17 @@ int tokenizer_train(int argc, char **argv)
     // clang-format off
     const struct option_spec options[] = {
         {"input", 'i', OPTION_LIST, &tr.inputs, true, "PATH",
-         "Text files, JSON lines (*.jsonl, *.json), plain or packed (gzip, zstd), or "
-         "directories of them."},
+         "Text files in UTF-8, JSON (*.jsonl, *.ndjson, *.json: lines, or an array), plain or packed (gzip, zstd); - is standard input; or directories of them."},
         {"vocab_size", 0, OPTION_INT, &tr.vocab_size, true, "N",
          "Tokens in all: 256 bytes, N - 257 merges, <|endoftext|>."},
         {"output", 0, OPTION_TEXT, &tr.output, true, "DIR",
          "Where to write tokenizer.json, vocab.json, merges.txt and their like."},
+        {"json", 0, OPTION_FLAG, &tr.is_json, false, NULL,
+         "Take every input for JSON, whatever its name."},
         {"json_key", 0, OPTION_TEXT, &tr.json_key, false, "KEY",
-         "The key of the text in a JSON line; text when not given."},
+         "The key of the text in an object of JSON; text when not given."},
+        {"encoding", 0, OPTION_TEXT, &tr.encoding, false, "NAME",
+         INPUT_FILES_ENCODING_HELP},
         {"min_frequency", 0, OPTION_INT, &tr.min_frequency, false, "N",
          "Make no token of a pair that is in the text fewer times (2)."},
     };

@@ -53,7 +53,7 @@ struct encode_pipeline {
     /* The reader's own. */
     struct encode_batch filling;
     struct text_input *input; // or NULL between files
-    const char *path;
+    const char *file, *path;  // as it was given, and for people
     enum text_kind kind;
     struct encoder *cutter; // knows where a text may be cut
     size_t n_searched;      // bytes of the open record in which there is no such place
@@ -174,7 +174,9 @@ static int tick(void *pipeline, struct error *err)
     if (has_failed)
         *err = p->failure;
     pthread_mutex_unlock(&p->lock);
-    return has_failed ? -1 : p->set.watch.tick(p->set.watch.context, err);
+    if (has_failed || !p->set.watch.tick)
+        return has_failed ? -1 : 0;
+    return p->set.watch.tick(p->set.watch.context, err);
 }
 
 /* With the lock held: wait for a change, but not for long, and look in on the watch. */
@@ -296,11 +298,12 @@ static int take_bad_line(void *pipeline, int64_t line, const char *reason,
 
 static int read_file(struct encode_pipeline *p, struct error *err)
 {
-    const struct text_watch watch = {tick, p};
+    const struct text_watch watch = {.tick = tick, .context = p};
+    const struct text_form form = {p->kind, p->set.encoding, p->set.json_key};
     const struct text_record_sink sink = {take_bytes, take_end, take_bad_line, p};
-    if (text_input_open(&p->input, p->path, &watch, err))
+    if (text_input_open(&p->input, p->file, &form, &watch, err))
         return -1;
-    int rc = text_records_read(p->input, p->kind, &sink, err);
+    int rc = text_records_read(p->input, &sink, err);
     pthread_mutex_lock(&p->lock);
     p->counts.n_file_bytes += text_input_file_bytes(p->input);
     p->counts.n_text_bytes += text_input_text_bytes(p->input);
@@ -315,7 +318,8 @@ int encode_pipeline_read(struct encode_pipeline *p, const char *path, enum text_
                          struct error *err)
 {
     struct error earlier;
-    p->path = path;
+    p->path = text_source_name(path);
+    p->file = path;
     p->kind = kind;
     if (read_file(p, err) == 0)
         return 0;

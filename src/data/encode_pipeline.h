@@ -32,6 +32,7 @@ struct encode_sink { // called from one other thread, in order; -1 with *err end
 struct encode_settings {
     const struct tokenizer *tokenizer; // borrowed
     const char *json_key;              // borrowed
+    const char *encoding;              // of the files (text_encoding.h); borrowed
     int n_threads;                     // that encode, 1..ENCODE_MAX_THREADS
     struct encode_sink sink;
     struct text_watch watch; // called from the caller's thread

@@ -1,5 +1,8 @@
 #include "data/json_line.h"
 
+#include "data/text_guess.h"
+#include "data/utf8_check.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,20 +15,70 @@ static bool is_blank(const char *line, size_t n)
     return true;
 }
 
+/* Add the name of a key, made harmless for a terminal; false when there is no room. */
+static bool add_key(char *text, size_t size, const char *key)
+{
+    size_t used = strlen(text);
+    int n = snprintf(text + used, size - used, "%s\"%.40s\"", used ? ", " : "", key);
+    if (n >= (int)(size - used)) {
+        text[used] = 0;
+        return false;
+    }
+    for (char *c = text + used; *c; c++)
+        if ((uint8_t)*c < ' ' || *c == 0x7F)
+            *c = '?';
+    return true;
+}
+
+/* The keys that have strings, which the text must be one of; or else all. */
+static void list_keys(json_t *root, char *text, size_t size)
+{
+    text[0] = 0;
+    for (int pass = 0; pass < 2 && !text[0]; pass++)
+        for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
+            if ((pass == 1 || json_is_string(json_object_iter_value(at))) &&
+                !add_key(text, size, json_object_iter_key(at)))
+                return;
+}
+
+static void refuse_json(struct json_line *out, const char *line, size_t n,
+                        const json_error_t *where)
+{
+    if (utf8_find_bad(line, n) == n) {
+        snprintf(out->reason, sizeof out->reason, "not JSON: %s", where->text);
+        return;
+    }
+    const char *guess = text_guess_encoding(line, n);
+    snprintf(out->reason, sizeof out->reason, "not UTF-8%s%s%s",
+             guess ? "; it looks like " : "", guess ? guess : "",
+             guess ? ", which --encoding can name" : "");
+}
+
+static void refuse_object(struct json_line *out, json_t *root, const char *key)
+{
+    char keys[JSON_LINE_REASON_BYTES / 2];
+    list_keys(root, keys, sizeof keys);
+    snprintf(out->reason, sizeof out->reason, "%s \"%.60s\"%s%s%s",
+             json_object_get(root, key) ? "no string under the key" : "no key", key,
+             keys[0] ? "; there is " : "", keys,
+             keys[0] ? ": name the key of the text with --json_key" : "");
+}
+
 /* Integers are read as reals, because large ones in other keys are none of our business.
  */
 enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
                                    const char *key)
 {
-    json_error_t json_err;
+    json_error_t where;
     out->text = NULL;
     out->owner = NULL;
     if (is_blank(line, n))
         return JSON_LINE_BLANK;
-    json_t *root = json_loadb(
-        line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
-        &json_err);
-    const json_t *text = json_object_get(root, key);
+    json_t *root = json_loadb(line, n,
+                              JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL |
+                                  JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY,
+                              &where);
+    const json_t *text = json_is_string(root) ? root : json_object_get(root, key);
     out->owner = root;
     if (json_is_string(text)) {
         out->text = json_string_value(text);
@@ -33,12 +86,11 @@ enum json_line_kind json_line_read(struct json_line *out, const char *line, size
         return JSON_LINE_TEXT;
     }
     if (!root)
-        snprintf(out->reason, sizeof out->reason, "not JSON: %s", json_err.text);
+        refuse_json(out, line, n, &where);
     else if (!json_is_object(root))
-        snprintf(out->reason, sizeof out->reason, "not a JSON object");
+        snprintf(out->reason, sizeof out->reason, "not a JSON object or string");
     else
-        snprintf(out->reason, sizeof out->reason, "%s \"%.100s\"",
-                 text ? "no string under the key" : "no key", key);
+        refuse_object(out, root, key);
     return JSON_LINE_BAD;
 }
 

@@ -1,5 +1,5 @@
 /*
- * json_line - the text in one line of a JSON lines file.
+ * json_line - the text in one line of a JSON lines file, or one element of an array.
  *
  * Safe to call from several threads at once.
  */
@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-#define JSON_LINE_REASON_BYTES 256
+#define JSON_LINE_REASON_BYTES 400
 
 enum json_line_kind {
     JSON_LINE_TEXT,
@@ -23,8 +23,9 @@ struct json_line {
     void *owner;
 };
 
-/* Find the string under `key` in the JSON object that the n bytes at `line` are. Every
- * kind needs json_line_release() afterwards. */
+/* Find the string under `key` in the JSON object that the n bytes at `line` are; a string
+ * is a text by itself. A reason names the keys that are there. Every kind needs
+ * json_line_release() afterwards. */
 enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
                                    const char *key);
 void json_line_release(struct json_line *l);

@@ -6,11 +6,11 @@
 #include <string.h>
 
 struct reading {
-    const char *path;
+    const char *name;     // of the file
     const char *json_key; // NULL: records are documents already
     const struct text_sink *sink;
     struct text_input *in;
-    int64_t n_told; // bytes of the file that progress() knows of
+    int64_t n_told; // bytes of text that progress() knows of
     char *line;     // of JSON, so far
     size_t n_line, line_capacity;
 };
@@ -53,7 +53,7 @@ static int take_json(struct reading *r, int64_t number, struct error *err)
     case JSON_LINE_BLANK:
         break;
     case JSON_LINE_BAD:
-        rc = sink->bad_line(sink->context, r->path, number, parsed.reason, err);
+        rc = sink->bad_line(sink->context, r->name, number, parsed.reason, err);
         break;
     }
     json_line_release(&parsed);
@@ -75,29 +75,29 @@ static int take_bad_line(void *reading, int64_t line, const char *reason,
 {
     struct reading *r = reading;
     r->n_line = 0;
-    return r->sink->bad_line(r->sink->context, r->path, line, reason, err);
+    return r->sink->bad_line(r->sink->context, r->name, line, reason, err);
 }
 
 static int tick(void *reading, struct error *err)
 {
     struct reading *r = reading;
-    int64_t n = r->in ? text_input_file_bytes(r->in) : 0;
+    int64_t n = r->in ? text_input_text_bytes(r->in) : 0;
     size_t more = (size_t)(n - r->n_told);
     r->n_told = n;
     return r->sink->progress(r->sink->context, more, err);
 }
 
-int text_documents_read(const char *path, enum text_kind kind, const char *json_key,
+int text_documents_read(const char *path, const struct text_form *form,
                         const struct text_sink *sink, struct error *err)
 {
-    struct reading r = {.path = path, .sink = sink};
+    struct reading r = {.name = text_source_name(path), .sink = sink};
     const struct text_record_sink records = {take_bytes, take_end, take_bad_line, &r};
-    const struct text_watch watch = {tick, &r};
+    const struct text_watch watch = {.tick = tick, .context = &r};
     int rc = -1;
-    if (kind == TEXT_JSON_LINES)
-        r.json_key = json_key;
-    if (text_input_open(&r.in, path, &watch, err) ||
-        text_records_read(r.in, kind, &records, err) || tick(&r, err))
+    if (form->kind == TEXT_JSON_LINES)
+        r.json_key = form->json_key;
+    if (text_input_open(&r.in, path, form, &watch, err) ||
+        text_records_read(r.in, &records, err) || tick(&r, err))
         goto done;
     rc = 0;
 done:

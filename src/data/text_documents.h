@@ -18,15 +18,15 @@ struct text_sink { // where documents go; functions return 0 or -1 with *err
     /* A line that is no document, with its reason; -1 stops the reading. */
     int (*bad_line)(void *context, const char *path, int64_t line, const char *reason,
                     struct error *err);
-    /* n more bytes of the file were read, or none while there are none; -1 stops the
+    /* n more bytes of text were read, or none while there are none; -1 stops the
      * reading. */
     int (*progress)(void *context, size_t n, struct error *err);
     void *context;
 };
 
-/* Read the file to its end. Of each line of JSON, the string `json_key` is a document. */
-MUST_CHECK int text_documents_read(const char *path, enum text_kind kind,
-                                   const char *json_key, const struct text_sink *sink,
-                                   struct error *err);
+/* Read the file to its end. Of each value of JSON, the string form->json_key is a
+ * document. */
+MUST_CHECK int text_documents_read(const char *path, const struct text_form *form,
+                                   const struct text_sink *sink, struct error *err);
 
 #endif

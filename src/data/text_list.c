@@ -105,19 +105,21 @@ static int take_progress(void *context, size_t n, struct error *err)
 }
 
 int text_list_read(struct text_list *list, const char *path, enum text_list_kind kind,
-                   struct error *err)
+                   const char *encoding, const char *json_key, struct error *err)
 {
-    struct reading r = {.list = list, .path = path, .kind = kind};
+    struct reading r = {.list = list, .path = text_source_name(path), .kind = kind};
     const struct text_sink sink = {take_bytes, take_end, take_bad_line, take_progress,
                                    &r};
+    const struct text_form form = {.kind = kind == TEXT_LIST_JSON ? TEXT_JSON_LINES
+                                                                  : TEXT_WHOLE_FILE,
+                                   .encoding = encoding,
+                                   .json_key = json_key};
     *list = (struct text_list){0};
     r.line = kind == TEXT_LIST_LINES;
-    int rc = text_documents_read(
-        path, kind == TEXT_LIST_JSON ? TEXT_JSON_LINES : TEXT_WHOLE_FILE, "text", &sink,
-        err);
+    int rc = text_documents_read(path, &form, &sink, err);
     free(r.text);
     if (rc == 0 && list->n_items == 0)
-        rc = error_set(err, ERROR_INPUT, "'%s' has no text in it", path);
+        rc = error_set(err, ERROR_INPUT, "'%s' has no text in it", r.path);
     return rc;
 }
 

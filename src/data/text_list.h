@@ -11,7 +11,7 @@
 enum text_list_kind {
     TEXT_LIST_WHOLE, // the file is one text
     TEXT_LIST_LINES, // each line is one, without its end; empty lines are none
-    TEXT_LIST_JSON,  // of each line of JSON, the string "text"
+    TEXT_LIST_JSON,  // of each value of JSON, the string under the key
 };
 
 struct text_list { // zero-initialised is empty
@@ -23,10 +23,12 @@ struct text_list { // zero-initialised is empty
     int64_t n_items, capacity;
 };
 
-/* A line of JSON without a text is an error that names it, and so is a file without any
- * text. text_list_release() is to be called after a failure too. */
+/* `encoding` is as text_encoding.h says, `json_key` for TEXT_LIST_JSON. A line of JSON
+ * without a text is an error that names it, and so is a file without any text.
+ * text_list_release() is to be called after a failure too. */
 MUST_CHECK int text_list_read(struct text_list *list, const char *path,
-                              enum text_list_kind kind, struct error *err);
+                              enum text_list_kind kind, const char *encoding,
+                              const char *json_key, struct error *err);
 void text_list_release(struct text_list *list);
 
 #endif

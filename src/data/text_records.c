@@ -1,5 +1,7 @@
 #include "data/text_records.h"
 
+#include "data/json_values.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,29 +156,46 @@ static int take_lines_chunk(struct source *s, struct line_state *l, size_t n,
     return 0;
 }
 
-static int read_lines(struct source *s, struct error *err)
+static int read_lines(struct source *s, size_t n, struct error *err)
 {
     struct line_state l = {.number = 1};
-    size_t n = 0;
-    do {
-        if (read_chunk(s, &n, err) || take_lines_chunk(s, &l, n, err))
+    for (; n > 0;)
+        if (take_lines_chunk(s, &l, n, err) || read_chunk(s, &n, err))
             return -1;
-    } while (n > 0);
     return l.n_bytes > 0 ? end_line(s, &l, err) : 0; // the last newline may be missing
 }
 
-int text_records_read(struct text_input *in, enum text_kind kind,
-                      const struct text_record_sink *sink, struct error *err)
+static int read_values(struct source *s, size_t n, struct error *err)
+{
+    struct json_values v;
+    json_values_init(&v, s->sink);
+    for (; n > 0;)
+        if (json_values_take(&v, s->chunk, n, err) || read_chunk(s, &n, err))
+            return -1;
+    return json_values_end(&v, err);
+}
+
+static int read_json(struct source *s, struct error *err)
+{
+    size_t n = 0;
+    if (read_chunk(s, &n, err))
+        return -1;
+    return json_values_is_one(s->chunk, n) ? read_values(s, n, err)
+                                           : read_lines(s, n, err);
+}
+
+int text_records_read(struct text_input *in, const struct text_record_sink *sink,
+                      struct error *err)
 {
     static int (*const readers[])(struct source *, struct error *) = {
         [TEXT_BLANK_LINES] = read_blank_lines,
         [TEXT_WHOLE_FILE] = read_whole_file,
-        [TEXT_JSON_LINES] = read_lines,
+        [TEXT_JSON_LINES] = read_json,
     };
     struct source s = {in, sink, malloc(CHUNK_BYTES)};
     if (!s.chunk)
         return error_set(err, ERROR_RUNTIME, "out of memory");
-    int rc = readers[kind](&s, err);
+    int rc = readers[text_input_kind(in)](&s, err);
     free(s.chunk);
     return rc;
 }

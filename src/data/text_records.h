@@ -1,5 +1,5 @@
 /*
- * text_records - a text file taken apart into documents, or into lines of JSON that have
+ * text_records - a text file taken apart into documents, or into values of JSON that have
  * documents in them: records. They come in pieces and need not fit in memory.
  *
  * Bytes are passed on exactly as they are. Only where blank lines separate documents,
@@ -24,14 +24,11 @@ struct text_record_sink { // where records go; functions return 0 or -1 with *er
     void *context;
 };
 
-enum text_kind {
-    TEXT_BLANK_LINES, // documents are separated by lines of nothing but white space
-    TEXT_WHOLE_FILE,  // the file is one document
-    TEXT_JSON_LINES,  // each line is one, as it is: json_line.h finds the text in it
-};
-
-/* Read the input to its end. */
-MUST_CHECK int text_records_read(struct text_input *in, enum text_kind kind,
+/* Read the input to its end. A file of JSON that begins with "[", or with an object that
+ * goes on in its next lines, is taken apart into the elements of its arrays and its
+ * objects (json_values.h); any other into its lines. json_line.h finds the text in
+ * these. */
+MUST_CHECK int text_records_read(struct text_input *in,
                                  const struct text_record_sink *sink, struct error *err);
 
 #endif

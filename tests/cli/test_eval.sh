@@ -60,6 +60,26 @@ evaluate --data short.txt >a.json
 evaluate --data short/short >b.json
 [ "$(value tokens <b.json)" -eq 22 ] || fail "and the end of the document: $(cat b.json)"
 
+# JSON is what prepare would make of it: the same tokens, ends of documents and loss.
+awk 'NF { printf "{\"n\": %d, \"body\": \"%s\"}\n", NR, $0 }' words.txt >body.jsonl
+sed -n '1,3s/"body"/"other"/; p' body.jsonl >some.jsonl
+{ echo '['; sed '$!s/$/,/' body.jsonl; echo ']'; } >body.json
+evaluate --data body.jsonl --json_key body | cmp - plain.json || fail "JSON lines: $(cat eval.log)"
+evaluate --data body.json --json_key body | cmp - plain.json || fail "an array: $(cat eval.log)"
+gzip -c body.jsonl >body.gz
+evaluate --data - --json_key body <body.gz | cmp - plain.json || fail "standard input: $(cat eval.log)"
+"$trefoil" prepare --input some.jsonl --json_key body --output some/some 2>prepare.log || fail prepare
+evaluate --data some/some >some.out
+evaluate --data some.jsonl --json_key body | cmp - some.out || fail "bad lines: $(cat eval.log)"
+grep -q 'some.jsonl:1: line skipped: no key "body"; there is "other"' eval.log || fail "$(cat eval.log)"
+expect 2 "'body.jsonl' has no documents .*--json_key" "$trefoil" eval --ckpt out --data body.jsonl
+expect 2 'standard input. can be read by one process only' \
+    "$trefoil" eval --ckpt out --data - --dp_degree 2
+iconv -f UTF-8 -t UTF-16LE words.txt >wide.txt
+expect 2 'looks like UTF-16LE' "$trefoil" eval --ckpt out --data wide.txt
+evaluate --data words.txt >a.json
+evaluate --data wide.txt --encoding UTF-16LE | cmp - a.json || fail "UTF-16: $(cat eval.log)"
+
 cat >cloze.jsonl <<JSON
 {"text": "the cat sat on the mat"}
 {"text": "a dog ran to the sea "}

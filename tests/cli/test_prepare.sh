@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 make_corpus 3000
-prepare() { "$trefoil" prepare "$@" 2>prepare.log || fail "prepare $*: $(cat prepare.log)"; }
+prepare() { "$trefoil" prepare --force "$@" 2>prepare.log || fail "prepare $*: $(cat prepare.log)"; }
 same_as_words() {
     cmp -s data/words.bin "$1.bin" && cmp -s data/words.idx "$1.idx" ||
         fail "$1 differs from the dataset of the plain text"
@@ -19,7 +19,7 @@ for threads in 1 2 5; do
         same_as_words out/x
     done
 done
-gzip -c words.txt | "$trefoil" prepare --input /dev/stdin --output out/x 2>prepare.log ||
+gzip -c words.txt | "$trefoil" prepare --force --input /dev/stdin --output out/x 2>prepare.log ||
     fail "from a pipe: $(cat prepare.log)"
 same_as_words out/x
 awk 'BEGIN { RS = ""; q = "\"" }
@@ -30,6 +30,32 @@ for input in words.jsonl words.jsonl.gz; do
     prepare --input $input --output out/x
     same_as_words out/x
 done
+
+# Standard input, once; other encodings when they are named; an array of JSON.
+"$trefoil" prepare --force --input - --output out/x <one.gz 2>prepare.log ||
+    fail "standard input: $(cat prepare.log)"
+same_as_words out/x
+grep -q 'what stands between blank lines; --doc_separator' prepare.log ||
+    fail "what a document is: $(cat prepare.log)"
+"$trefoil" prepare --force --json --input - --output out/x <words.jsonl 2>prepare.log ||
+    fail "JSON on standard input: $(cat prepare.log)"
+same_as_words out/x
+expect 2 'named twice' "$trefoil" prepare --input - - --output new/x
+iconv -f UTF-8 -t UTF-16 words.txt >words.utf16
+expect 2 "'words.utf16' is not UTF-8 at byte 0 .* UTF-16LE: give --encoding UTF-16LE" \
+    "$trefoil" prepare --input words.utf16 --output new/x
+prepare --input words.utf16 --output out/x --encoding UTF-16
+same_as_words out/x
+expect 2 "the encoding 'klingon' is not known" \
+    "$trefoil" prepare --input words.txt --output new/x --encoding klingon
+{ echo '['; sed '$!s/$/,/' words.jsonl; echo ']'; } >words.json
+prepare --input words.json --output out/x --strict
+same_as_words out/x
+expect 2 "1: no key \"content\"; there is \"text\": name the key of the text with --json_key" \
+    "$trefoil" prepare --input words.jsonl --json_key content --output new/x --strict
+expect 2 'is a device' "$trefoil" prepare --input /dev/zero --output new/x
+expect 2 'exists; give --force' "$trefoil" prepare --input words.txt --output out/x
+[ ! -e new ] || [ -z "$(ls new)" ] || fail "left behind: $(ls new)"
 
 # A directory is read with those below it, in bytewise order of names, without hidden ones.
 mkdir -p in/b/deep in/.hidden in/empty
@@ -75,7 +101,7 @@ expect 2 "'cut.gz': it ends after 1000 bytes, in the middle of its gzip data" \
 # A stop while it waits for more text leaves nothing, and the old dataset as it was.
 mkfifo fifo
 cp data/words.bin before.bin
-"$trefoil" prepare --input words.txt fifo --output data/words 2>stop.log &
+"$trefoil" prepare --force --input words.txt fifo --output data/words 2>stop.log &
 pid=$!
 exec 9>fifo # opens only once the reader is there
 kill -INT $pid
@@ -87,5 +113,5 @@ ls data | grep -q tmp && fail "left behind: $(ls data)"
 
 expect 2 'threads must be' "$trefoil" prepare --input words.txt --output out/x --threads 5000
 expect 2 "no tokenizer 'nowhere'|'nowhere'" \
-    "$trefoil" prepare --input words.txt --output out/x --tokenizer nowhere
+    "$trefoil" prepare --input words.txt --output new/x --tokenizer nowhere
 exit 0
