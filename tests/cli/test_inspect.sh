@@ -98,6 +98,6 @@ expect 2 'tokenizer.json' "$trefoil" inspect tokenizer.json
 
 # a terminal is safe from what a file holds
 printf 'bell \a, escape \033[31m, \302\233 and \377 not UTF-8\n' >evil.txt
-"$trefoil" prepare --input evil.txt --output evil/x 2>/dev/null || fail "prepare"
+"$trefoil" prepare --encoding bytes --input evil.txt --output evil/x 2>/dev/null || fail "prepare"
 "$trefoil" inspect evil >report || fail "inspect evil"
 grep -qF 'bell \x07, escape \x1b[31m, \x9b and' report || fail "not escaped: $(cat report)"
