@@ -121,6 +121,13 @@ static void test_hang__what_is_quiet_beside_a_frozen_rank_is_not_blamed(void **u
     JUDGE(five, HANG_NONE, -1, 0, waits(5.2, 1), frozen(RANK_STOPPED, 4.9, 0));
 }
 
+static void test_hang__who_is_out_of_reach_may_live_while_the_job_moves(void **unused)
+{
+    (void)unused;
+    JUDGE(five, HANG_NONE, -1, 0, computes(1), frozen(RANK_OUT_OF_REACH, 50, 0));
+    JUDGE(five, HANG_ENDS, 1, 1, waits(6, 1), frozen(RANK_OUT_OF_REACH, 50, 0));
+}
+
 static void test_hang__a_rank_that_computes_is_ended_only_on_request(void **unused)
 {
     struct seen_rank swapped = computes(61);
@@ -332,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_hang__a_job_that_makes_progress_is_left_alone),
         cmocka_unit_test(test_hang__a_frozen_rank_is_named_and_ends_the_job),
         cmocka_unit_test(test_hang__what_is_quiet_beside_a_frozen_rank_is_not_blamed),
+        cmocka_unit_test(test_hang__who_is_out_of_reach_may_live_while_the_job_moves),
         cmocka_unit_test(test_hang__a_rank_that_computes_is_ended_only_on_request),
         cmocka_unit_test(test_hang__ranks_that_wait_for_each_other_end_the_job),
         cmocka_unit_test(test_hang__phases_have_bounds_of_their_own),

@@ -36,7 +36,7 @@ static void build(char *joined, size_t size, const struct launch_dialect *dialec
 static void test_launch_command__speaks_both_dialects(void **state)
 {
     (void)state;
-#define X "-x|TREFOIL_LOG_DIR|-x|TREFOIL_JOB|"
+#define X "-x|TREFOIL_LOG_DIR|-x|TREFOIL_WATCH|-x|TREFOIL_JOB|"
 #define KEEP                                                                             \
     "--mca|oob_tcp_keepalive_time|20|--mca|oob_tcp_keepalive_intvl|5|"                   \
     "--mca|oob_tcp_keepalive_probes|8|"

@@ -1,16 +1,23 @@
 #include "base/beat.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define FILE_NAME "trefoil-beat." // then user, job, host
+#define LEFT_AFTER 3600           // seconds: nobody starts for so long
 
 static struct beat_slot unread = {.step = -1, .peer = BEAT_NOBODY}; // nobody watches
 static struct beat_file *file_here;
+static char path_here[PATH_MAX];
 struct beat_slot *beat_mine = &unread;
 
 const char *beat_phase_name(enum beat_phase phase)
@@ -47,17 +54,38 @@ size_t beat_file_bytes(int n_ranks)
     return sizeof(struct beat_file) + (size_t)n_ranks * sizeof(struct beat_slot);
 }
 
+static const char *directory(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : tmp && *tmp ? tmp : "/tmp";
+}
+
 /* The name of the host is part of the file's: what looks like several hosts may share
  * their memory, and each has a watcher. */
 void beat_path(char *path, size_t size, const char *key)
 {
-    const char *tmp = getenv("TMPDIR");
-    const char *dir = access("/dev/shm", W_OK) == 0 ? "/dev/shm"
-                      : tmp && *tmp                 ? tmp
-                                                    : "/tmp";
     char host[65] = "";
     gethostname(host, sizeof host - 1);
-    snprintf(path, size, "%s/trefoil-beat.%u.%s.%s", dir, (unsigned)geteuid(), key, host);
+    snprintf(path, size, "%s/" FILE_NAME "%u.%s.%s", directory(), (unsigned)geteuid(),
+             key, host);
+}
+
+void beat_sweep(void)
+{
+    char path[PATH_MAX], prefix[64];
+    struct stat info;
+    snprintf(prefix, sizeof prefix, FILE_NAME "%u.", (unsigned)geteuid());
+    DIR *dir = opendir(directory());
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", directory(), entry->d_name);
+        if (lstat(path, &info) == 0 && info.st_uid == geteuid() &&
+            time(NULL) - info.st_mtime > LEFT_AFTER)
+            unlink(path);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 static int cannot_use(const char *path, struct error *err)
@@ -114,6 +142,7 @@ struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct erro
     file_here = beat_file_map(path, n_ranks, err);
     if (!file_here)
         return NULL;
+    snprintf(path_here, sizeof path_here, "%s", path);
     beat_mine = &file_here->slots[rank];
     atomic_store(&beat_mine->peer, BEAT_NOBODY);
     atomic_store(&beat_mine->step, -1);
@@ -124,6 +153,23 @@ struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct erro
 struct beat_file *beat_file_of_process(void)
 {
     return file_here;
+}
+
+void beat_remove_name(void)
+{
+    if (file_here)
+        unlink(path_here);
+}
+
+void beat_detach(void)
+{
+    beat_mine = &unread;
+    file_here = NULL;
+}
+
+bool beat_must_end(void)
+{
+    return file_here && atomic_load_explicit(&file_here->must_end, memory_order_relaxed);
 }
 
 void beat_step(int64_t step)

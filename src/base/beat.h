@@ -81,12 +81,14 @@ struct beat_slot {
 
 struct beat_file {
     _Alignas(128) atomic_int watcher; // its pid; 0: none, whoever sets it starts one
-    atomic_int n_local;               // ranks of this host; 0: not known
     atomic_int must_end;              // the watcher ends the job: a rank that can, aborts
-    atomic_int has_contact;           // `contact` is written
-    char contact[256];                // where the job's main watcher listens
+    atomic_int contact_of;            // whose `contact` is, BEAT_CONTACT_...
+    char contact[256];                // where that watcher listens to others
     struct beat_slot slots[];         // by rank of the job
 };
+
+#define BEAT_CONTACT_HERE 1 // of the watcher of this host
+#define BEAT_CONTACT_MAIN 2 // of the main watcher of the job, which is on another host
 
 extern struct beat_slot *beat_mine;
 
@@ -98,6 +100,12 @@ struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct erro
 
 /* The file of this process; NULL: it has none. */
 struct beat_file *beat_file_of_process(void);
+/* All ranks of this host have opened the file: its name can go. */
+void beat_remove_name(void);
+/* A process forked by a rank: it is not that rank. */
+void beat_detach(void);
+/* Whether the watcher ends the job: who waits for others need not wait any longer. */
+bool beat_must_end(void);
 
 static inline void beat_count(void)
 {
@@ -159,5 +167,9 @@ size_t beat_file_bytes(int n_ranks);
 /* As beat_open(), without taking a slot. */
 struct beat_file *beat_file_map(const char *path, int n_ranks, struct error *err);
 void beat_file_unmap(struct beat_file *file, int n_ranks);
+
+/* Remove files of this user that jobs left which were killed while they started: a job
+ * whose ranks have all begun needs the name no more, and they remove it then. */
+void beat_sweep(void);
 
 #endif

@@ -67,6 +67,22 @@ static void set_threads(int64_t num_threads, const struct comm *world)
     }
 }
 
+/* Without the launcher the watchers of several hosts have to be brought together. */
+static int join_watch(struct comm *world, struct error *err)
+{
+    char contact[RANK_WATCH_CONTACT_BYTES] = "";
+    rank_watch_joined();
+    if (worker_is_rank() || comm_local_size(world) == comm_size(world))
+        return 0;
+    if (comm_rank(world) == 0)
+        rank_watch_contact(contact);
+    if (comm_bcast_bytes(world, contact, sizeof contact, 0, err))
+        return -1;
+    if (comm_local_rank(world) == 0)
+        rank_watch_use_contact(contact);
+    return 0;
+}
+
 static int run_here(const struct self_launch *command,
                     const struct self_launch_plan *plan, struct error *err)
 {
@@ -76,9 +92,10 @@ static int run_here(const struct self_launch *command,
     if (comm_world_open(&world, err))
         return -1;
     comm_on_abort(world, worker_report_failure);
-    rank_watch_joined(comm_local_size(world));
     set_threads(plan->num_threads, world);
-    int rc = comm_agree(world, kernels_start(err), err);
+    int rc = join_watch(world, err);
+    if (rc == 0)
+        rc = comm_agree(world, kernels_start(err), err);
     if (rc == 0)
         rc = command->run(command->context, world, err);
     fflush(stdout);

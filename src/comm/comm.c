@@ -60,6 +60,7 @@ struct comm_volume comm_volume(const struct comm *c)
 }
 
 #define IDLE_ROUNDS_TOLD 50 // in a row; then a watcher is told for whom this rank waits
+#define EXIT_BY_WATCHER 3   // the exit code of what the machine did
 
 /* -- progress and waiting ------------------------------------------------------------ */
 
@@ -123,6 +124,8 @@ int comm_wait(struct comm_request *req, struct error *err)
                 wait_politely(c->job, n_idle);
             if (n_idle == IDLE_ROUNDS_TOLD)
                 comm_beat_wait(req);
+            if (n_idle > IDLE_ROUNDS_TOLD && beat_must_end())
+                comm_abort(c, EXIT_BY_WATCHER); // a watcher has said why
         }
         beat_go_on();
         c->volume.wait_seconds += clock_seconds() - start;

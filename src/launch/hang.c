@@ -77,11 +77,28 @@ static bool all_wait(const struct seen_rank *ranks, int n_ranks,
     return n_waiting > 0;
 }
 
-/* Somebody is frozen, if only for a moment: what else is quiet may be so for that. */
-static bool any_frozen(const struct seen_rank *ranks, int n_ranks)
+/* Somebody makes progress: then so does the job, and who is out of reach may live. */
+static bool any_moves(const struct seen_rank *ranks, int n_ranks,
+                      const struct hang_rule *rule)
 {
     for (int i = 0; i < n_ranks; i++)
-        if (ranks[i].is_seen && !ranks[i].is_over && !may_get_there(&ranks[i]))
+        if (ranks[i].is_seen && !ranks[i].is_over && may_get_there(&ranks[i]) &&
+            ranks[i].quiet <= hang_bound(rule, &ranks[i]))
+            return true;
+    return false;
+}
+
+static bool is_frozen(const struct seen_rank *r, bool job_moves)
+{
+    return r->is_seen && !r->is_over && !may_get_there(r) &&
+           !(r->condition == RANK_OUT_OF_REACH && job_moves);
+}
+
+/* Somebody is frozen, if only for a moment: what else is quiet may be so for that. */
+static bool any_frozen(const struct seen_rank *ranks, int n_ranks, bool job_moves)
+{
+    for (int i = 0; i < n_ranks; i++)
+        if (is_frozen(&ranks[i], job_moves))
             return true;
     return false;
 }
@@ -90,20 +107,22 @@ struct hang hang_judge(const struct seen_rank *ranks, int n_ranks,
                        const struct hang_rule *rule, bool *is_culprit)
 {
     struct hang hang = {.culprit = -1};
-    bool is_frozen = any_frozen(ranks, n_ranks);
+    bool job_moves = any_moves(ranks, n_ranks, rule);
+    bool has_frozen = any_frozen(ranks, n_ranks, job_moves);
     for (int i = 0; i < n_ranks; i++) {
         const struct seen_rank *r = &ranks[i];
-        is_culprit[i] = r->is_seen && !r->is_over && !is_waiting(r) &&
-                        may_get_there(r) != is_frozen &&
-                        frozen_seconds(r) > hang_bound(rule, r);
+        bool is_suspect = has_frozen ? is_frozen(r, job_moves)
+                                     : r->is_seen && !r->is_over && may_get_there(r);
+        is_culprit[i] =
+            is_suspect && !is_waiting(r) && frozen_seconds(r) > hang_bound(rule, r);
         if (!is_culprit[i])
             continue;
-        hang.decision = is_frozen || rule->hang_timeout > 0 ? HANG_ENDS : HANG_NAMED;
+        hang.decision = has_frozen || rule->hang_timeout > 0 ? HANG_ENDS : HANG_NAMED;
         hang.seconds = larger(hang.seconds, frozen_seconds(r));
         if (hang.culprit < 0)
             hang.culprit = i;
     }
-    if (!is_frozen && all_wait(ranks, n_ranks, rule, &hang.seconds)) {
+    if (!has_frozen && all_wait(ranks, n_ranks, rule, &hang.seconds)) {
         hang.decision = HANG_ENDS;
         hang.is_deadlock = true;
     }

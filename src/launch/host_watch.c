@@ -50,20 +50,13 @@ int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,
     return 0;
 }
 
-static void remove_file(struct host_watch *hw)
-{
-    if (!hw->is_file_removed)
-        unlink(hw->path);
-    hw->is_file_removed = true;
-}
-
 void host_watch_close(struct host_watch *hw)
 {
     for (int r = 0; hw->all && r < hw->n_ranks; r++)
         if (hw->all[r].pidfd >= 0)
             close(hw->all[r].pidfd);
-    if (hw->file)
-        remove_file(hw);
+    if (hw->file && !hw->is_borrowed) // killed ranks may not have
+        unlink(hw->path);
     beat_file_unmap(hw->file, hw->n_ranks);
     free(hw->all);
     *hw = (struct host_watch){0};
@@ -108,6 +101,17 @@ static bool is_of_job(const struct host_watch *hw, pid_t pid, const char *rank_n
     return false;
 }
 
+/* Whether it runs under this host's name: what looks like several hosts may share their
+ * process numbers. */
+static bool is_of_host(pid_t pid)
+{
+    char path[64], mine[64], its[64];
+    snprintf(path, sizeof path, "/proc/%d/ns/uts", (int)pid);
+    ssize_t n_mine = readlink("/proc/self/ns/uts", mine, sizeof mine);
+    ssize_t n_its = readlink(path, its, sizeof its);
+    return n_mine > 0 && n_mine == n_its && memcmp(mine, its, (size_t)n_its) == 0;
+}
+
 static void take_unbegun(struct host_watch *hw, pid_t pid, double now)
 {
     char name[64], value[16];
@@ -115,7 +119,8 @@ static void take_unbegun(struct host_watch *hw, pid_t pid, double now)
     if (!proc_stat_environment(pid, name, value, sizeof value))
         return;
     int r = atoi(value);
-    if (r >= 0 && r < hw->n_ranks && hw->all[r].pid == 0 && is_of_job(hw, pid, name))
+    if (r >= 0 && r < hw->n_ranks && hw->all[r].pid == 0 && is_of_host(pid) &&
+        is_of_job(hw, pid, name))
         hold(&hw->all[r], pid, now);
 }
 
@@ -194,7 +199,7 @@ static void tell(const struct host_watch *hw, int r, double now, struct seen_ran
         .detail = atomic_load(&slot->detail),
         .step = rank->has_begun ? atomic_load(&slot->step) : -1,
         .n_steps = atomic_load(&slot->n_steps),
-        .peer = rank->has_begun ? atomic_load(&slot->peer) : BEAT_NOBODY,
+        .peer = rank->has_begun ? atomic_load(&slot->peer) : BEAT_EVERYBODY,
         .host = hw->host,
     };
 }
@@ -202,7 +207,6 @@ static void tell(const struct host_watch *hw, int r, double now, struct seen_ran
 void host_watch_look(struct host_watch *hw, struct seen_rank *seen)
 {
     double now = clock_seconds();
-    int n_begun = 0;
     bool is_any_missing = false;
     for (int r = 0; r < hw->n_ranks; r++) {
         struct host_rank *rank = &hw->all[r];
@@ -212,7 +216,6 @@ void host_watch_look(struct host_watch *hw, struct seen_rank *seen)
             hold(rank, pid, now);
             rank->has_begun = true;
         }
-        n_begun += rank->has_begun;
         is_any_missing = is_any_missing || rank->pid == 0;
         if (rank->pid == 0)
             continue;
@@ -224,10 +227,7 @@ void host_watch_look(struct host_watch *hw, struct seen_rank *seen)
         }
         tell(hw, r, now, &seen[r]);
     }
-    int n_local = atomic_load(&hw->file->n_local);
-    if (n_local > 0 && n_begun == n_local)
-        remove_file(hw);
-    else if (is_any_missing && now - hw->opened > LOOK_CLOSER_AFTER)
+    if (is_any_missing && now - hw->opened > LOOK_CLOSER_AFTER)
         search(hw, now);
 }
 

@@ -20,7 +20,7 @@
 struct host_rank;
 
 struct host_watch {
-    char path[PATH_MAX]; // of the shared memory; removed once all ranks of the host have
+    char path[PATH_MAX]; // of the shared memory
                          // it
     char host[256];
     int n_ranks;
@@ -30,7 +30,7 @@ struct host_watch {
     const char *rank_variable; // the environment's, that tells a rank its number
     pid_t daemon;
     double opened, next_search; // clock_seconds()
-    bool is_file_removed;
+    bool is_borrowed;           // the file goes on without this watch
 };
 
 MUST_CHECK int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,

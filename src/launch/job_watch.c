@@ -9,7 +9,7 @@
 
 int job_watch_open(struct job_watch *w, const char *path, int n_ranks, struct error *err)
 {
-    *w = (struct job_watch){.hang = {.culprit = -1}};
+    *w = (struct job_watch){.hang = {.culprit = -1}, .others = {.fd = -1}};
     if (host_watch_open(&w->here, path, n_ranks, err))
         return -1;
     w->seen = calloc((size_t)n_ranks, sizeof *w->seen);
@@ -20,8 +20,14 @@ int job_watch_open(struct job_watch *w, const char *path, int n_ranks, struct er
     return error_set(err, ERROR_RUNTIME, "out of memory to watch %d ranks", n_ranks);
 }
 
+int job_watch_listen(struct job_watch *w, struct error *err)
+{
+    return watch_server_open(&w->others, w->here.n_ranks, err);
+}
+
 void job_watch_close(struct job_watch *w)
 {
+    watch_server_close(&w->others);
     host_watch_close(&w->here);
     free(w->seen);
     free(w->is_culprit);
@@ -91,8 +97,10 @@ enum hang_decision job_watch_tick(struct job_watch *w, bool is_stopping,
         return HANG_NONE;
     }
     host_watch_look(&w->here, w->seen);
+    watch_server_serve(&w->others, w->seen);
     time_steps(w);
-    struct hang_rule rule = {.hang_timeout = host_watch_timeout(&w->here),
+    double here = host_watch_timeout(&w->here);
+    struct hang_rule rule = {.hang_timeout = here > 0 ? here : w->others.hang_timeout,
                              .median_step = median_step(w),
                              .is_stopping = is_stopping};
     struct hang before = w->hang;
@@ -101,6 +109,7 @@ enum hang_decision job_watch_tick(struct job_watch *w, bool is_stopping,
         return HANG_NONE;
     if (w->hang.decision == HANG_ENDS) {
         w->ended_since = clock_seconds();
+        watch_server_end(&w->others);
         host_watch_stacks(&w->here, w->seen, log_dir);
     }
     return w->hang.decision;
@@ -115,8 +124,10 @@ char *job_watch_table(const struct job_watch *w)
         return NULL;
     fprintf(out, "no progress for %.1f s:\n", w->hang.seconds);
     hang_table(out, w->seen, w->here.n_ranks);
-    if (fclose(out) == 0)
+    if (fclose(out) == 0) {
+        text[n - 1] = '\0'; // the last line's end
         return text;
+    }
     free(text);
     return NULL;
 }

@@ -2,7 +2,8 @@
  * job_watch - all ranks of a job, watched for hangs.
  *
  * The launcher has one; where there is no launcher, the watcher of rank 0's host has it
- * (rank_watch.h). It looks at the ranks of this host itself.
+ * (watcher.h). It looks at the ranks of this host itself, and hears of those of other
+ * hosts from the watchers there.
  */
 #ifndef LAUNCH_JOB_WATCH_H
 #define LAUNCH_JOB_WATCH_H
@@ -11,11 +12,13 @@
 #include "base/error.h"
 #include "launch/hang.h"
 #include "launch/host_watch.h"
+#include "launch/watch_link.h"
 
 #define JOB_WATCH_STEPS 32 // whose median counts
 
 struct job_watch {
     struct host_watch here;        // the ranks of this host
+    struct watch_server others;    // those of other hosts
     struct seen_rank *seen;        // (n_ranks)
     bool *is_culprit;              // (n_ranks)
     struct hang hang;              // as last judged
@@ -29,6 +32,8 @@ struct job_watch {
 
 MUST_CHECK int job_watch_open(struct job_watch *w, const char *path, int n_ranks,
                               struct error *err);
+/* Also hear of other hosts. */
+MUST_CHECK int job_watch_listen(struct job_watch *w, struct error *err);
 void job_watch_close(struct job_watch *w); // one that was not opened, too
 
 /* Look and judge. HANG_NAMED and HANG_ENDS come once for each hang, for the caller to

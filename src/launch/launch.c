@@ -135,10 +135,10 @@ static int start_mpiexec(struct launch_job *job, char *const *argv, struct error
 {
     struct launch_command cmd = {0};
     char mpiexec[PATH_MAX], program[PATH_MAX];
-    char log_dir[PATH_MAX + 32], id[96];
+    char log_dir[PATH_MAX + 32], id[96], watch[WATCH_CONTACT_BYTES + 32];
     // ranks record their crashes themselves; UCX below MPICH would take that from them
     const char *ucx = getenv("UCX_HANDLE_ERRORS") ? NULL : "UCX_HANDLE_ERRORS=none";
-    const char *const environment[] = {log_dir, id, ucx, NULL};
+    const char *const environment[] = {log_dir, id, watch, ucx, NULL};
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     if (n < 0)
         return error_set(err, ERROR_RUNTIME, "cannot read /proc/self/exe: %s",
@@ -146,6 +146,7 @@ static int start_mpiexec(struct launch_job *job, char *const *argv, struct error
     program[n] = '\0';
     snprintf(log_dir, sizeof log_dir, "%s=%s", LAUNCH_ENV_LOG_DIR, job->log_dir);
     snprintf(id, sizeof id, "%s=%s", LAUNCH_ENV_JOB, job->id);
+    snprintf(watch, sizeof watch, "%s=%s", LAUNCH_ENV_WATCH, job->watch.contact);
     int rc = mpiexec_find(job->dialect, mpiexec, sizeof mpiexec, err) ||
                      launch_keeper_open(&job->keeper, job->id, err) ||
                      launch_command_build(&cmd, job->dialect, mpiexec, program, job->opt,
@@ -181,6 +182,8 @@ static int open_try(struct launch_job *job, struct error *err)
         return -1;
     job->ranks.is_log_temporary = job->opt->is_log_temporary;
     launch_watch_open(&job->watch, job->id, job->opt->n_ranks, job->log_dir);
+    if (job->opt->hosts || job->opt->hostfile || launch_watch_may_spread())
+        launch_watch_listen(&job->watch);
     job->watch.is_log_temporary = job->opt->is_log_temporary;
     return 0;
 }

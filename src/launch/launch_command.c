@@ -170,6 +170,7 @@ int launch_command_build(struct launch_command *cmd, const struct launch_dialect
         failed = add_words(cmd, dialect->rsh, err) || add_word(cmd, opt->rsh, err);
     if (!failed && dialect->export_option)
         failed = add_option(cmd, dialect->export_option, LAUNCH_ENV_LOG_DIR, err) ||
+                 add_option(cmd, dialect->export_option, LAUNCH_ENV_WATCH, err) ||
                  add_option(cmd, dialect->export_option, LAUNCH_ENV_JOB, err);
     if (!failed)
         failed = add_option(cmd, dialect->n_ranks, n_ranks, err) ||

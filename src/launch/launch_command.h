@@ -32,6 +32,7 @@ extern const struct launch_dialect launch_dialect_openmpi, launch_dialect_mpich;
 
 /* The environment variables the launcher sets for its ranks. */
 #define LAUNCH_ENV_LOG_DIR "TREFOIL_LOG_DIR" // absolute
+#define LAUNCH_ENV_WATCH "TREFOIL_WATCH"     // where other hosts report, or empty
 #define LAUNCH_ENV_JOB "TREFOIL_JOB"         // tells this job's processes from all others
 
 struct launch_command {

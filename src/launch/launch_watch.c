@@ -14,6 +14,7 @@ void launch_watch_open(struct launch_watch *w, const char *job_id, int64_t n_ran
     char path[PATH_MAX];
     struct error err;
     *w = (struct launch_watch){.log_dir = log_dir};
+    beat_sweep();
     beat_path(path, sizeof path, job_id);
     if (job_watch_open(&w->job, path, (int)n_ranks, &err)) {
         log_warning("the job is not watched for hangs: %s", err.text);
@@ -22,6 +23,27 @@ void launch_watch_open(struct launch_watch *w, const char *job_id, int64_t n_ran
     w->job.here.job = job_id;
     w->job.here.rank_variable = launch_dialect()->rank;
     atomic_store(&w->job.here.file->watcher, (int)getpid());
+}
+
+void launch_watch_listen(struct launch_watch *w)
+{
+    struct error err;
+    if (!w->job.seen)
+        return;
+    if (job_watch_listen(&w->job, &err))
+        log_warning("ranks of other hosts are not watched for hangs: %s", err.text);
+    else
+        watch_server_contact(&w->job.others, w->contact);
+}
+
+bool launch_watch_may_spread(void)
+{
+    static const char *const batch[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
+                                        "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
+    for (size_t i = 0; i < ARRAY_LEN(batch); i++)
+        if (getenv(batch[i]))
+            return true;
+    return false;
 }
 
 void launch_watch_close(struct launch_watch *w)

@@ -12,14 +12,19 @@
 
 struct launch_watch {
     struct job_watch job;
-    const char *log_dir;   // borrowed
-    bool is_log_temporary; // nobody will find it
-    char sentence[2048];   // why the job was ended; "": it does not hang
+    const char *log_dir;               // borrowed
+    bool is_log_temporary;             // nobody will find it
+    char contact[WATCH_CONTACT_BYTES]; // for other hosts; "": none
+    char sentence[2048];               // why the job was ended; "": it does not hang
 };
 
 /* Before the ranks are started. */
 void launch_watch_open(struct launch_watch *w, const char *job_id, int64_t n_ranks,
                        const char *log_dir);
+/* Ranks may be started on other hosts: their watchers are told where to report. */
+void launch_watch_listen(struct launch_watch *w);
+/* Whether mpiexec may start ranks on other hosts by itself: inside a batch system. */
+bool launch_watch_may_spread(void);
 void launch_watch_close(struct launch_watch *w);
 
 /* Ten times a second. is_stopping: a signal asked the job to stop. What is found is told

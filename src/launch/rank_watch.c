@@ -6,6 +6,7 @@
 #include "launch/host_watch.h"
 #include "launch/launch_command.h"
 #include "launch/proc_stat.h"
+#include "launch/watcher.h"
 
 #include <execinfo.h>
 #include <limits.h>
@@ -65,13 +66,39 @@ void rank_watch_join(int rank, int n_ranks, const char *rank_variable)
     job_key(key, sizeof key, rank_variable);
     beat_path(path, sizeof path, key);
     handle_stack_signal();
-    if (!beat_open(path, rank, n_ranks, &err))
+    struct beat_file *file = beat_open(path, rank, n_ranks, &err);
+    if (!file) {
         log_warning("rank %d is not watched for hangs: %s", rank, err.text);
+        return;
+    }
+    const char *contact = getenv(LAUNCH_ENV_WATCH);
+    watcher_start(file, &(struct watcher_options){.path = path,
+                                                  .n_ranks = n_ranks,
+                                                  .job = getenv(LAUNCH_ENV_JOB),
+                                                  .rank_variable = rank_variable,
+                                                  .log_dir = getenv(LAUNCH_ENV_LOG_DIR),
+                                                  .contact = contact});
 }
 
-void rank_watch_joined(int n_local)
+void rank_watch_contact(char contact[RANK_WATCH_CONTACT_BYTES])
+{
+    const struct beat_file *file = beat_file_of_process();
+    memset(contact, 0, RANK_WATCH_CONTACT_BYTES);
+    if (file && atomic_load(&file->contact_of) == BEAT_CONTACT_HERE)
+        memcpy(contact, file->contact, RANK_WATCH_CONTACT_BYTES);
+}
+
+void rank_watch_use_contact(const char contact[RANK_WATCH_CONTACT_BYTES])
 {
     struct beat_file *file = beat_file_of_process();
-    if (file)
-        atomic_store(&file->n_local, n_local);
+    if (!file || !contact[0] || atomic_load(&file->contact_of) != BEAT_CONTACT_HERE ||
+        memcmp(file->contact, contact, RANK_WATCH_CONTACT_BYTES) == 0)
+        return;
+    memcpy(file->contact, contact, RANK_WATCH_CONTACT_BYTES);
+    atomic_store(&file->contact_of, BEAT_CONTACT_MAIN);
+}
+
+void rank_watch_joined(void)
+{
+    beat_remove_name();
 }

@@ -11,7 +11,13 @@
 
 /* `rank_variable` is the variable of the environment that told `rank`. */
 void rank_watch_join(int rank, int n_ranks, const char *rank_variable);
-/* MPI has started, and there are so many ranks on this host. */
-void rank_watch_joined(int n_local);
+/* Without a launcher the watchers of several hosts learn from their ranks, once MPI has
+ * started, where the main one is: what rank 0 gives, all take. Empty: there is none. */
+#define RANK_WATCH_CONTACT_BYTES 256
+void rank_watch_contact(char contact[RANK_WATCH_CONTACT_BYTES]);
+/* For one rank of each host. */
+void rank_watch_use_contact(const char contact[RANK_WATCH_CONTACT_BYTES]);
+/* MPI has started, so that all ranks have joined. */
+void rank_watch_joined(void);
 
 #endif

@@ -142,7 +142,7 @@ static void hear_signals(void)
 
 static void watch_crashes(const char *dir, int rank)
 {
-    static const int deadly[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT,
+    static const int deadly[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGABRT,
                                  SIGSYS,  SIGTRAP, SIGXCPU, SIGQUIT};
     char path[4096];
     void *frame;

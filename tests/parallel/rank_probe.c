@@ -153,6 +153,7 @@ static int run_action(const char *name, const char *culprit, struct error *err)
     if (comm_world_open(&p.world, err))
         return -1;
     p.rank = comm_world_rank(p.world);
+    rank_watch_joined();
     comm_on_abort(p.world, worker_report_failure);
     worker_set_step(3);
     for (size_t i = 0; i < ARRAY_LEN(actions); i++)
