@@ -17,6 +17,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SHARED_DIR "/dev/shm"
@@ -114,16 +115,28 @@ static bool is_file(int fd, const char *path)
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
+/* Lock the file, or learn that it is `path` no more. Whoever made it keeps a lock for as
+ * long as it is used: waiting for that one would have no end. -1 with errno. */
+static int lock_or_lose(int fd, const char *path)
+{
+    static const struct timespec nap = {.tv_nsec = 2000000};
+    while (flock(fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -1;
+        if (!is_file(fd, path))
+            return 0;
+        nanosleep(&nap, NULL);
+    }
+    return 0;
+}
+
 /* The file `path`, made by whoever has its lock, and locked; -1 with *err. */
 static int lock_new(const char *path, const struct home *home, struct error *err)
 {
     for (;;) {
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
                       home->mode);
-        int rc = fd;
-        while (fd >= 0 && (rc = flock(fd, LOCK_EX)) && errno == EINTR)
-            ;
-        if (fd < 0 || rc) {
+        if (fd < 0 || lock_or_lose(fd, path)) {
             error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", path, strerror(errno));
             if (fd >= 0)
                 close(fd);
