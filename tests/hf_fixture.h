@@ -133,7 +133,8 @@ static inline int try_import(const struct hf_fixture *f, const char *from, const
     char input[PATH_MAX], output[PATH_MAX], path[PATH_MAX];
     fixture_path(f, from, input);
     fixture_path(f, to, output);
-    return hf_import(input, output, path, sizeof path, err);
+    struct config_model model;
+    return hf_import(input, output, path, sizeof path, &model, err);
 }
 
 static inline void assert_says(const struct error *err, const char *words)

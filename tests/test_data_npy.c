@@ -208,7 +208,7 @@ static int read_index(const void *data, size_t n, struct fleetx_idx *idx,
     int fd = memory_file(data, n);
     int rc = npz_init(&z, fd, "x.npz", err);
     if (rc == 0)
-        rc = fleetx_idx_read(idx, &z, err);
+        rc = fleetx_idx_read(idx, &z, 8, err);
     close(fd);
     return rc;
 }
@@ -293,10 +293,49 @@ static void test_npz__what_is_written_is_read(void **state)
 
     assert_ok(npz_init(&z, fd, path, &err), err);
     assert_int_equal(z.n_members, 2);
-    assert_ok(fleetx_idx_read(&idx, &z, &err), err);
+    assert_ok(fleetx_idx_read(&idx, &z, 11, &err), err);
     assert_int_equal(idx.n_documents, 1);
     assert_int_equal(idx.n_tokens, 11);
     fleetx_idx_release(&idx);
+    close(fd);
+}
+
+/* A deflated archive of zeros: what it claims is compared with what there is a use for,
+ * before room is made for it. */
+static void test_npz__more_numbers_than_tokens_are_not_unpacked(void **state)
+{
+    enum { N = 1 << 21 };
+    static const struct {
+        int64_t n_tokens;
+        bool is_read;
+    } cases[] = {{N, true}, {N / 2, true}, {N / 2 - 1, false}, {0, false}};
+    const char *path = test_path(*state, "x.npz");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    uint8_t header[NPY_WRITE_HEADER_BYTES];
+    uint8_t *zeros = calloc(N, 1);
+    struct npz_writer w;
+    struct error err;
+    npz_writer_init(&w, fd, path);
+    npy_write_header(header, DISK_U8, N);
+    assert_ok(npz_writer_begin(&w, "lens", &err), err);
+    assert_ok(npz_writer_write(&w, header, sizeof header, &err), err);
+    assert_ok(npz_writer_write(&w, zeros, N, &err), err);
+    assert_ok(npz_writer_end(&w, &err), err);
+    assert_ok(npz_writer_finish(&w, &err), err);
+    free(zeros);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct npz z;
+        struct fleetx_idx idx;
+        assert_ok(npz_init(&z, fd, path, &err), err);
+        int rc = fleetx_idx_read(&idx, &z, cases[i].n_tokens, &err);
+        assert_int_equal(rc, cases[i].is_read ? 0 : -1);
+        if (rc)
+            assert_says(err, "[lens]' claims 2097152 numbers");
+        else
+            assert_int_equal(idx.n_documents, N);
+        if (rc == 0)
+            fleetx_idx_release(&idx);
+    }
     close(fd);
 }
 
@@ -307,6 +346,7 @@ int main(void)
         data_test(test_npy__versions_and_declared_lengths_are_checked),
         data_test(test_npy__what_is_written_is_read),
         data_test(test_npz__archives_of_numpy_are_read),
+        data_test(test_npz__more_numbers_than_tokens_are_not_unpacked),
         data_test(test_npz__every_cut_is_refused),
         data_test(test_npz__a_flipped_bit_never_changes_the_content),
         data_test(test_npz__what_is_written_is_read),

@@ -199,6 +199,22 @@ static void test_sampler__keeps_what_top_k_and_top_p_allow(void **state)
     }
 }
 
+static void test_sampler__does_not_choose_by_what_is_no_number(void **state)
+{
+    static const float cases[][3] = {
+        {NAN, 1, 2}, {1, NAN, 2}, {1, INFINITY, 2}, {-INFINITY, -INFINITY, -INFINITY}};
+    (void)state;
+    for (int temperature = 0; temperature < 2; temperature++) {
+        struct sampler s = {.temperature = temperature, .top_p = 1};
+        struct error err;
+        assert_ok(sampler_init(&s, 3, &err), err);
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+            assert_int_equal(sampler_next(&s, cases[i], 0), SAMPLER_NO_NUMBERS);
+        assert_int_equal(sampler_next(&s, (float[]){-INFINITY, 3, -INFINITY}, 0), 1);
+        sampler_release(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_gpt__evaluation_is_training_without_dropout),
         cmocka_unit_test(test_gpt__initial_loss_is_as_theory_says),
         cmocka_unit_test(test_sampler__keeps_what_top_k_and_top_p_allow),
+        cmocka_unit_test(test_sampler__does_not_choose_by_what_is_no_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,16 +145,43 @@ static void test_import__masks_and_a_tied_head_are_left_out(void **state)
 
 /* -- refusals ------------------------------------------------------------------------ */
 
+static void test_import__refuses_what_is_no_number_by_its_tensor(void **state)
+{
+    struct hf_fixture *f = *state;
+    static const struct {
+        uint32_t bits;
+        const char *words;
+    } cases[] = {{0x7fc00000, "a number that is none (NaN)"},
+                 {0xff800000, "a number that is infinite"}};
+    struct error err = {.text = ""};
+    size_t n;
+    export_as(f, "ckpt", DTYPE_F32, HF_MAX_FILE_BYTES, "hf");
+    char *data = read_file(f, "hf/model.safetensors", &n);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        memcpy(data + n - 8, &cases[i].bits, sizeof cases[i].bits);
+        write_file(f, "hf/model.safetensors", data, n);
+        assert_int_equal(try_import(f, "hf", "imported", &err), -1);
+        assert_int_equal(err.kind, ERROR_INPUT);
+        assert_says(&err, cases[i].words);
+        assert_says(&err, "tensor 'transformer.");
+        char made[PATH_MAX];
+        fixture_path(f, "imported/epoch_0_step_0", made);
+        assert_false(fs_exists(made));
+    }
+    free(data);
+}
+
 static void test_import__refuses_other_models_with_what_they_say(void **state)
 {
     struct hf_fixture *f = *state;
     static const struct {
         const char *from, *to, *words;
     } cases[] = {
-        {"\"gpt2\"", "\"llama\"", "\"model_type\" is \"llama\"; only a GPT-2 with gpt2"},
+        {"\"gpt2\"", "\"llama\"",
+         "\"model_type\" is \"llama\"; a GPT-2 can be imported only where it is gpt2"},
         {"\"gelu_new\"", "\"relu\"", "\"activation_function\" is \"relu\""},
         {"\"GPT2LMHeadModel\"", "\"GPT2DoubleHeadsModel\"", "GPT2DoubleHeadsModel"},
-        {"1e-5", "1e-6", "\"layer_norm_epsilon\" is"},
+        {"1e-5", "1e-6", "\"layer_norm_epsilon\" is 1e-06; "},
         {"\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false",
          "\"tie_word_embeddings\" is false"},
         {"\"scale_attn_weights\": true", "\"scale_attn_weights\": false",
@@ -167,7 +194,7 @@ static void test_import__refuses_other_models_with_what_they_say(void **state)
          "'transformer.wpe.weight' has the shape [9, 12], but config.json makes it [10, "
          "12]"},
         {"\"n_embd\": 12,", "\"n_embd\": 12, \"n_embd\": 12,", "duplicate"},
-        {"\"resid_pdrop\": 0.1", "\"resid_pdrop\": 1.0", "\"resid_pdrop\" is 1.0"},
+        {"\"resid_pdrop\": 0.1", "\"resid_pdrop\": 1.0", "\"resid_pdrop\" is 1;"},
         {"\"eos_token_id\": 256", "\"eos_token_id\": 260", "\"eos_token_id\" is 260"},
     };
     size_t n;
@@ -222,6 +249,7 @@ static void test_import__leaves_other_checkpoints_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_import__refuses_what_is_no_number_by_its_tensor),
         TEST(test_import__an_export_comes_back_byte_for_byte),
         TEST(test_import__several_files_are_one_model),
         TEST(test_import__is_a_checkpoint_of_step_0_without_moments),

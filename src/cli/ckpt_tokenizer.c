@@ -21,11 +21,29 @@ struct search {
 /* -- where to look ---------------------------------------------------------------------
  */
 
+/* The directory that holds the checkpoint, in the words of its path where these tell. */
+static int parent_of(const char *path, char *parent, size_t size, struct error *err)
+{
+    size_t n = strlen(path), begin;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (begin = n; begin > 0 && path[begin - 1] != '/';)
+        begin--;
+    if (n == begin || path[begin] == '.') // "/", ".", "..": only the system knows
+        return fs_join(parent, size, path, "..", err);
+    int used = begin == 0 ? snprintf(parent, size, ".")
+                          : snprintf(parent, size, "%.*s",
+                                     (int)(begin > 1 ? begin - 1 : 1), path);
+    return used < (int)size ? 0
+                            : error_set(err, ERROR_INPUT, "path too long: '%s'", path);
+}
+
 static int look_beside(struct search *s, struct error *err)
 {
-    char dir[PATH_MAX], file[PATH_MAX];
-    if (fs_join(dir, sizeof dir, s->path, "../" CKPT_TOKENIZER_DIR, err) ||
-        fs_join(file, sizeof file, s->path, "../" CKPT_TOKENIZER_FILE, err))
+    char parent[PATH_MAX], dir[PATH_MAX], file[PATH_MAX];
+    if (parent_of(s->path, parent, sizeof parent, err) ||
+        fs_join(dir, sizeof dir, parent, CKPT_TOKENIZER_DIR, err) ||
+        fs_join(file, sizeof file, parent, CKPT_TOKENIZER_FILE, err))
         return -1;
     if (!fs_exists(file))
         return 0;

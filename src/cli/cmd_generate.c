@@ -30,7 +30,7 @@ struct generate {
 
     struct trained_model model;
     struct gpt_decoder decoder;
-    struct tokenizer *tokenizer; // NULL when the prompt is ids
+    struct tokenizer *tokenizer; // NULL when it is not known, which ids allow
     int32_t eos;                 // -1: unknown
     struct generate_output output;
 };
@@ -76,16 +76,21 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
 
 /* -- opening ------------------------------------------------------------------------- */
 
+/* Ids need no tokenizer; one that is found tells which of them ends a document. */
 static int open_tokenizer(struct generate *gen, struct error *err)
 {
     const struct config *cfg = &gen->model.cfg;
+    bool is_needed = !gen->prompts.ids || gen->tokenizer_name;
     gen->eos = (int32_t)cfg->dataset.eos_token_id;
-    if (gen->prompts.ids)
-        return 0;
     if (ckpt_tokenizer_open(&gen->tokenizer, gen->tokenizer_name, gen->model.path, cfg,
-                            false, err))
-        return -1;
-    gen->eos = tokenizer_eos(gen->tokenizer);
+                            !is_needed, err)) {
+        if (is_needed)
+            return -1;
+        log_warning("no end of a document is known beyond dataset.eos_token_id: %s",
+                    err->text);
+    }
+    if (gen->tokenizer && (tokenizer_eos(gen->tokenizer) >= 0 || !gen->prompts.ids))
+        gen->eos = tokenizer_eos(gen->tokenizer);
     return 0;
 }
 
@@ -113,13 +118,13 @@ static int open_rest(struct generate *gen, struct error *err)
     const struct grid *grid = &gen->model.grid;
     if (open_tokenizer(gen, err) || open_sampler(gen, err) ||
         generate_prompts_encode(&gen->prompts, grid->data_rank, grid->data_size,
-                                gen->tokenizer, gen->eos, gen->model.cfg.model.vocab_size,
-                                err) ||
+                                gen->prompts.ids ? NULL : gen->tokenizer, gen->eos,
+                                gen->model.cfg.model.vocab_size, err) ||
         open_decoder(gen, err))
         return -1;
     gen->output =
         (struct generate_output){.prompts = &gen->prompts,
-                                 .tokenizer = gen->tokenizer,
+                                 .tokenizer = gen->prompts.ids ? NULL : gen->tokenizer,
                                  .is_json = gen->is_json,
                                  .is_streamed = !gen->prompts.path && !gen->is_json};
     return generate_output_open(&gen->output, grid, err);

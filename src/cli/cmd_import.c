@@ -3,22 +3,41 @@
 #include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
+#include "cli/print_check.h"
 #include "hf/hf_import.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
+
+/* What the configuration of a run that goes on from it must say. */
+static int print_model(const struct config_model *m, struct error *err)
+{
+    printf("Model:\n  vocab_size: %lld\n  hidden_size: %lld\n  num_layers: %lld\n"
+           "  num_attention_heads: %lld\n  ffn_hidden_size: %lld\n"
+           "  max_position_embeddings: %lld\n  hidden_dropout_prob: %g\n"
+           "  attention_probs_dropout_prob: %g\n",
+           (long long)m->vocab_size, (long long)m->hidden_size, (long long)m->num_layers,
+           (long long)m->num_attention_heads, (long long)m->ffn_hidden_size,
+           (long long)m->max_position_embeddings, m->hidden_dropout_prob,
+           m->attention_probs_dropout_prob);
+    return print_check("the section Model", err);
+}
 
 static int import(const char *from, const char *input, const char *output,
                   struct error *err)
 {
     char path[PATH_MAX];
+    struct config_model model;
     if (strcmp(from, "hf") != 0)
         return error_set(err, ERROR_INPUT,
                          "trefoil import: --from '%s' is not known; hf is", from);
-    if (hf_import(input, output, path, sizeof path, err))
+    if (hf_import(input, output, path, sizeof path, &model, err))
         return -1;
-    log_info("imported '%s' as '%s'", input, path);
-    return 0;
+    log_info("imported '%s' as '%s'; to go on training it, give a configuration the "
+             "section Model that follows and -o save_load.ckpt_dir=%s",
+             input, path, output);
+    return print_model(&model, err);
 }
 
 int cmd_import(int argc, char **argv)

@@ -10,10 +10,10 @@
 #include "cli/encode_lanes.h"
 #include "cli/options.h"
 #include "cli/tokenizer_train.h"
+#include "data/text_source.h"
 #include "token/tokenizer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +28,7 @@ struct request {
     const char *file;
     bool with_special;
     struct tokenizer *tokenizer;
-    const char *input_name;
-    int input_fd;
+    struct text_source source;
     char *input;
     size_t n_input, input_capacity;
     char *output;
@@ -40,12 +39,10 @@ struct request {
 
 static int open_input(struct request *r, struct error *err)
 {
-    bool is_standard = !r->file || strcmp(r->file, "-") == 0;
-    r->input_name = is_standard ? "standard input" : r->file;
-    r->input_fd = is_standard ? STDIN_FILENO : open(r->file, O_RDONLY | O_CLOEXEC);
-    if (r->input_fd < 0)
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", r->file,
-                         strerror(errno));
+    const struct text_watch watch = {.tick = NULL};
+    if (text_source_open(&r->source, r->file ? r->file : TEXT_STANDARD_INPUT, &watch,
+                         err))
+        return -1;
     r->input = calloc(1, INPUT_BYTES);
     r->output = malloc(OUTPUT_BYTES);
     r->input_capacity = INPUT_BYTES;
@@ -58,18 +55,13 @@ static int open_input(struct request *r, struct error *err)
 static int fill_input(struct request *r, bool *is_end, struct error *err)
 {
     *is_end = false;
-    while (r->n_input < r->input_capacity) {
-        ssize_t n =
-            read(r->input_fd, r->input + r->n_input, r->input_capacity - r->n_input);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return error_set(err, ERROR_INPUT, "cannot read '%s': %s", r->input_name,
-                             strerror(errno));
+    while (r->n_input < r->input_capacity && !*is_end) {
+        size_t n;
+        if (text_source_read(&r->source, r->input + r->n_input,
+                             r->input_capacity - r->n_input, &n, err))
+            return -1;
         *is_end = n == 0;
-        if (n == 0)
-            break;
-        r->n_input += (size_t)n;
+        r->n_input += n;
     }
     return 0;
 }
@@ -79,7 +71,7 @@ static int grow_input(struct request *r, struct error *err)
     char *larger = realloc(r->input, 2 * r->input_capacity);
     if (!larger)
         return error_set(err, ERROR_RUNTIME, "out of memory for %zu bytes of '%s'",
-                         2 * r->input_capacity, r->input_name);
+                         2 * r->input_capacity, r->source.name);
     r->input = larger;
     r->input_capacity *= 2;
     return 0;
@@ -154,14 +146,14 @@ static int put_token(struct request *r, const struct word *w, struct error *err)
         return error_set(err, ERROR_INPUT,
                          "word %lld of '%s', '%s', is no token id; ids are whole numbers "
                          "with white space between",
-                         (long long)w->number, r->input_name, w->shown);
+                         (long long)w->number, r->source.name, w->shown);
     if (w->id < tokenizer_vocab_size(r->tokenizer))
         bytes = tokenizer_token_bytes(r->tokenizer, (int32_t)w->id, &n);
     if (!bytes)
         return error_set(err, ERROR_INPUT,
                          "word %lld of '%s', %lld, is no token of '%s', whose ids are "
                          "below %lld",
-                         (long long)w->number, r->input_name, (long long)w->id,
+                         (long long)w->number, r->source.name, (long long)w->id,
                          r->tokenizer_name,
                          (long long)tokenizer_vocab_size(r->tokenizer));
     return put_bytes(r, bytes, n, err);
@@ -214,15 +206,14 @@ static int run(struct request *r, int (*convert)(struct request *, struct error 
                struct error *err)
 {
     int rc = -1;
-    r->input_fd = -1;
+    r->source.fd = -1;
     if (tokenizer_open(&r->tokenizer, r->tokenizer_name, err) || open_input(r, err))
         goto done;
     rc = convert(r, err);
     if (rc == 0)
         rc = flush_output(r, err);
 done:
-    if (r->input_fd > STDIN_FILENO)
-        close(r->input_fd);
+    text_source_close(&r->source);
     tokenizer_close(r->tokenizer);
     free(r->input);
     free(r->output);

@@ -257,9 +257,9 @@ int corpus_resolve_eos(const struct corpus *c, int64_t configured, int64_t *eos,
             return error_set(
                 err, ERROR_INPUT,
                 "two different ends of document: %lld by %s, but %lld by the "
-                ".meta.json of '%s'; leave dataset.eos_token_id empty, or "
-                "use datasets made with one tokenizer",
-                (long long)known, source, (long long)d->meta.eos_token_id, d->data_path);
+                ".meta.json of '%s'; %suse datasets made with one tokenizer",
+                (long long)known, source, (long long)d->meta.eos_token_id, d->data_path,
+                configured < 0 ? "" : "leave dataset.eos_token_id empty, or ");
         if (known < 0)
             source = d->data_path;
         known = d->meta.eos_token_id;
@@ -319,6 +319,24 @@ static int bad_token(const struct dataset *d, int64_t position, int64_t id,
         (long long)id, (long long)vocab_size, remedy);
 }
 
+/* Before training: the vocabulary is too small, or the data another's. */
+static void refuse_token(const struct dataset *d, int64_t position, int64_t id,
+                         int64_t vocab_size, struct error *err)
+{
+    char remedy[256];
+    bool is_known = d->has_meta && d->meta.vocab_size > vocab_size;
+    if (is_known)
+        snprintf(remedy, sizeof remedy,
+                 "set Model.vocab_size to %lld, the size of its tokenizer by its "
+                 ".meta.json, or use the tokenizer that the model is for",
+                 (long long)d->meta.vocab_size);
+    bad_token(d, position, id, vocab_size,
+              is_known ? remedy
+                       : "set Model.vocab_size above the largest id, or use the "
+                         "tokenizer that the model is for",
+              err);
+}
+
 int corpus_check_tokens(struct corpus *c, int64_t vocab_size, const char *cache_dir,
                         struct error *err)
 {
@@ -337,10 +355,7 @@ int corpus_check_tokens(struct corpus *c, int64_t vocab_size, const char *cache_
             goto done;
         if (!is_found)
             continue;
-        bad_token(d, position, id, vocab_size,
-                  "set Model.vocab_size above the largest id, or use the tokenizer that "
-                  "the model is for",
-                  err);
+        refuse_token(d, position, id, vocab_size, err);
         goto done;
     }
     c->vocab_size = vocab_size;

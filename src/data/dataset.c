@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #define SCAN_BYTES (1 << 20)
+#define MOST_BYTES_AT_ANY_RATIO (64u << 20) // that deflated ids may unpack to
+#define MOST_RATIO 100                      // more than that, by which ids are packed
 
 // clang-format off
 const struct dataset_format_names dataset_formats[N_DATASET_FORMATS] = {
@@ -30,7 +32,7 @@ const struct dataset_format_names dataset_formats[N_DATASET_FORMATS] = {
 
 static int open_file(const char *path, int *fd, struct stat *st, struct error *err)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a named pipe would wait
     if (*fd < 0)
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
     if (fstat(*fd, st))
@@ -59,7 +61,7 @@ static int take_fleetx_idx(struct dataset *d, const struct npz *z, const struct 
                            struct error *err)
 {
     struct fleetx_idx idx;
-    if (fleetx_idx_read(&idx, z, err))
+    if (fleetx_idx_read(&idx, z, ids->n_elements, err))
         return -1;
     d->type = ids->type;
     d->n_tokens = idx.n_tokens;
@@ -86,7 +88,23 @@ static int open_fleetx(struct dataset *d, int index_fd, struct error *err)
     return take_fleetx_idx(d, &z, &ids, err);
 }
 
-/* Stored ids are read in place; deflated ones have to be unpacked whole. */
+/* Deflated ids have to be unpacked whole, so their claim must be credible: text packs to
+ * a third or a fifth, and only a made-up file to a thousandth. */
+static int refuse_bomb(const struct npz_member *m, struct error *err)
+{
+    if (!m->is_deflated || m->bytes <= MOST_BYTES_AT_ANY_RATIO ||
+        m->bytes / MOST_RATIO < m->packed_bytes)
+        return 0;
+    return error_set(
+        err, ERROR_INPUT,
+        "'%s' is %llu bytes that claim to unpack to %llu MB, as no tokens of "
+        "a text do; if they are right, store them unpacked (numpy.savez)",
+        m->name, (unsigned long long)m->packed_bytes,
+        (unsigned long long)(m->bytes >> 20));
+}
+
+/* Stored ids are read in place; deflated ones have to be unpacked whole, once it is known
+ * that the lengths fit them. */
 static int open_fleetx_old(struct dataset *d, int index_fd, struct error *err)
 {
     struct npz z;
@@ -98,13 +116,13 @@ static int open_fleetx_old(struct dataset *d, int index_fd, struct error *err)
         return -1;
     if (!is_there)
         return error_set(err, ERROR_INPUT, "'%s' has no array ids in it", d->data_path);
-    if (m.is_deflated
-            ? npz_read(&z, &m, &ids, &d->memory, err)
-            : npy_read_header(&ids, d->fd, (off_t)m.data_offset, m.bytes, m.name, err))
+    if (refuse_bomb(&m, err) || npz_describe(&z, &m, &ids, err) ||
+        take_fleetx_idx(d, &z, &ids, err) ||
+        (m.is_deflated && npz_read(&z, &m, &ids, &d->memory, err)))
         return -1;
     d->data_offset =
         (int64_t)ids.data_offset + (m.is_deflated ? 0 : (int64_t)m.data_offset);
-    return take_fleetx_idx(d, &z, &ids, err);
+    return 0;
 }
 
 static int (*const openers[N_DATASET_FORMATS])(struct dataset *, int, struct error *) = {

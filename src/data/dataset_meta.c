@@ -48,7 +48,7 @@ int dataset_meta_read(const char *path, struct dataset_meta *meta, bool *is_ther
     *is_there = fs_exists(path);
     if (!*is_there)
         return 0;
-    if (fs_read_all(path, MAX_META_BYTES, &text, &n, err))
+    if (fs_read_regular(path, MAX_META_BYTES, &text, &n, err))
         return -1;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &json_err);
     free(text);

@@ -2,41 +2,21 @@
 
 #include <stdlib.h>
 
+/* Documents without a token are counted on top of one for each token. */
+#define MOST_EMPTY (1 << 20)
+
 /* *values := the integers of a one-dimensional array (malloc'ed); *n is -1, and *values
  * NULL, when the archive does not have it. */
-static int read_array(const struct npz *z, const char *array, int64_t **values,
-                      int64_t *n, struct error *err)
+static int read_array(const struct npz *z, const char *array, int64_t most,
+                      int64_t **values, int64_t *n, struct error *err)
 {
     struct npz_member m;
-    struct npy npy;
-    uint8_t *data = NULL;
     bool is_there;
     *values = NULL;
     *n = -1;
     if (npz_find(z, array, &m, &is_there, err))
         return -1;
-    if (!is_there)
-        return 0;
-    if (npz_read(z, &m, &npy, &data, err))
-        return -1;
-    int rc = -1;
-    if (npy.n_dims != 1) {
-        error_set(err, ERROR_INPUT, "'%s' has %d dimensions; it must have one", m.name,
-                  npy.n_dims);
-        goto done;
-    }
-    *values = malloc(((size_t)npy.n_elements + 1) * sizeof **values);
-    if (!*values) {
-        error_set(err, ERROR_RUNTIME, "no memory for the %lld numbers of '%s'",
-                  (long long)npy.n_elements, m.name);
-        goto done;
-    }
-    *n = npy.n_elements;
-    disk_int_read_i64(npy.type, data + npy.data_offset, *n, *values);
-    rc = 0;
-done:
-    free(data);
-    return rc;
+    return is_there ? npz_read_numbers(z, &m, most, values, n, err) : 0;
 }
 
 /* Lengths -> running sum, in place. */
@@ -71,13 +51,14 @@ static int sum_documents(int64_t *docs, int64_t n_docs, const int64_t *sentence_
     return 0;
 }
 
-int fleetx_idx_read(struct fleetx_idx *idx, const struct npz *z, struct error *err)
+int fleetx_idx_read(struct fleetx_idx *idx, const struct npz *z, int64_t n_tokens,
+                    struct error *err)
 {
     int64_t *lens = NULL, *docs = NULL, n_lens, n_docs;
     int rc = -1;
     *idx = (struct fleetx_idx){0};
-    if (read_array(z, "lens", &lens, &n_lens, err) ||
-        read_array(z, "docs", &docs, &n_docs, err))
+    if (read_array(z, "lens", n_tokens + MOST_EMPTY, &lens, &n_lens, err) ||
+        read_array(z, "docs", n_lens + MOST_EMPTY, &docs, &n_docs, err))
         goto done;
     if (!lens || n_docs == 0) {
         error_set(err, ERROR_INPUT, "'%s' has no %s in it", z->name,

@@ -18,8 +18,9 @@ struct fleetx_idx {
     int64_t *document_ends; // (n_documents) running sum of tokens; owned
 };
 
+/* n_tokens, how many ids there are, bounds how many lengths are believed. */
 MUST_CHECK int fleetx_idx_read(struct fleetx_idx *idx, const struct npz *archive,
-                               struct error *err);
+                               int64_t n_tokens, struct error *err);
 void fleetx_idx_release(struct fleetx_idx *idx);
 
 #endif

@@ -21,6 +21,7 @@
 #define DEFLATE_MAX_RATIO 1032
 
 #define CHUNK_BYTES 65536
+#define HEAD_BYTES (NPY_MAX_HEADER_BYTES + 4096u) // more than any header of an array
 
 static int bad(const struct npz *z, uint64_t at, const char *what, struct error *err)
 {
@@ -236,72 +237,220 @@ done:
     return rc;
 }
 
-/* Run `stream` until `data` is full or the stream ends; -1 when it is damaged. */
-static int inflate_member(const struct npz *z, const struct npz_member *m, uint8_t *data,
-                          struct error *err)
+/* -- a member's bytes, one after the other --------------------------------------------
+ */
+
+struct stream {
+    const struct npz *z;
+    const struct npz_member *m;
+    z_stream zlib;
+    uint64_t n_fed, n_out; // packed and unpacked bytes so far
+    uLong crc;
+    uint8_t chunk[CHUNK_BYTES]; // packed
+};
+
+static int stream_open(struct stream *s, const struct npz *z, const struct npz_member *m,
+                       struct error *err)
 {
-    uint8_t chunk[CHUNK_BYTES];
-    uint64_t fed = 0, filled = 0;
-    int status = Z_OK, rc = -1;
-    z_stream stream = {0};
-    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
+    s->z = z;
+    s->m = m;
+    s->zlib = (z_stream){0};
+    s->n_fed = s->n_out = 0;
+    s->crc = crc32_z(0, NULL, 0);
+    if (m->is_deflated && inflateInit2(&s->zlib, -MAX_WBITS) != Z_OK)
         return error_set(err, ERROR_RUNTIME, "out of memory unpacking '%s'", m->name);
-    while (status == Z_OK) {
-        if (stream.avail_in == 0 && fed < m->packed_bytes) {
-            uint64_t n = m->packed_bytes - fed;
-            n = n < sizeof chunk ? n : sizeof chunk;
-            if (read_at(z, m->data_offset + fed, chunk, (size_t)n, "it is cut", err))
-                goto done;
-            stream.next_in = chunk;
-            stream.avail_in = (uInt)n;
-            fed += n;
-        }
-        uint64_t room = m->bytes - filled;
-        room = room < (1u << 30) ? room : (1u << 30);
-        stream.next_out = data + filled;
-        stream.avail_out = (uInt)room;
-        status = inflate(&stream, Z_NO_FLUSH);
-        filled += room - stream.avail_out;
-    }
-    if (status != Z_STREAM_END || filled != m->bytes) {
-        bad(z, m->data_offset + fed - stream.avail_in, "the compressed data are damaged",
-            err);
-        goto done;
-    }
-    rc = 0;
-done:
-    inflateEnd(&stream);
-    return rc;
+    return 0;
 }
 
-static uint32_t crc_of(const uint8_t *data, uint64_t n)
+static void stream_close(struct stream *s)
 {
-    uLong crc = crc32_z(0, NULL, 0);
-    return (uint32_t)crc32_z(crc, data, (z_size_t)n);
+    if (s->m->is_deflated)
+        inflateEnd(&s->zlib);
 }
+
+static int refuse_stream(const struct stream *s, struct error *err)
+{
+    return bad(s->z, s->m->data_offset + s->n_fed - s->zlib.avail_in,
+               "the compressed data are damaged", err);
+}
+
+/* Inflate until n bytes are out or the stream ends; *status is zlib's last. */
+static int stream_inflate(struct stream *s, uint8_t *out, size_t n, int *status,
+                          struct error *err)
+{
+    z_stream *zlib = &s->zlib;
+    zlib->next_out = out;
+    *status = Z_OK;
+    for (uint64_t left = n; *status == Z_OK;) {
+        uint64_t packed = s->m->packed_bytes - s->n_fed;
+        if (zlib->avail_in == 0 && packed > 0) {
+            packed = packed < sizeof s->chunk ? packed : sizeof s->chunk;
+            if (read_at(s->z, s->m->data_offset + s->n_fed, s->chunk, (size_t)packed,
+                        "it is cut", err))
+                return -1;
+            zlib->next_in = s->chunk;
+            zlib->avail_in = (uInt)packed;
+            s->n_fed += packed;
+        }
+        uInt room = (uInt)(left < (1u << 30) ? left : (1u << 30));
+        zlib->avail_out = room;
+        *status = inflate(zlib, Z_NO_FLUSH);
+        left -= room - zlib->avail_out;
+        if (left == 0)
+            break;
+    }
+    return 0;
+}
+
+/* The next n bytes, all of them. */
+static int stream_read(struct stream *s, uint8_t *out, size_t n, struct error *err)
+{
+    int status = Z_OK;
+    if (n > s->m->bytes - s->n_out)
+        return bad(s->z, s->m->data_offset, "a member is too short", err);
+    if (s->m->is_deflated) {
+        if (n > 0 && stream_inflate(s, out, n, &status, err))
+            return -1;
+        if (n > 0 && s->zlib.next_out != out + n)
+            return refuse_stream(s, err);
+    } else if (read_at(s->z, s->m->data_offset + s->n_out, out, n, "the member is cut",
+                       err)) {
+        return -1;
+    }
+    s->n_out += n;
+    s->crc = crc32_z(s->crc, out, n);
+    return 0;
+}
+
+/* Everything was read: does the packed data end here too, and is it what was packed? */
+static int stream_finish(struct stream *s, struct error *err)
+{
+    uint8_t past;
+    int status = Z_STREAM_END;
+    if (s->m->is_deflated && stream_inflate(s, &past, 1, &status, err))
+        return -1;
+    if (status != Z_STREAM_END || (s->m->is_deflated && s->zlib.next_out != &past))
+        return refuse_stream(s, err);
+    if ((uint32_t)s->crc != s->m->crc)
+        return bad(s->z, s->m->data_offset, "a member does not match its checksum", err);
+    return 0;
+}
+
+/* -- arrays -------------------------------------------------------------------------- */
 
 int npz_read(const struct npz *z, const struct npz_member *m, struct npy *npy,
              uint8_t **data, struct error *err)
 {
     int rc = -1;
+    struct stream s;
     uint8_t *bytes = malloc((size_t)m->bytes + 1);
     if (!bytes)
         return error_set(err, ERROR_RUNTIME, "no memory for the %llu bytes of '%s'",
                          (unsigned long long)m->bytes, m->name);
-    if (m->is_deflated ? inflate_member(z, m, bytes, err)
-                       : read_at(z, m->data_offset, bytes, (size_t)m->bytes,
-                                 "the member is cut", err))
-        goto done;
-    if (crc_of(bytes, m->bytes) != m->crc) {
-        bad(z, m->data_offset, "a member does not match its checksum", err);
-        goto done;
+    if (stream_open(&s, z, m, err)) {
+        free(bytes);
+        return -1;
     }
-    if (npy_parse(npy, bytes, (size_t)m->bytes, m->bytes, m->name, err))
+    if (stream_read(&s, bytes, (size_t)m->bytes, err) || stream_finish(&s, err) ||
+        npy_parse(npy, bytes, (size_t)m->bytes, m->bytes, m->name, err))
         goto done;
+    *data = bytes;
+    bytes = NULL;
     rc = 0;
 done:
-    if (rc)
-        free(bytes);
-    *data = rc ? NULL : bytes;
+    stream_close(&s);
+    free(bytes);
+    return rc;
+}
+
+/* The numbers of `npy`, of which the first n_held bytes are at `held`, to `values`. */
+static int read_numbers(struct stream *s, const struct npy *npy, uint8_t *held,
+                        size_t n_held, int64_t *values, struct error *err)
+{
+    size_t size = disk_int_bytes(npy->type);
+    for (int64_t done = 0; done < npy->n_elements;) {
+        uint64_t more = s->m->bytes - s->n_out;
+        size_t room = HEAD_BYTES - n_held;
+        size_t part = more < room ? (size_t)more : room;
+        if (stream_read(s, held + n_held, part, err))
+            return -1;
+        n_held += part;
+        int64_t n = i64_min((int64_t)(n_held / size), npy->n_elements - done);
+        disk_int_read_i64(npy->type, held, n, values + done);
+        done += n;
+        n_held -= (size_t)n * size;
+        memmove(held, held + (size_t)n * size, n_held);
+    }
+    return stream_finish(s, err);
+}
+
+static int refuse_array(const struct npz_member *m, const struct npy *npy, int64_t most,
+                        struct error *err)
+{
+    if (npy->n_dims != 1)
+        return error_set(err, ERROR_INPUT, "'%s' has %d dimensions; it must have one",
+                         m->name, npy->n_dims);
+    if (npy->n_elements > most)
+        return error_set(err, ERROR_INPUT,
+                         "'%s' claims %lld numbers, where the dataset can have use for "
+                         "%lld at most: they do not belong together",
+                         m->name, (long long)npy->n_elements, (long long)most);
+    return 0;
+}
+
+int npz_read_numbers(const struct npz *z, const struct npz_member *m, int64_t most,
+                     int64_t **values, int64_t *n, struct error *err)
+{
+    struct npy npy;
+    struct stream s;
+    int rc = -1;
+    size_t n_head = m->bytes < HEAD_BYTES ? (size_t)m->bytes : HEAD_BYTES;
+    uint8_t *head = malloc(HEAD_BYTES);
+    *values = NULL;
+    if (!head)
+        return error_set(err, ERROR_RUNTIME, "out of memory reading '%s'", m->name);
+    if (stream_open(&s, z, m, err)) {
+        free(head);
+        return -1;
+    }
+    if (stream_read(&s, head, n_head, err) ||
+        npy_parse(&npy, head, n_head, m->bytes, m->name, err) ||
+        refuse_array(m, &npy, most, err))
+        goto done;
+    *values = malloc(((size_t)npy.n_elements + 1) * sizeof **values);
+    if (!*values) {
+        error_set(err, ERROR_RUNTIME, "no memory for the %lld numbers of '%s'",
+                  (long long)npy.n_elements, m->name);
+        goto done;
+    }
+    *n = npy.n_elements;
+    memmove(head, head + npy.data_offset, n_head - npy.data_offset);
+    rc = read_numbers(&s, &npy, head, n_head - npy.data_offset, *values, err);
+done:
+    stream_close(&s);
+    free(head);
+    if (rc) {
+        free(*values);
+        *values = NULL;
+    }
+    return rc;
+}
+
+int npz_describe(const struct npz *z, const struct npz_member *m, struct npy *npy,
+                 struct error *err)
+{
+    struct stream s;
+    size_t n_head = m->bytes < HEAD_BYTES ? (size_t)m->bytes : HEAD_BYTES;
+    uint8_t *head = malloc(HEAD_BYTES);
+    if (!head)
+        return error_set(err, ERROR_RUNTIME, "out of memory reading '%s'", m->name);
+    int rc = stream_open(&s, z, m, err);
+    if (rc == 0) {
+        rc = stream_read(&s, head, n_head, err);
+        if (rc == 0)
+            rc = npy_parse(npy, head, n_head, m->bytes, m->name, err);
+        stream_close(&s);
+    }
+    free(head);
     return rc;
 }

@@ -37,6 +37,17 @@ MUST_CHECK int npz_init(struct npz *z, int fd, const char *name, struct error *e
 MUST_CHECK int npz_find(const struct npz *z, const char *array, struct npz_member *m,
                         bool *is_there, struct error *err);
 
+/* Describe the array without unpacking more than its beginning. */
+MUST_CHECK int npz_describe(const struct npz *z, const struct npz_member *m,
+                            struct npy *npy, struct error *err);
+
+/* *values (malloc'ed, caller frees) := the *n numbers of a one-dimensional array, whose
+ * CRC is checked. One that claims more than `most` is refused before it is unpacked:
+ * hardly any bytes of an archive can stand for billions of numbers. */
+MUST_CHECK int npz_read_numbers(const struct npz *z, const struct npz_member *m,
+                                int64_t most, int64_t **values, int64_t *n,
+                                struct error *err);
+
 /* Unpack the array file into *data (malloc'ed, caller frees), check its CRC, describe it
  * in *npy: the elements start at *data + npy->data_offset. */
 MUST_CHECK int npz_read(const struct npz *z, const struct npz_member *m, struct npy *npy,

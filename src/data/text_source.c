@@ -1,6 +1,7 @@
 #include "data/text_source.h"
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -92,7 +93,7 @@ int text_source_read(struct text_source *s, void *buf, size_t size, size_t *n,
             s->is_at_end = got == 0;
             return 0;
         } else if (errno != EINTR && errno != EAGAIN) {
-            return error_set(err, ERROR_RUNTIME, "cannot read '%s': %s", s->name,
+            return error_set(err, fs_error_kind(errno), "cannot read '%s': %s", s->name,
                              strerror(errno));
         } else if (errno == EAGAIN) {
             s->is_waiting_for_writer = false;

@@ -66,9 +66,18 @@ struct reading {
     struct error *err;
 };
 
-/* The value as JSON, short enough for a message. */
+/* The value as JSON, short enough for a message; a number with as few digits as say it.
+ */
 static void show(const json_t *value, char text[80])
 {
+    if (json_is_real(value)) {
+        double x = json_real_value(value);
+        for (int digits = 1; digits <= 17; digits++) {
+            snprintf(text, 80, "%.*g", digits, x);
+            if (!(strtod(text, NULL) < x || strtod(text, NULL) > x))
+                return;
+        }
+    }
     char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     snprintf(text, 80, "%s", dump ? dump : "nothing");
     free(dump);
@@ -81,8 +90,8 @@ static int refuse(const struct reading *r, const char *key, const char *wanted)
     if (value)
         show(value, text);
     return error_set(r->err, ERROR_INPUT,
-                     "'%s': \"%s\" is %s; only a GPT-2 with %s can be imported", r->path,
-                     key, text, wanted);
+                     "'%s': \"%s\" is %s; a GPT-2 can be imported only where it is %s",
+                     r->path, key, text, wanted);
 }
 
 /* -- what must be as ours is -- */

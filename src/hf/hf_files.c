@@ -173,6 +173,12 @@ const struct safetensors_tensor *hf_files_find(const struct hf_files *hf,
     return find_name(hf, full, file);
 }
 
+const struct safetensors_tensor *hf_files_find_head(const struct hf_files *hf,
+                                                    const struct hf_file **file)
+{
+    return find_name(hf, TIED_HEAD, file);
+}
+
 /* -- checking ------------------------------------------------------------------------ */
 
 static void shape_text(const int64_t *shape, int n_dims, char text[80])

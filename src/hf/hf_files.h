@@ -33,6 +33,10 @@ const struct safetensors_tensor *hf_files_find(const struct hf_files *hf,
                                                const struct param *row,
                                                const struct hf_file **file);
 
+/* The head that transformers keeps beside the embedding it is tied to; NULL: none. */
+const struct safetensors_tensor *hf_files_find_head(const struct hf_files *hf,
+                                                    const struct hf_file **file);
+
 /* 0 if there is each parameter of `whole`, once, as floats of the right shape, and
  * nothing else but buffers and a head that is tied to the embedding. */
 MUST_CHECK int hf_files_check(const struct hf_files *hf, const struct param_table *whole,

@@ -10,6 +10,7 @@
 #include "hf/hf_files.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +114,48 @@ static const float *view(void *context, enum ckpt_kind kind,
     return room;
 }
 
+/* A model with a number that is none would give nothing else. All are looked at before
+ * the checkpoint is begun. */
+static int check_numbers(struct hf_importer *im, struct error *err)
+{
+    for (int64_t i = 0; i < im->table.n_params; i++) {
+        const struct param *row = &im->table.params[i];
+        const struct hf_file *file;
+        const struct safetensors_tensor *t = hf_files_find(&im->files, row, &file);
+        if (hold(im, row, err))
+            return -1;
+        for (int64_t j = 0; j < t->n_elements; j++)
+            if (!isfinite(im->turned[j]))
+                return error_set(err, ERROR_INPUT,
+                                 "'%s': tensor '%s' has a number that is %s, so the "
+                                 "model can give nothing else; was its training ended by "
+                                 "an overflow?",
+                                 file->path, t->name,
+                                 isnan(im->turned[j]) ? "none (NaN)" : "infinite");
+    }
+    return 0;
+}
+
+/* A head of its own cannot be kept, since ours is the embedding: say so. The embedding is
+ * the first parameter. */
+static int warn_of_head(struct hf_importer *im, struct error *err)
+{
+    const struct param *row = &im->table.params[0];
+    const struct hf_file *file;
+    const struct safetensors_tensor *head = hf_files_find_head(&im->files, &file);
+    if (!head || !safetensors_is_float(head->dtype) ||
+        head->n_elements != row->n_elements)
+        return 0;
+    if (hold(im, row, err) || safetensors_read_f32(&file->st, head, file->fd, file->path,
+                                                   0, head->n_elements, im->raw, err))
+        return -1;
+    if (memcmp(im->raw, im->turned, (size_t)row->n_elements * sizeof *im->raw) != 0)
+        log_warning("'%s': tensor '%s' differs from the embedding, which is the head of "
+                    "a GPT-2; it is left out, as transformers leaves it out",
+                    file->path, head->name);
+    return 0;
+}
+
 /* -- the checkpoint --------------------------------------------------------------------
  */
 
@@ -134,7 +177,7 @@ static int open_input(struct hf_importer *im, const char *input, struct error *e
                          "out of memory for two tensors of %lld numbers, the largest of "
                          "'%s'",
                          (long long)most, input);
-    return 0;
+    return check_numbers(im, err) || warn_of_head(im, err) ? -1 : 0;
 }
 
 static int write_all(struct hf_importer *im, const char *output_dir, struct error *err)
@@ -192,7 +235,7 @@ static void release(struct hf_importer *im)
 }
 
 int hf_import(const char *input, const char *output_dir, char *path, size_t path_size,
-              struct error *err)
+              struct config_model *model, struct error *err)
 {
     struct hf_importer *im = calloc(1, sizeof *im);
     if (!im)
@@ -200,6 +243,7 @@ int hf_import(const char *input, const char *output_dir, char *path, size_t path
     int rc = open_input(im, input, err);
     if (rc == 0)
         rc = write_checkpoint(im, output_dir, path, path_size, err);
+    *model = im->cfg.model;
     release(im);
     free(im);
     struct error lost; // a model is of use without its tokenizer

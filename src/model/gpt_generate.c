@@ -33,8 +33,15 @@ static int draw(struct run *run, int64_t n, struct error *err)
         run->ids[i] =
             sampler_next(gen->sampler, gpt_decoder_logits(gen->decoder, i), number);
     }
-    return comm_bcast_bytes(gen->replica, run->ids, n * (int64_t)sizeof *run->ids,
-                            gen->sampling_rank, err);
+    if (comm_bcast_bytes(gen->replica, run->ids, n * (int64_t)sizeof *run->ids,
+                         gen->sampling_rank, err))
+        return -1;
+    for (int64_t i = 0; i < n; i++)
+        if (run->ids[i] == SAMPLER_NO_NUMBERS)
+            return error_set(err, ERROR_RUNTIME,
+                             "the model gives no numbers to choose a token by (NaN or "
+                             "infinity); was its training ended by an overflow?");
+    return 0;
 }
 
 static int append(struct gpt_text *text, int32_t id, struct error *err)

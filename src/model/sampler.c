@@ -24,10 +24,13 @@ void sampler_release(struct sampler *s)
 static int32_t likeliest(const float *logits, int64_t V)
 {
     int64_t best = 0;
-    for (int64_t i = 1; i < V; i++)
+    bool has_nan = isnan(logits[0]);
+    for (int64_t i = 1; i < V; i++) {
+        has_nan = has_nan || isnan(logits[i]);
         if (logits[i] > logits[best])
             best = i;
-    return (int32_t)best;
+    }
+    return has_nan || isinf(logits[best]) ? SAMPLER_NO_NUMBERS : (int32_t)best;
 }
 
 /* -- drawing ------------------------------------------------------------------------- */
@@ -96,7 +99,7 @@ int32_t sampler_next(struct sampler *s, const float *logits, int64_t draw)
     int32_t best = likeliest(logits, s->V);
     double total = 0;
     int64_t kept = s->V;
-    if (s->temperature <= 0)
+    if (s->temperature <= 0 || best == SAMPLER_NO_NUMBERS)
         return best;
     for (int64_t i = 0; i < s->V; i++) {
         double shifted = (double)logits[i] - (double)logits[best];

@@ -29,7 +29,10 @@ struct sampler {
 MUST_CHECK int sampler_init(struct sampler *s, int64_t V, struct error *err);
 void sampler_release(struct sampler *s);
 
-/* The id of draw number `draw`; a pure function of the logits, the seed and `draw`. */
+#define SAMPLER_NO_NUMBERS (-1)
+
+/* The id of draw number `draw`; a pure function of the logits, the seed and `draw`.
+ * SAMPLER_NO_NUMBERS when a logit is none, or the largest of them infinite. */
 int32_t sampler_next(struct sampler *s, const float *logits, int64_t draw);
 
 #endif

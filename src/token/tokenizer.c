@@ -33,13 +33,38 @@ static int open_one(struct tokenizer *t, const char *path,
 {
     char *text = NULL;
     size_t n = 0;
-    if (fs_read_all(path, TOKENIZER_FILE_MOST_BYTES, &text, &n, err))
+    if (fs_read_regular(path, TOKENIZER_FILE_MOST_BYTES, &text, &n, err))
         return -1;
     int rc = load(t, text, n, err);
     if (rc)
         error_prefix(err, "the tokenizer '%s' cannot be used", path);
     free(text);
     return rc;
+}
+
+/* Vocabularies that are no byte-level BPE, by what only they have in them. */
+static const struct foreign_mark {
+    const char *mark, *what;
+} foreign_marks[] = {
+    {"\"[CLS]\"", "WordPiece, as BERT's"},
+    {"\"##", "WordPiece, as BERT's"},
+    {"\"\xe2\x96\x81", "SentencePiece, as Llama's or T5's"},
+};
+
+/* A vocabulary without its merges: say so, and what it seems to be of. */
+static int refuse_half_pair(const char *vocab_path, const char *vocab,
+                            const struct pair_names *pair, struct error *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(foreign_marks); i++)
+        if (strstr(vocab, foreign_marks[i].mark))
+            return error_set(err, ERROR_INPUT,
+                             "'%s' is the vocabulary of another kind of tokenizer (%s); "
+                             "only byte-level BPE, as GPT-2's, can be used",
+                             vocab_path, foreign_marks[i].what);
+    return error_set(err, ERROR_INPUT,
+                     "'%s' has no '%s' beside it, which says how text becomes its "
+                     "tokens; copy both",
+                     vocab_path, pair->merges);
 }
 
 static int open_pair(struct tokenizer *t, const char *dir, const struct pair_names *pair,
@@ -51,8 +76,13 @@ static int open_pair(struct tokenizer *t, const char *dir, const struct pair_nam
     int rc = -1;
     if (fs_join(vocab_path, sizeof vocab_path, dir, pair->vocab, err) ||
         fs_join(merges_path, sizeof merges_path, dir, pair->merges, err) ||
-        fs_read_all(vocab_path, TOKENIZER_FILE_MOST_BYTES, &vocab, &n_vocab, err) ||
-        fs_read_all(merges_path, TOKENIZER_FILE_MOST_BYTES, &merges, &n_merges, err))
+        fs_read_regular(vocab_path, TOKENIZER_FILE_MOST_BYTES, &vocab, &n_vocab, err))
+        goto done;
+    if (!fs_exists(merges_path)) {
+        refuse_half_pair(vocab_path, vocab, pair, err);
+        goto done;
+    }
+    if (fs_read_regular(merges_path, TOKENIZER_FILE_MOST_BYTES, &merges, &n_merges, err))
         goto done;
     rc = tokenizer_load_pair(t, vocab, n_vocab, merges, n_merges, err);
     if (rc)
@@ -86,6 +116,31 @@ static int open_file(struct tokenizer *t, const char *path, struct error *err)
                      path);
 }
 
+/* Name the tokenizer of another kind that the directory has; false: none is known. */
+static bool refuse_foreign(const char *dir, struct error *err)
+{
+    static const struct {
+        const char *file, *what;
+    } kinds[] = {
+        {"vocab.txt", "WordPiece, as BERT's"},
+        {"tokenizer.model", "SentencePiece, as Llama's"},
+        {"spiece.model", "SentencePiece, as T5's"},
+        {"sentencepiece.bpe.model", "SentencePiece"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        char path[PATH_MAX];
+        struct error ignored;
+        if (fs_join(path, sizeof path, dir, kinds[i].file, &ignored) || !fs_exists(path))
+            continue;
+        error_set(err, ERROR_INPUT,
+                  "'%s' is of another kind of tokenizer (%s); only byte-level BPE, as "
+                  "GPT-2's, can be used",
+                  path, kinds[i].what);
+        return true;
+    }
+    return false;
+}
+
 /* The only *.tiktoken of a directory. */
 static int open_ranks_in(struct tokenizer *t, const char *dir, struct error *err)
 {
@@ -107,13 +162,13 @@ static int open_ranks_in(struct tokenizer *t, const char *dir, struct error *err
         }
         found = names.names[i];
     }
-    if (!found)
+    if (!found && !refuse_foreign(dir, err))
         error_set(err, ERROR_INPUT,
                   "the directory '%s' has no tokenizer: neither tokenizer.json, nor "
                   "vocab.json with merges.txt, nor encoder.json with vocab.bpe, nor "
                   "*.tiktoken",
                   dir);
-    else if (fs_join(path, sizeof path, dir, found, err) == 0)
+    else if (found && fs_join(path, sizeof path, dir, found, err) == 0)
         rc = open_one(t, path, tokenizer_load_ranks, err);
 done:
     fs_names_release(&names);

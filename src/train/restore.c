@@ -45,6 +45,36 @@ static void log_config_changes(json_t *then, const char *now_json)
     json_decref(now);
 }
 
+/* Refuse another model by the keys that would make it this one. What the checkpoint does
+ * not record is left to the tensors themselves. */
+static int check_model(const json_t *then_config, const char *now_json, const char *path,
+                       struct error *err)
+{
+    static const char *const keys[] = {"vocab_size",      "hidden_size",
+                                       "num_layers",      "num_attention_heads",
+                                       "ffn_hidden_size", "max_position_embeddings"};
+    json_t *now_config = json_loads(now_json, 0, NULL);
+    const json_t *then = json_object_get(then_config, "Model");
+    const json_t *now = json_object_get(now_config, "Model");
+    char list[512] = "";
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const json_t *old = json_object_get(then, keys[i]);
+        const json_t *value = json_object_get(now, keys[i]);
+        size_t used = strlen(list);
+        if (json_is_integer(old) && json_is_integer(value) && !json_equal(old, value))
+            snprintf(list + used, sizeof list - used, "%sModel.%s: %lld (it is %lld)",
+                     used ? ", " : "", keys[i], (long long)json_integer_value(old),
+                     (long long)json_integer_value(value));
+    }
+    json_decref(now_config);
+    if (!list[0])
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "checkpoint '%s' is of another model than the configuration "
+                     "describes; to go on from it, set %s",
+                     path, list);
+}
+
 /* The loader counts in global batches: the samples seen so far must be whole ones. */
 static int check_position(const struct train *t, const char *path, struct error *err)
 {
@@ -134,6 +164,8 @@ static int load(void *context, const char *path, bool *is_damaged, struct error 
     // stages share next to nothing; other ranks find in the cache what one of them read
     if (rc == 0 && comm_size(r->t->grid.pipe) == comm_size(r->t->grid.world))
         ckpt_reader_bypass_cache(&r->reader);
+    if (rc == 0)
+        rc = check_model(r->reader.manifest.config, r->t->config_json, path, err);
     if (rc == 0)
         rc = read_part(r->t, &r->reader, err);
     *is_damaged = r->reader.is_damaged;

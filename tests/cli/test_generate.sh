@@ -64,8 +64,17 @@ generate "${hot[@]}" --prompts first.txt | cmp - <(head -1 hot.json) ||
 generate "${hot[@]}" --prompts first.txt --seed 5 >seed.json
 ! cmp -s seed.json <(head -1 hot.json) || fail "the seed changes nothing"
 
+# The same prompt as ids: the same tokens, to the end of the document.
+printf 'the cat sat' >prompt.txt
+ids=$("$trefoil" tokenizer encode --tokenizer bpe prompt.txt)
+generate --greedy --prompt 'the cat sat' --json >text.json
+generate --greedy --prompt_ids "$ids" --json >ids.json
+[ "$(sed 's/.*"ids"/"ids"/' text.json)" = "$(sed 's/.*"ids"/"ids"/' ids.json)" ] &&
+    grep -q '"stop":"eos"' ids.json || fail "$(cat text.json ids.json)"
+generate --greedy --prompts - <prompts.txt | cmp - three.txt || fail "prompts on standard input"
+
 # As many as wanted, past the end of the context.
-generate --prompt_ids '1 2 3' --max_tokens 50 --greedy >ids.txt
+generate --prompt_ids '1 2 3' --max_tokens 50 --temperature 50 >ids.txt
 [ "$(wc -w <ids.txt)" -eq 50 ] || fail "50 ids: $(cat ids.txt)"
 
 # What cannot be written is no success.

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error err = {.text = ""};
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     CHECK(fd >= 0 && fs_pwrite_exact(fd, data, size, 0) == 0, "no memory file");
-    if (npz_init(&z, fd, "fuzz.npz", &err) || fleetx_idx_read(&idx, &z, &err)) {
+    if (npz_init(&z, fd, "fuzz.npz", &err) || fleetx_idx_read(&idx, &z, 1 << 16, &err)) {
         CHECK(err.text[0], "an error without a sentence");
     } else {
         int64_t before = 0;
