@@ -142,14 +142,19 @@ static int resolve_eos(struct input_set *set, int64_t configured, struct error *
     return 0;
 }
 
-static int check_corpora(struct input_set *set, const struct config *cfg,
-                         struct error *err)
+static int check_tokens(struct input_set *set, const struct config *cfg,
+                        struct error *err)
+{
+    for (int64_t i = 0; i < set->n_corpora; i++)
+        if (corpus_check_tokens(set->corpora[i], cfg->model.vocab_size,
+                                cfg->dataset.cache_dir, err))
+            return -1;
+    return 0;
+}
+
+static int check_eos(struct input_set *set, const struct config *cfg, struct error *err)
 {
     const struct config_dataset *d = &cfg->dataset;
-    for (int64_t i = 0; i < set->n_corpora; i++)
-        if (corpus_check_tokens(set->corpora[i], cfg->model.vocab_size, d->cache_dir,
-                                err))
-            return -1;
     if (resolve_eos(set, d->eos_token_id, err))
         return -1;
     if (set->eos >= cfg->model.vocab_size)
@@ -166,7 +171,8 @@ static int check_corpora(struct input_set *set, const struct config *cfg,
     return 0;
 }
 
-int input_set_open(struct input_set *set, const struct config *cfg, struct error *err)
+static int open_set(struct input_set *set, const struct config *cfg, bool reads_tokens,
+                    struct error *err)
 {
     const struct config_dataset *d = &cfg->dataset;
     int64_t n_paths = d->input_dir.n_paths;
@@ -179,7 +185,7 @@ int input_set_open(struct input_set *set, const struct config *cfg, struct error
         paths[i] = config_path_at(&d->input_dir, i);
     if (check_distinct(paths, n_paths, err) ||
         open_corpora(set, paths, n_paths, d->weights.n_values > 0, err) ||
-        check_corpora(set, cfg, err))
+        (reads_tokens && check_tokens(set, cfg, err)) || check_eos(set, cfg, err))
         goto done;
     set->options = (struct sample_index_options){
         .split = {d->split[0], d->split[1], d->split[2]},
@@ -197,6 +203,25 @@ done:
     if (rc)
         input_set_close(set);
     return rc;
+}
+
+int input_set_open(struct input_set *set, const struct config *cfg, struct error *err)
+{
+    return open_set(set, cfg, true, err);
+}
+
+int input_set_open_unread(struct input_set *set, const struct config *cfg,
+                          struct error *err)
+{
+    return open_set(set, cfg, false, err);
+}
+
+int64_t input_set_bytes(const struct input_set *set)
+{
+    int64_t n_documents = 0;
+    for (int64_t i = 0; i < set->n_corpora; i++)
+        n_documents += corpus_n_documents(set->corpora[i]);
+    return n_documents * (int64_t)sizeof(int64_t);
 }
 
 void input_set_close(struct input_set *set)

@@ -30,7 +30,13 @@ struct input_set { // read-only for everybody but input_set.c
  * a directory, is an error. `cfg` is borrowed and must outlive the set. */
 MUST_CHECK int input_set_open(struct input_set *set, const struct config *cfg,
                               struct error *err);
+/* The same without a look at the tokens: what the sizes and indexes tell. */
+MUST_CHECK int input_set_open_unread(struct input_set *set, const struct config *cfg,
+                                     struct error *err);
 void input_set_close(struct input_set *set); // one of zeros is fine
+
+/* What it keeps in memory: a number for each document. */
+int64_t input_set_bytes(const struct input_set *set);
 
 /* Names the content as corpus_fingerprint() does: of one corpus, the same; of several, it
  * depends on their order and weights too. */

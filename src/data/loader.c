@@ -47,17 +47,18 @@ struct loader {
     int64_t n_asked; // calls of loader_next; the consumer's own
 };
 
-static void layout(struct loader *l, struct arena *ar)
+static void layout(struct slot slots[N_SLOTS], int32_t **window, struct arena *ar,
+                   int64_t local_batch, const struct sample_stream *stream)
 {
-    int64_t n = l->opt.local_batch * l->stream->seq_len;
+    int64_t n = local_batch * stream->seq_len;
     for (int i = 0; i < N_SLOTS; i++) {
-        l->slots[i].tokens = arena_i32(ar, n);
-        l->slots[i].targets = arena_i32(ar, n);
-        l->slots[i].loss_mask = arena_f32(ar, n);
-        if (l->stream->has_document_start)
-            l->slots[i].document_start = arena_i32(ar, n);
+        slots[i].tokens = arena_i32(ar, n);
+        slots[i].targets = arena_i32(ar, n);
+        slots[i].loss_mask = arena_f32(ar, n);
+        if (stream->has_document_start)
+            slots[i].document_start = arena_i32(ar, n);
     }
-    l->window = arena_i32(ar, l->stream->seq_len + 1);
+    *window = arena_i32(ar, stream->seq_len + 1);
 }
 
 /* Split the window into input, target and mask of sample `b`. */
@@ -158,10 +159,19 @@ static void check_options(const struct loader_options *o)
           o->n_data_ranks, (long long)o->first_step);
 }
 
+size_t loader_bytes(int64_t local_batch, const struct sample_stream *stream)
+{
+    struct arena measure;
+    struct slot slots[N_SLOTS] = {0};
+    int32_t *window;
+    arena_measure(&measure);
+    layout(slots, &window, &measure, local_batch, stream);
+    return measure.used_bytes;
+}
+
 int loader_open(struct loader **out, struct sample_stream *stream,
                 const struct loader_options *opt, struct error *err)
 {
-    struct arena measure;
     int rc = -1;
     *out = NULL;
     check_options(opt);
@@ -172,11 +182,10 @@ int loader_open(struct loader **out, struct sample_stream *stream,
     l->stream = stream;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    arena_measure(&measure);
-    layout(l, &measure);
-    if (arena_open(&l->arena, measure.used_bytes, "the data loader", err))
+    if (arena_open(&l->arena, loader_bytes(opt->local_batch, stream), "the data loader",
+                   err))
         goto done;
-    layout(l, &l->arena);
+    layout(l->slots, &l->window, &l->arena, opt->local_batch, stream);
     if (start_reader(l, err))
         goto done;
     *out = l;

@@ -50,6 +50,9 @@ struct loader; // opaque
 MUST_CHECK int loader_open(struct loader **out, struct sample_stream *stream,
                            const struct loader_options *opt, struct error *err);
 
+/* What a loader of so many samples for each step takes. */
+size_t loader_bytes(int64_t local_batch, const struct sample_stream *stream);
+
 /* Wait for the next step's batch. A read error appears here at the step it belongs to,
  * and again at every later call. */
 MUST_CHECK int loader_next(struct loader *l, struct batch *b, struct error *err);

@@ -29,19 +29,17 @@ static int open_indexes(struct sample_stream *stream, const struct input_set *se
     return 0;
 }
 
-/* One sample is asked for by who wants to know the sizes only. */
-static void log_samples(const struct sample_stream *stream, const struct input_set *set,
-                        enum split_part part, int64_t n_samples)
+void sample_stream_log(const struct sample_stream *stream, int64_t n_samples)
 {
-    for (int64_t i = 0; i < stream->n_indexes && n_samples > 1; i++) {
+    for (int64_t i = 0; i < stream->n_indexes; i++) {
         const struct sample_index *index = &stream->indexes[i];
         if (stream->n_indexes > 1)
-            log_info("%s samples from '%s': %.0f of %lld", split_part_name(part),
-                     corpus_input(set->corpora[i]),
+            log_info("%s samples from '%s': %.0f of %lld", split_part_name(index->part),
+                     corpus_input(index->epochs.corpus),
                      stream->blend.shares[i] * (double)n_samples, (long long)n_samples);
         else
             log_info("%s samples: %lld in %lld epochs of %lld tokens",
-                     split_part_name(part), (long long)n_samples,
+                     split_part_name(index->part), (long long)n_samples,
                      (long long)index->n_epochs, (long long)index->epochs.n_tokens);
     }
 }
@@ -63,7 +61,6 @@ int sample_stream_open(struct sample_stream *stream, const struct input_set *set
         goto done;
     if (open_indexes(stream, set, part, n_samples, err))
         goto done;
-    log_samples(stream, set, part, n_samples);
     stream->n_samples = stream->n_indexes > 1 ? n_samples : stream->indexes[0].n_samples;
     rc = 0;
 done:

@@ -36,6 +36,9 @@ MUST_CHECK int sample_stream_open(struct sample_stream *stream,
                                   int64_t n_samples, struct error *err);
 void sample_stream_close(struct sample_stream *stream); // one of zeros is fine
 
+/* Say in the log where the first n_samples come from. */
+void sample_stream_log(const struct sample_stream *stream, int64_t n_samples);
+
 /* An epoch of a blend is as many samples as one epoch of each corpus together; what they
  * are is up to the weights. The first position of an epoch (INT64_MAX when that is past
  * counting), and the epoch (from 0) of a position. */

@@ -138,10 +138,10 @@ static double staging_bytes(const struct plan *p)
 
 /* What a process of this program has when it starts to train, seen here: its libraries,
  * MPI's, the products' packed panels. */
-static double program_bytes(const struct plan *p)
+static double program_bytes(const struct plan *p, const struct plan_data *data)
 {
     const double alone = 10.5e6, in_a_job = 22.4e6, for_a_peer = 1e6;
-    double now = (double)memory_resident_bytes();
+    double now = (double)memory_resident_bytes() - data->lengths; // of a run: has them
     int64_t n = i64_min(grid_size(&p->shape), 4);
     double usual = n > 1 ? in_a_job + for_a_peer * (double)n : alone;
     return now > usual ? now : usual;
@@ -156,9 +156,12 @@ static double saving_bytes(const struct plan *p, const struct config *cfg)
 }
 
 int plan_memory(struct plan_memory *mem, const struct plan *p, const struct config *cfg,
-                struct error *err)
+                const struct plan_data *data, struct error *err)
 {
+    static const struct plan_data unknown;
     struct gpt_memory model;
+    if (!data)
+        data = &unknown;
     if (gpt_measure(&model, cfg, &p->model, err))
         return -1;
     struct zero_memory zero = zero_measure(&p->zero, cfg->model.num_layers);
@@ -172,10 +175,12 @@ int plan_memory(struct plan_memory *mem, const struct plan *p, const struct conf
         .comm = (double)(messages + zero.buckets) + staging_bytes(p),
         .scratch = (double)model.scratch,
         .saving = saving_bytes(p, cfg),
-        .program = program_bytes(p),
+        .data = data->lengths + data->batches + data->order,
+        .program = program_bytes(p, data),
+        .shared = data->order,
         .offloaded = (double)(zero.offloaded + optimizer.offloaded),
     };
     mem->total = mem->params + mem->grads + mem->optimizer + mem->activations +
-                 mem->comm + mem->scratch + mem->saving + mem->program;
+                 mem->comm + mem->scratch + mem->saving + mem->data + mem->program;
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "model/shard_map.h"
 #include "optim/optimizer.h"
 #include "parallel/zero.h"
+#include "train/plan_data.h"
 
 struct plan {
     struct grid_shape shape;
@@ -36,12 +37,16 @@ void plan_release(struct plan *p);
 struct plan_memory { // bytes
     double params, grads, optimizer, activations, comm, scratch;
     double saving;    // the copy that a checkpoint in flight is written from
+    double data;      // lengths of documents, order of samples, batches
     double program;   // what a process has before anything of this
     double total;     // of all the above
     double offloaded; // on disk
+    double shared;    // of `data`, there once for all processes of a machine
 };
+/* *data NULL: it is not known. */
 MUST_CHECK int plan_memory(struct plan_memory *mem, const struct plan *p,
-                           const struct config *cfg, struct error *err);
+                           const struct config *cfg, const struct plan_data *data,
+                           struct error *err);
 
 /* The directory of offloaded state, or NULL when there is none. */
 const char *plan_offload_dir(const struct config *cfg);

@@ -8,13 +8,13 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "ckpt/ckpt.h"
+#include "train/fit.h"
 #include "train/usage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define GB 1e9
 #define MB 1e6
 
 /* -- memory -------------------------------------------------------------------------- */
@@ -22,22 +22,13 @@
 static int check_memory(const struct train *t, struct error *err)
 {
     const struct plan_memory *mem = &t->memory;
-    // processes of one machine share its memory, and ask for it at the same time
-    double available =
-        (double)memory_available_bytes() / (double)comm_local_size(t->grid.world);
-    double needed = mem->total - mem->program - mem->saving; // saves can do without
-    if (needed > available)
-        return error_set(
-            err, ERROR_RUNTIME,
-            "not enough memory: the run needs %.2f GB and %.2f GB are available; "
-            "activations take %.2f GB with batch_size.micro_batch_size %lld (lower it, "
-            "or dataset.max_seq_len, or set use_recompute: True), parameters with "
-            "gradients and optimizer %.2f GB (set Distributed.sharding, or lower "
-            "Model.num_layers or Model.hidden_size)",
-            needed / GB, available / GB, mem->activations / GB,
-            (long long)t->cfg.batch_size.micro_batch_size,
-            (mem->params + mem->grads + mem->optimizer) / GB);
-    return 0;
+    int n_local = comm_local_size(t->grid.world);
+    double available = (double)memory_available_bytes() / (double)n_local;
+    double needed = fit_needed(mem, n_local) - mem->program; // which it has already
+    if (needed <= available)
+        return 0;
+    return fit_refuse(mem, comm_rank(t->grid.world), needed, available, &t->cfg, &t->data,
+                      n_local, err);
 }
 
 /* -- disk ---------------------------------------------------------------------------- */
@@ -129,7 +120,7 @@ static int check_all(struct train *t, struct error *err)
 
 int train_preflight(struct train *t, struct error *err)
 {
-    int rc = plan_memory(&t->memory, &t->plan, &t->cfg, err);
+    int rc = plan_memory(&t->memory, &t->plan, &t->cfg, &t->data, err);
     if (comm_agree(t->grid.world, rc, err) || usage_report_predicted(t, err))
         return -1;
     return comm_agree(t->grid.world, check_all(t, err), err);

@@ -31,13 +31,10 @@ int64_t train_batch_in_epoch(const struct train *t, int64_t consumed)
 static int derive_steps(struct train *t, struct error *err)
 {
     struct config *cfg = &t->cfg;
-    struct sample_stream probe;
-    int64_t G = cfg->batch_size.global_batch_size;
+    int64_t G = cfg->batch_size.global_batch_size, n_samples;
     if (cfg->max_steps == 0) {
-        if (sample_stream_open(&probe, &t->inputs, SPLIT_TRAIN, 1, err))
+        if (plan_data_samples(&n_samples, cfg, &t->inputs, err))
             return -1;
-        int64_t n_samples = sample_stream_epoch_start(&probe, cfg->num_train_epochs);
-        sample_stream_close(&probe);
         cfg->max_steps = n_samples / G;
         if (cfg->max_steps == 0)
             return error_set(err, ERROR_INPUT,
@@ -55,18 +52,23 @@ static int derive_steps(struct train *t, struct error *err)
 static int open_data(struct train *t, struct error *err)
 {
     struct config *cfg = &t->cfg;
-    int64_t G = cfg->batch_size.global_batch_size;
+    int64_t n, n_valid = cfg->batch_size.global_batch_size * cfg->eval_iters;
     if (input_set_open(&t->inputs, cfg, err))
         return -1;
     t->eos = t->inputs.eos;
-    if (derive_steps(t, err) || sample_stream_open(&t->train_samples, &t->inputs,
-                                                   SPLIT_TRAIN, G * cfg->max_steps, err))
+    if (derive_steps(t, err) || plan_data_samples(&n, cfg, &t->inputs, err) ||
+        sample_stream_open(&t->train_samples, &t->inputs, SPLIT_TRAIN, n, err))
         return -1;
+    sample_stream_log(&t->train_samples, n);
     t->has_valid = config_evaluates(cfg);
-    if (t->has_valid && sample_stream_open(&t->valid_samples, &t->inputs, SPLIT_VALID,
-                                           G * cfg->eval_iters, err))
-        return error_prefix(err, "evaluation (eval_freq %lld) needs validation data",
-                            (long long)cfg->eval_freq);
+    if (t->has_valid) {
+        if (sample_stream_open(&t->valid_samples, &t->inputs, SPLIT_VALID, n_valid, err))
+            return error_prefix(err, "evaluation (eval_freq %lld) needs validation data",
+                                (long long)cfg->eval_freq);
+        sample_stream_log(&t->valid_samples, n_valid);
+    }
+    t->data = plan_data_of(cfg, &t->inputs, &t->train_samples,
+                           t->has_valid ? &t->valid_samples : NULL);
     return 0;
 }
 

@@ -29,6 +29,7 @@
 #include "train/job_trace.h"
 #include "train/metrics.h"
 #include "train/plan.h"
+#include "train/plan_data.h"
 #include "train/runner.h"
 
 struct train {
@@ -40,6 +41,7 @@ struct train {
     struct sample_stream train_samples, valid_samples;
     bool has_valid; // an evaluation will happen
     struct loader *loader;
+    struct plan_data data; // what all that takes
     struct plan plan;
     struct plan_memory memory; // predicted
     double gathered_at_start;  // bytes sent to spread initial parameters, before step 1

@@ -27,6 +27,7 @@ static const struct column columns[] = {
     {"comm", offsetof(struct plan_memory, comm), 8},
     {"scratch", offsetof(struct plan_memory, scratch), 8},
     {"saving", offsetof(struct plan_memory, saving), 8},
+    {"data", offsetof(struct plan_memory, data), 8},
     {"program", offsetof(struct plan_memory, program), 7},
     {"total", offsetof(struct plan_memory, total), 9},
 };
@@ -105,6 +106,18 @@ static void print_table(print_fn *print, const struct plan_memory *rows,
     }
 }
 
+static void print_shared(print_fn *print, const struct plan_memory *rows, int n)
+{
+    char line[LINE_BYTES];
+    if (n == 1 || rows[0].shared == 0)
+        return;
+    snprintf(line, sizeof line,
+             "%.1f MB of data, the order of samples, are there once for all processes of "
+             "a machine",
+             rows[0].shared / MB);
+    print(line);
+}
+
 /* -- before ----------------------------------------------------------------------------
  */
 
@@ -113,17 +126,22 @@ int usage_dry_run(const struct config *cfg, struct error *err)
     struct grid_shape shape = layout_grid(cfg);
     int n = (int)grid_size(&shape);
     struct plan_memory *rows = calloc((size_t)n, sizeof *rows);
+    struct plan_data data;
     int rc = rows ? 0 : error_set(err, ERROR_RUNTIME, "out of memory for %d rows", n);
+    if (plan_data_find(&data, cfg, err))
+        log_info("the table is without the data's lengths and order: %s", err->text);
     for (int rank = 0; rank < n && rc == 0; rank++) {
         struct plan plan;
         rc = plan_init(&plan, cfg, grid_coord_of(&shape, rank), err);
         if (rc == 0) {
-            rc = plan_memory(&rows[rank], &plan, cfg, err);
+            rc = plan_memory(&rows[rank], &plan, cfg, &data, err);
             plan_release(&plan);
         }
     }
-    if (rc == 0)
+    if (rc == 0) {
         print_table(to_stdout, rows, NULL, n);
+        print_shared(to_stdout, rows, n);
+    }
     free(rows);
     return rc;
 }
@@ -155,6 +173,7 @@ int usage_report_predicted(struct train *t, struct error *err)
         log_info("%.2f M parameters in rank 0; predicted memory:",
                  (double)t->plan.table.n_elements / MB);
         print_table(to_log, all, NULL, size);
+        print_shared(to_log, all, size);
     }
     free(all);
     return rc;

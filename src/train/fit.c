@@ -1,0 +1,57 @@
+#include "train/fit.h"
+
+#include "train/layout.h"
+
+#include <stdio.h>
+
+#define GB 1e9
+
+double fit_needed(const struct plan_memory *mem, int n_local)
+{
+    return mem->total - mem->saving - mem->shared + mem->shared / (double)n_local;
+}
+
+/* Processes of a stage differ by a rounding of their shares: one stands for all. */
+int fit_fullest(struct plan_memory *mem, int *rank, const struct config *cfg,
+                const struct plan_data *data, struct error *err)
+{
+    struct grid_shape shape = layout_grid(cfg);
+    for (int stage = 0; stage < shape.pp; stage++) {
+        struct plan plan;
+        struct plan_memory one;
+        struct grid_coord at = {.pp = stage};
+        if (plan_init(&plan, cfg, at, err))
+            return -1;
+        int rc = plan_memory(&one, &plan, cfg, data, err);
+        plan_release(&plan);
+        if (rc)
+            return -1;
+        if (stage == 0 || fit_needed(&one, 1) > fit_needed(mem, 1)) {
+            *mem = one;
+            *rank = grid_rank_of(&shape, at);
+        }
+    }
+    return 0;
+}
+
+int fit_refuse(const struct plan_memory *mem, int rank, double needed, double available,
+               const struct config *cfg, const struct plan_data *data, int n_local,
+               struct error *err)
+{
+    char changes[1024], whose[64];
+    fit_changes(changes, sizeof changes, cfg, data, n_local,
+                available + fit_needed(mem, n_local) - needed);
+    snprintf(whose, sizeof whose, n_local > 1 ? "for each of the %d processes here" : "",
+             n_local);
+    return error_set(
+        err, ERROR_RUNTIME,
+        "not enough memory: rank %d needs %.2f GB and %.2f GB are available%s%s; "
+        "parameters with gradients and optimizer take %.2f GB, activations %.2f GB with "
+        "batch_size.micro_batch_size %lld, data %.2f GB. %s%s",
+        rank, needed / GB, available / GB, n_local > 1 ? " " : "", whose,
+        (mem->params + mem->grads + mem->optimizer) / GB, mem->activations / GB,
+        (long long)cfg->batch_size.micro_batch_size, mem->data / GB,
+        changes[0] ? "The cheapest changes that fit: "
+                   : "No setting of this model fits here",
+        changes);
+}

@@ -1,0 +1,33 @@
+/*
+ * fit - whether a run fits in the memory of a machine, and what would make it fit.
+ *
+ * The processes of one machine share its memory and ask for it at the same time: each has
+ * its part of what is free, and the fullest of them decides. The copy that checkpoints
+ * are written from is not counted, since saves can do without.
+ */
+#ifndef TRAIN_FIT_H
+#define TRAIN_FIT_H
+
+#include "config/config.h"
+#include "train/plan.h"
+
+/* What a process takes, as one of n_local on its machine. */
+double fit_needed(const struct plan_memory *mem, int n_local);
+
+/* The fullest process of the layout: *mem is its memory, *rank its number. */
+MUST_CHECK int fit_fullest(struct plan_memory *mem, int *rank, const struct config *cfg,
+                           const struct plan_data *data, struct error *err);
+
+/* -1, with a sentence: process `rank` needs `needed` bytes and `available` are there for
+ * each of the n_local processes here; and the changes. */
+int fit_refuse(const struct plan_memory *mem, int rank, double needed, double available,
+               const struct config *cfg, const struct plan_data *data, int n_local,
+               struct error *err);
+
+/* Up to three changes of the configuration with which its fullest process needs no more
+ * than `available`, the cheapest first, in words; "" when there are none. A change that
+ * the configuration does not accept is none. */
+void fit_changes(char *words, size_t n_bytes, const struct config *cfg,
+                 const struct plan_data *data, int n_local, double available);
+
+#endif

@@ -1,0 +1,123 @@
+/*
+ * What is proposed when a run does not fit: changes that the configuration accepts, that
+ * do fit, that are not made already, at most three, the cheapest first.
+ */
+#include "base/log.h"
+#include "train/fit.h"
+
+#include "test.h"
+
+#include <math.h>
+
+#define MOST_WORDS 32
+
+/* The configuration that the "-o KEY=VALUE" of a text give, the defaults under them. */
+static struct config load(const char *words, const char *more)
+{
+    struct config cfg;
+    struct error err;
+    char text[2048], *all[MOST_WORDS], *saved;
+    int n = 0;
+    snprintf(text, sizeof text, "%s %s", words, more);
+    for (char *w = strtok_r(text, " ", &saved); w; w = strtok_r(NULL, " ", &saved))
+        if (strcmp(w, "-o") != 0)
+            all[n++] = w;
+    assert_ok(config_load(&cfg, NULL, all, n, &err), err);
+    return cfg;
+}
+
+static double needed_by(const struct config *cfg, int n_local)
+{
+    struct plan_memory mem;
+    struct error err;
+    int rank;
+    assert_ok(fit_fullest(&mem, &rank, cfg, NULL, &err), err);
+    return fit_needed(&mem, n_local);
+}
+
+/* Each proposal as a user would type it: loads, and fits. Returns their number. */
+static int try_all(const char *base, int n_local, double available, char words[1024])
+{
+    struct config cfg = load(base, "");
+    char copy[1024], *saved;
+    int n_changes = 0;
+    fit_changes(words, 1024, &cfg, NULL, n_local, available);
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *c = strtok_r(copy, ";", &saved); c; c = strtok_r(NULL, ";", &saved)) {
+        n_changes++;
+        if (strstr(c, "machines"))
+            continue;
+        *strrchr(c, '(') = 0;
+        struct config changed = load(base, c);
+        assert_true(needed_by(&changed, n_local) <= available);
+    }
+    return n_changes;
+}
+
+static void test_fit__proposes_what_is_accepted_and_fits(void **state)
+{
+    (void)state;
+    static const double parts[] = {0.9, 0.6, 0.4, 0.25, 0.1, 0.03};
+    static const char base[] = "batch_size.global_batch_size=16 "
+                               "batch_size.local_batch_size=16 "
+                               "batch_size.micro_batch_size=16";
+    char words[1024];
+    struct config cfg = load(base, "");
+    double needed = needed_by(&cfg, 1);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        int n = try_all(base, 1, parts[i] * needed, words);
+        assert_true(n >= 1 && n <= 3);
+    }
+    assert_int_equal(try_all(base, 1, 0.9 * needed, words), 3);
+    assert_ptr_equal(strstr(words, "-o batch_size.micro_batch_size=8"), words); // cheap
+    assert_int_equal(try_all(base, 1, 1e6, words), 0); // nothing helps
+    assert_string_equal(words, "");
+}
+
+static void test_fit__does_not_propose_what_is_done(void **state)
+{
+    (void)state;
+    static const char done[] = "batch_size.global_batch_size=4 "
+                               "batch_size.local_batch_size=4 "
+                               "batch_size.micro_batch_size=1 "
+                               "use_recompute=True "
+                               "recompute_granularity=full "
+                               "mix_precision.dtype=bfloat16 ";
+    char words[1024];
+    struct config cfg = load(done, "");
+    double needed = needed_by(&cfg, 1);
+    for (double part = 0.9; part > 0.2; part -= 0.1) {
+        assert_true(try_all(done, 1, part * needed, words) > 0);
+        assert_null(strstr(words, "recompute"));
+        assert_null(strstr(words, "micro_batch"));
+        assert_null(strstr(words, "bfloat16"));
+    }
+}
+
+static void test_fit__shards_what_data_ranks_hold_each(void **state)
+{
+    (void)state;
+    static const char dp[] = "Distributed.dp_degree=8 "
+                             "batch_size.global_batch_size=8 "
+                             "batch_size.local_batch_size=1 "
+                             "batch_size.micro_batch_size=1 "
+                             "use_recompute=True "
+                             "mix_precision.dtype=bfloat16 ";
+    char words[1024];
+    struct config cfg = load(dp, "");
+    double needed = needed_by(&cfg, 8);
+    assert_true(try_all(dp, 8, 0.7 * needed, words) >= 2);
+    assert_non_null(strstr(words, "sharding_degree=8"));
+    assert_non_null(strstr(words, "machines like this one"));
+}
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fit__proposes_what_is_accepted_and_fits),
+        cmocka_unit_test(test_fit__does_not_propose_what_is_done),
+        cmocka_unit_test(test_fit__shards_what_data_ranks_hold_each),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
