@@ -9,8 +9,9 @@ CMAKE_ARGS   ?=
 
 CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
+SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF $(CMAKE_ARGS)
 
-.PHONY: all test demo lint sanitize mpich matrix interop fuzz bench docs install clean help
+.PHONY: all test demo lint sanitize replay mpich matrix interop fuzz nightly bench docs install clean help
 
 all: ## build build/trefoil
 	@tools/setup.sh build
@@ -33,9 +34,15 @@ lint: ## format, static analysis, warnings of gcc and clang, layering
 
 sanitize: ## the test suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/setup.sh build
-	@$(CONFIGURE) build-asan -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF $(CMAKE_ARGS)
+	@$(CONFIGURE) build-asan $(SANITIZE_ARGS)
 	@$(BUILD) build-asan -j $(JOBS)
 	@tools/run_tests.sh build-asan
+
+replay: ## every fuzz target under the same sanitizers, on inputs that are always the same
+	@tools/setup.sh build
+	@$(CONFIGURE) build-asan $(SANITIZE_ARGS)
+	@$(BUILD) build-asan -j $(JOBS) --target replay_all
+	@tools/run_tests.sh build-asan -C replay -L replay
 
 mpich: ## the tests of several ranks, with MPICH in place of Open MPI
 	@tools/setup.sh build mpich
@@ -53,9 +60,13 @@ interop: all ## compare with PyTorch, transformers, llama.cpp, tiktoken and nump
 	@tools/setup.sh interop
 	@tests/interop/run.sh
 
-fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each
+fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each, at random
 	@tools/setup.sh build fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(JOBS)
+
+nightly: ## all that .ci/run does, and an hour of random fuzzing
+	@.ci/run
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=900
 
 bench: ## speed, all of it, in more than an hour; BENCH_ARGS="--help" for parts of it
 	@tools/setup.sh build bench

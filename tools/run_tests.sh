@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs the suite of a build directory: tools/run_tests.sh DIR [ctest arguments]
 #
-# The last line is "N passed, N failed", counted in test cases. A program that reports
+# The last line is "N passed, N failed", counted in test cases; the line before it names the
+# programs that failed. A program that reports
 # no cases of its own, or that ends badly without having named a failed case (a crash, a
 # time-out), counts as one.
 set -uo pipefail
@@ -9,11 +10,15 @@ set -uo pipefail
 dir=$1
 shift
 log=$dir/Testing/Temporary/LastTest.log
-rm -f "$log"
+failures=$dir/Testing/Temporary/LastTestsFailed.log
+rm -f "$log" "$failures"
 ctest --test-dir "$dir" --output-on-failure -j2 "$@"
 status=$?
 
 [ -f "$log" ] || { echo "run_tests: no tests were run in '$dir'" >&2; exit 1; }
+if [ -s "$failures" ]; then
+    echo "run_tests: FAILED: $(cut -d: -f2- "$failures" | tr '\n' ' ')"
+fi
 awk '
     # The number in "[  WORD  ] N test(s)" wherever it stands in the line: the two output
     # streams of a program may meet in one line.
