@@ -118,6 +118,32 @@ static void test_param_table__rows_say_shape_split_and_decay(void **state)
     param_table_release(&table);
 }
 
+/* Found by halving: with so many layers, a walk over all rows for each takes minutes. */
+static void test_param_table__layers_are_found_among_very_many(void **state)
+{
+    (void)state;
+    enum { L = 40000 };
+    struct config_model m = make_model(7, 5, 6, L, 2);
+    struct param_part part = param_part_whole(L);
+    struct param_table table;
+    struct error err;
+    part.chunks[0].first = 3; // a stage of a pipeline, its embedding for the head
+    part.has_embedding = false;
+    assert_ok(param_table_init_part(&table, &m, &part, &err), err);
+    int64_t next = 0, first, end;
+    for (int layer = 0; layer <= L + 1; layer++) {
+        param_table_rows(&table, layer, &first, &end);
+        assert_int_equal(first, next);
+        assert_int_equal(end - first, layer == 0       ? 1
+                                      : layer <= 3     ? 0
+                                      : layer == L + 1 ? 2
+                                                       : 12);
+        next = end;
+    }
+    assert_int_equal(next, table.n_params);
+    param_table_release(&table);
+}
+
 static void test_param_table__refuses_what_cannot_be_laid_out(void **state)
 {
     (void)state;
@@ -151,6 +177,7 @@ int main(void)
         cmocka_unit_test(test_param_table__counts_match_the_published_models),
         cmocka_unit_test(test_param_table__rows_tile_the_flat_buffer_in_layer_order),
         cmocka_unit_test(test_param_table__rows_say_shape_split_and_decay),
+        cmocka_unit_test(test_param_table__layers_are_found_among_very_many),
         cmocka_unit_test(test_param_table__refuses_what_cannot_be_laid_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

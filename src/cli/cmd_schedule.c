@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 #define MAX_STAGES 64
-#define MAX_MICRO_BATCHES 1024
-#define MAX_RATIO 100 // of forward and backward, either way
+#define MAX_MICRO_BATCHES 65536
+#define MAX_FORWARDS 2000000 // of all stages, chunks and micro-batches
+#define MAX_RATIO 100        // of forward and backward, either way
 
 struct request {
     struct schedule_shape shape;
@@ -58,6 +59,11 @@ static int check_request(struct request *r, struct error *err)
         check_count("micro", r->shape.micro_batches, MAX_MICRO_BATCHES, err) ||
         parse_kind(r, err))
         return -1;
+    int64_t n_forwards = r->shape.pp * r->shape.chunks * r->shape.micro_batches;
+    if (n_forwards > MAX_FORWARDS)
+        return error_set(err, ERROR_INPUT,
+                         "--pp x --chunks x --micro must be at most %d; it is %lld",
+                         MAX_FORWARDS, (long long)n_forwards);
     // written so that nan is refused too
     if (!(r->forward > 0 && r->backward > 0 && ratio <= MAX_RATIO &&
           ratio >= 1.0 / MAX_RATIO))

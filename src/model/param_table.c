@@ -296,10 +296,15 @@ void param_table_bind_layer(const struct param_table *table, enum param_store st
 void param_table_rows(const struct param_table *table, int layer, int64_t *first,
                       int64_t *end)
 {
-    *first = 0;
-    while (*first < table->n_params && table->params[*first].layer != layer)
-        ++*first;
-    *end = *first;
+    int64_t low = 0, high = table->n_params; // rows below `low` are of layers before it
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (table->params[middle].layer < layer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *first = *end = low;
     while (*end < table->n_params && table->params[*end].layer == layer)
         ++*end;
 }

@@ -40,6 +40,10 @@ expect 2 'above 0 .* they are 0 and 2' draw --pp 4 --micro 6 --forward 0
 expect 2 'above 0 .* they are 1 and -2' draw --pp 4 --micro 6 --backward=-2
 expect 2 'neither more than 100 times' draw --pp 4 --micro 6 --backward 1e9
 expect 2 'cells' draw --pp 64 --micro 1024 --svg huge.svg
+expect 2 'must be at most 2000000; it is 4194304' draw --pp 64 --micro 65536
+# as many micro-batches as a model of 175B in 16 stages has
+draw --pp 16 --micro 1536 >many.txt || fail "1536 micro-batches: $(cat many.txt)"
+grep -q '^bubble  0.97 % of that time' many.txt || fail "$(grep bubble many.txt)"
 expect 3 'nowhere/a.svg' draw --pp 4 --micro 6 --svg nowhere/a.svg
 expect 2 '--micro N is missing' draw --pp 4
 [ -e huge.svg ] && fail "a refused picture was written"
