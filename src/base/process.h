@@ -9,7 +9,9 @@
 /* Descriptors 0 to 2 are open from here on, on /dev/null where they were closed, so that
  * no file of ours ever gets one of these numbers and with it the log. (What is printed to
  * a standard output that was closed still fails.) A write to a pipe that nobody reads any
- * more, or beyond `ulimit -f`, fails instead of ending the process. */
+ * more, or beyond `ulimit -f`, fails instead of ending the process. SIGHUP is what nohup,
+ * or whoever started the program, made it: UCX, below MPICH, takes it before main()
+ * begins. */
 void process_begin(void);
 
 /* In a child, before it becomes another program: the signals that process_begin() ignores

@@ -2,9 +2,8 @@
  * stop - a signal asks the process to end at the next good moment.
  *
  * SIGINT, SIGTERM, SIGHUP and SIGUSR1 mean the same. SIGHUP stays ignored where it was:
- * that is what nohup asks for. (UCX, below MPICH, takes SIGHUP for itself before main()
- * begins, so that nohup is not seen through it.) SIGUSR1 is left to who has taken it, as
- * MPICH may in a rank.
+ * that is what nohup asks for. SIGUSR1 is left to who has taken it, as MPICH may in a
+ * rank.
  *
  * Who works by itself answers the first signal at once, and a second one that comes
  * STOP_AGAIN_SECONDS later or more ends it at once, by that signal: the last checkpoint

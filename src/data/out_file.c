@@ -33,7 +33,8 @@ static int lock_and_empty(struct out_file *f, struct error *err)
     return 0;
 }
 
-/* A link stays a link: the file that it names is replaced. */
+/* A link stays a link: the file that it names is replaced. Names without memory are NULL.
+ */
 static int name_files(struct out_file *f, const char *prefix, const char *suffix,
                       struct error *err)
 {
@@ -46,10 +47,8 @@ static int name_files(struct out_file *f, const char *prefix, const char *suffix
                          "another output",
                          path);
     f->path = strdup(realpath(path, target) ? target : path);
-    if (!f->path || asprintf(&f->tmp_path, "%s.tmp", f->path) < 0) {
+    if (!f->path || asprintf(&f->tmp_path, "%s.tmp", f->path) < 0)
         f->tmp_path = NULL;
-        return error_set(err, ERROR_RUNTIME, "out of memory");
-    }
     return 0;
 }
 
@@ -61,7 +60,7 @@ int out_file_open(struct out_file *f, const char *prefix, const char *suffix,
     f->buf = malloc(BUF_BYTES);
     if (name_files(f, prefix, suffix, err))
         goto done;
-    if (!f->buf) {
+    if (!f->buf || !f->path || !f->tmp_path) {
         error_set(err, ERROR_RUNTIME, "out of memory");
         goto done;
     }

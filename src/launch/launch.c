@@ -83,9 +83,8 @@ static int watch_fd(const struct launch_job *job, int fd, uint64_t event,
 }
 
 /* Signals become readable instead of interrupting. SIGHUP stays ignored where it is: that
- * is what nohup means. (UCX, below MPICH, takes SIGHUP for itself before main() begins;
- * nohup is not seen through it, and a hang-up then stops the job.) A reader of our output
- * who goes away makes writes fail, no more: the job's result is its own. */
+ * is what nohup means. A reader of our output who goes away makes writes fail, no more:
+ * the job's result is its own. */
 static int catch_signals(struct launch_job *job, struct error *err)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};

@@ -7,6 +7,7 @@
  * named, it alone misbehaves, at step 3, while the others wait for it in a collective.
  */
 #include "base/log.h"
+#include "base/process.h"
 #include "base/stop.h"
 #include "cli/cmd.h"
 #include "comm/comm.h"
@@ -166,6 +167,7 @@ static int run_action(const char *name, const char *culprit, struct error *err)
 int main(int argc, char **argv)
 {
     struct error err;
+    process_begin();
     if (argc > 1 && strcmp(argv[1], "launch") == 0)
         return cmd_launch(argc - 1, argv + 1);
     if (argc < 3) {
