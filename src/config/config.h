@@ -37,6 +37,7 @@ enum config_schedule { SCHEDULE_1F1B, SCHEDULE_F_THEN_B };
 enum config_optimizer { OPTIMIZER_ADAMW, OPTIMIZER_ADAM };
 enum config_decay { DECAY_COSINE };
 enum config_tensor_mode { TENSOR_MODE_1D };
+enum config_progress { PROGRESS_ON_TERMINAL, PROGRESS_ALWAYS, PROGRESS_NEVER };
 enum config_sample_mode { SAMPLES_PACKED, SAMPLES_PADDED };
 
 struct config_paths { // one after the other, each with its NUL; see config_path_at()
@@ -154,7 +155,7 @@ struct config {
     int64_t eval_freq;     // updates; 0 or less: never
     int64_t eval_iters;    // 0: nothing is evaluated
     int64_t test_interval; // epochs; 0: never
-    bool display_progress;
+    enum config_progress display_progress;
     bool use_recompute;
     enum config_recompute recompute_granularity;
     struct config_numbers no_recompute_layers;
@@ -190,8 +191,9 @@ MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char
 /* Path 0 <= i < n_paths of the list. */
 const char *config_path_at(const struct config_paths *paths, int64_t i);
 
-/* Whether the run will evaluate: eval_freq steps come before the last one. */
+/* Whether the run will evaluate after steps or epochs; the latter alone. */
 bool config_evaluates(const struct config *cfg);
+bool config_tests_epochs(const struct config *cfg);
 
 /* Every key with its effective value, default and meaning, as `trefoil config` shows;
  * what it prints is a configuration file that config_load() reads back. */

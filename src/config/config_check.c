@@ -347,10 +347,20 @@ static int check_eos(const struct config *cfg, const struct config_origins *orig
                          eos, V, p.aside, V - 1);
 }
 
-bool config_evaluates(const struct config *cfg)
+static bool tests_steps(const struct config *cfg)
 {
     return cfg->eval_freq > 0 && cfg->eval_iters > 0 &&
            (cfg->max_steps == 0 || cfg->eval_freq <= cfg->max_steps);
+}
+
+bool config_tests_epochs(const struct config *cfg)
+{
+    return cfg->test_interval > 0 && cfg->eval_iters > 0 && cfg->dataset.split[1] > 0;
+}
+
+bool config_evaluates(const struct config *cfg)
+{
+    return tests_steps(cfg) || config_tests_epochs(cfg);
 }
 
 static int check_split(const struct config *cfg, const struct config_origins *origins,
@@ -361,7 +371,7 @@ static int check_split(const struct config *cfg, const struct config_origins *or
         return config_refuse(origins, p.key, NULL, err,
                              "the training part, the first, has weight 0: give it a "
                              "weight, as in 949,50,1");
-    if (cfg->dataset.split[1] <= 0 && config_evaluates(cfg))
+    if (cfg->dataset.split[1] <= 0 && tests_steps(cfg))
         return config_refuse(origins, p.key, NULL, err,
                              "the validation part, the second, has weight 0, but "
                              "eval_freq is %" PRId64

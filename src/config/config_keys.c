@@ -51,6 +51,10 @@ static const struct config_word decay_words[] = {
     {NULL, 0}};
 static const struct config_word sample_mode_words[] = {
     {"packed", SAMPLES_PACKED}, {"padded", SAMPLES_PADDED}, {NULL, 0}};
+static const struct config_word progress_words[] = {
+    {"terminal", PROGRESS_ON_TERMINAL}, {"True", PROGRESS_ALWAYS},
+    {"true", PROGRESS_ALWAYS},          {"False", PROGRESS_NEVER},
+    {"false", PROGRESS_NEVER},          {NULL, 0}};
 static const struct config_word tensor_mode_words[] = {{"1d", TENSOR_MODE_1D}, {NULL, 0}};
 
 // clang-format off
@@ -83,10 +87,10 @@ const struct config_key config_keys[] = {
         .default_text = "0", .range = BETWEEN(0, MAX_COUNT),
         .meaning = "Evaluate after every so many epochs, when dataset.split has a validation "
                    "part; 0 means never."},
-    {KEY("display_progress", CONFIG_BOOL, display_progress),
-        .default_text = "True",
-        .meaning = "Show steps, epoch and time left: as a bar on a terminal, elsewhere as a line "
-                   "for every tenth of a run of 20 steps or more."},
+    {KEY("display_progress", CONFIG_ENUM, display_progress),
+        .default_text = "terminal", .words = progress_words,
+        .meaning = "Show steps, epoch and time left: as a bar on a terminal and, with True, "
+                   "elsewhere as a line for every tenth of a run of 20 steps or more."},
     {KEY("use_recompute", CONFIG_BOOL, use_recompute),
         .default_text = "False",
         .meaning = "Compute activations again in the backward pass instead of keeping them."},

@@ -108,10 +108,12 @@ static void log_item(const struct config *cfg, int64_t item)
     else
         log_info("%lld: TransformerDecoderLayer(d_model=%lld, nhead=%lld, "
                  "dim_feedforward=%lld, dropout=%g, activation=gelu, attn_dropout=%g, "
-                 "num_partitions=%lld)",
+                 "act_dropout=%g, weight_attr=<Normal(mean=0.0, std=%g)>, "
+                 "bias_attr=None, num_partitions=%lld)",
                  (long long)item, (long long)m->hidden_size,
                  (long long)m->num_attention_heads, (long long)m->ffn_hidden_size,
                  m->hidden_dropout_prob, m->attention_probs_dropout_prob,
+                 m->hidden_dropout_prob, m->initializer_range,
                  (long long)cfg->distributed.mp_degree);
 }
 
@@ -125,11 +127,46 @@ static void log_boundaries(const int64_t *boundaries, int64_t n)
     log_info("segment result:%s", text);
 }
 
+/* "segment result" and what it means, as PaddleFleetX prints it; but for global_rank,
+ * which is 0 there in every line. */
+static void log_segments(const struct config *cfg, const struct partition *p,
+                         const int64_t *boundaries, int64_t n)
+{
+    struct grid_shape shape = layout_grid(cfg);
+    if (cfg->use_recompute)
+        log_info("Start Recompute for ");
+    log_info("start segment network..");
+    log_boundaries(boundaries, n);
+    for (int64_t i = 0; i + 1 < n; i++) {
+        int stage = (int)(i % p->pp);
+        log_info("stage=%d, global_rank=%d ,layer_number=%lld", stage,
+                 grid_rank_of(&shape, (struct grid_coord){.pp = stage}),
+                 (long long)(boundaries[i + 1] - boundaries[i]));
+        for (int64_t item = boundaries[i]; item < boundaries[i + 1]; item++)
+            log_item(cfg, item);
+    }
+    log_info("loss: GPTPretrainingCriterionPipe");
+}
+
+/* The same as Colossal-AI prints it. */
+static void log_chunks(const struct config *cfg, const struct partition *p, int64_t n)
+{
+    struct grid_shape shape = layout_grid(cfg);
+    for (int64_t i = 0; i + 1 < n; i++) {
+        int stage = (int)(i % p->pp), chunk = (int)(i / p->pp);
+        int64_t first, end;
+        partition_range(p, stage, chunk, &first, &end);
+        log_info("Rank%d build layer %lld-%lld, %lld/%lld layers",
+                 grid_rank_of(&shape, (struct grid_coord){.pp = stage}), (long long)first,
+                 (long long)end, (long long)(end - first),
+                 (long long)cfg->model.num_layers);
+    }
+}
+
 void layout_log(const struct config *cfg)
 {
     struct partition p;
     struct error err;
-    int64_t L = cfg->model.num_layers;
     if (cfg->distributed.pp_degree == 1 || make_partition(&p, cfg, &err))
         return;
     int64_t n = partition_n_boundaries(&p);
@@ -137,21 +174,7 @@ void layout_log(const struct config *cfg)
     if (!boundaries)
         return;
     partition_boundaries(&p, boundaries);
-    log_info("start segment network..");
-    log_boundaries(boundaries, n);
-    struct grid_shape shape = layout_grid(cfg);
-    for (int64_t i = 0; i + 1 < n; i++) {
-        int stage = (int)(i % p.pp), chunk = (int)(i / p.pp);
-        int64_t first, end;
-        partition_range(&p, stage, chunk, &first, &end);
-        int rank = grid_rank_of(&shape, (struct grid_coord){.pp = stage});
-        log_info("stage=%d, global_rank=%d ,layer_number=%lld", stage, rank,
-                 (long long)(boundaries[i + 1] - boundaries[i]));
-        log_info("Rank%d build layer %lld-%lld, %lld/%lld layers", rank, (long long)first,
-                 (long long)end, (long long)(end - first), (long long)L);
-        for (int64_t item = boundaries[i]; item < boundaries[i + 1]; item++)
-            log_item(cfg, item);
-    }
-    log_info("loss: GPTPretrainingCriterionPipe");
+    log_segments(cfg, &p, boundaries, n);
+    log_chunks(cfg, &p, n);
     free(boundaries);
 }

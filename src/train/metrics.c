@@ -20,6 +20,7 @@
 #define NUMBER_BYTES 32   // of a number as text
 #define LINE_BYTES 16384  // of an object
 #define REASON_BYTES 2048 // of a failure, before it is JSON
+#define PROGRESS_TENTHS 10
 
 int64_t metrics_peak_bytes(void)
 {
@@ -151,20 +152,45 @@ void metrics_close(struct metrics *m)
 
 /* -- steps --------------------------------------------------------------------------- */
 
+/* "h:mm:ss left", by the mean time of the steps since the first; "" before there are any.
+ */
+static void time_left(const struct metrics *m, int64_t step, char *text, size_t size)
+{
+    int64_t done = step - m->first_step - 1;
+    text[0] = 0;
+    if (done < 1)
+        return;
+    double each = (clock_seconds() - m->first_seconds) / (double)done;
+    int64_t left = (int64_t)(each * (double)(m->max_steps - step) + 0.5);
+    snprintf(text, size, ", %lld:%02lld:%02lld left", (long long)(left / 3600),
+             (long long)(left / 60 % 60), (long long)(left % 60));
+}
+
+/* Lines of log are for good, so there is one for a tenth, and none in a short run. */
+static bool is_tenth(const struct metrics *m, int64_t step)
+{
+    return m->max_steps >= 2 * PROGRESS_TENTHS && step < m->max_steps &&
+           step * PROGRESS_TENTHS / m->max_steps >
+               (step - 1) * PROGRESS_TENTHS / m->max_steps;
+}
+
 static void show_progress(const struct metrics *m, const struct metrics_step *s)
 {
-    int64_t done = s->step - m->first_step - 1;
-    if (done < 1) {
-        log_status("step %lld/%lld  loss %.4f", (long long)s->step,
-                   (long long)m->max_steps, s->loss);
-        return;
-    }
-    double each = (clock_seconds() - m->first_seconds) / (double)done;
-    int64_t left = (int64_t)(each * (double)(m->max_steps - s->step) + 0.5);
-    log_status("step %lld/%lld  loss %.4f  %.0f tokens/s  %lld:%02lld:%02lld left",
-               (long long)s->step, (long long)m->max_steps, s->loss,
-               (double)m->tokens_per_step / s->step_seconds, (long long)(left / 3600),
-               (long long)(left / 60 % 60), (long long)(left % 60));
+    static const char marks[] = "####################", gaps[] = "                    ";
+    char left[64];
+    int percent = (int)(100 * s->step / m->max_steps);
+    int n = percent * (int)(sizeof marks - 1) / 100;
+    bool is_terminal = log_is_terminal();
+    time_left(m, s->step, left, sizeof left);
+    if (is_terminal && m->has_bar)
+        log_status("[Epoch %lld / Train] %3d%%|%.*s%s| %lld/%lld%s, loss %.4f, "
+                   "%.0f tokens/s",
+                   (long long)s->epoch, percent, n, marks, gaps + n, (long long)s->step,
+                   (long long)m->max_steps, left, s->loss,
+                   (double)m->tokens_per_step / s->step_seconds);
+    if (!is_terminal && m->has_progress_lines && is_tenth(m, s->step))
+        log_info("progress: %d%%, step %lld/%lld, epoch %lld%s", percent,
+                 (long long)s->step, (long long)m->max_steps, (long long)s->epoch, left);
 }
 
 /* As JSON, which has no infinity and no NaN: null. */
@@ -210,6 +236,10 @@ int metrics_step(struct metrics *m, const struct metrics_step *s, bool is_last,
     m->reader_seconds += s->reader_seconds;
     m->step_seconds += s->step_seconds;
     m->n_steps++;
+    if (m->epoch.n_steps++ == 0)
+        m->epoch.first_step = s->step;
+    m->epoch.loss_sum += s->loss;
+    m->epoch.seconds += s->step_seconds;
     if (s->step == m->first_step + 1)
         m->first_seconds = clock_seconds();
     int rc = 0;
@@ -223,6 +253,7 @@ int metrics_eval(struct metrics *m, int64_t step, int64_t epoch, int64_t n_batch
                  double loss, double seconds, struct error *err)
 {
     double cost = seconds / (double)n_batches;
+    m->eval_loss = loss;
     log_info("[eval] step %lld, epoch: %lld, batch: %lld, loss: %.9f, "
              "avg_eval_cost: %.5f sec, speed: %.2f step/s",
              (long long)step, (long long)epoch, (long long)n_batches, loss, cost,
@@ -234,6 +265,27 @@ int metrics_eval(struct metrics *m, int64_t step, int64_t epoch, int64_t n_batch
              (long long)step, (long long)epoch, (long long)n_batches, number(text, loss),
              cost);
     return add_line(m, line, err);
+}
+
+/* -- epochs -------------------------------------------------------------------------- */
+
+void metrics_epoch(struct metrics *m, int64_t epoch, bool is_whole)
+{
+    char since[64] = "";
+    double n = (double)m->epoch.n_steps;
+    if (!is_whole)
+        snprintf(since, sizeof since, " | since step %lld",
+                 (long long)m->epoch.first_step);
+    log_info("[Epoch %lld / Train]: Loss = %.5g | Throughput = %.5g%s", (long long)epoch,
+             m->epoch.loss_sum / n, n * (double)m->samples_per_step / m->epoch.seconds,
+             since);
+    m->epoch.n_steps = 0;
+    m->epoch.loss_sum = m->epoch.seconds = 0;
+}
+
+void metrics_epoch_test(const struct metrics *m, int64_t epoch)
+{
+    log_info("[Epoch %lld / Test]: Loss = %.5g", (long long)epoch, m->eval_loss);
 }
 
 /* -- events -------------------------------------------------------------------------- */

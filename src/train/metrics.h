@@ -1,5 +1,6 @@
 /*
- * metrics - what a run reports: the log line, output_dir/metrics.jsonl, a progress line.
+ * metrics - what a run reports: the log line, output_dir/metrics.jsonl, a line per epoch,
+ * and progress: a bar on a terminal, or lines for every tenth of the run.
  *
  * The log line is the seeds', field for field. metrics.jsonl has one JSON object a line,
  * and each begins with its "step" (a line that somebody else wrote stays, and is told
@@ -27,11 +28,18 @@ struct metrics {
     int64_t n_bytes; // of the file
     char *unwritten; // whole lines that the file still lacks
     size_t n_unwritten;
-    int64_t logging_freq, max_steps, tokens_per_step, n_processes;
+    int64_t logging_freq, max_steps, tokens_per_step, samples_per_step, n_processes;
+    bool has_bar, has_progress_lines;    // on a terminal, and elsewhere
     double reader_seconds, step_seconds; // since the last logged step
     int64_t n_steps;                     // likewise
     double first_seconds;                // when the first step ended, for the time left
     int64_t first_step;
+    struct {
+        double loss_sum, seconds;
+        int64_t n_steps;
+        int64_t first_step; // its number, from 1
+    } epoch;                // since the last one ended
+    double eval_loss;       // of the last evaluation
 };
 
 struct metrics_step {
@@ -60,6 +68,11 @@ MUST_CHECK int metrics_step(struct metrics *m, const struct metrics_step *s, boo
 MUST_CHECK int metrics_eval(struct metrics *m, int64_t step, int64_t epoch,
                             int64_t n_batches, double loss, double seconds,
                             struct error *err);
+/* The epoch has ended: its line, with the mean loss and the samples per second of its
+ * steps; where it is not whole, the line says since which step. */
+void metrics_epoch(struct metrics *m, int64_t epoch, bool is_whole);
+/* The line about the evaluation after it, the last one. */
+void metrics_epoch_test(const struct metrics *m, int64_t epoch);
 /* An object with "event": "save_failed": the checkpoint of `step` could not be saved, and
  * `reason` tells why. */
 MUST_CHECK int metrics_save_failed(struct metrics *m, int64_t step, const char *reason,

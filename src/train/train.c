@@ -6,6 +6,7 @@
 #include "base/stop.h"
 #include "launch/worker.h"
 #include "optim/lr.h"
+#include "train/epoch.h"
 #include "train/layout.h"
 #include "train/save.h"
 #include "train/usage.h"
@@ -32,7 +33,8 @@ static int derive_steps(struct train *t, struct error *err)
 {
     struct config *cfg = &t->cfg;
     int64_t G = cfg->batch_size.global_batch_size, n_samples;
-    if (cfg->max_steps == 0) {
+    t->is_by_epochs = cfg->max_steps == 0;
+    if (t->is_by_epochs) {
         if (plan_data_samples(&n_samples, cfg, &t->inputs, err))
             return -1;
         cfg->max_steps = n_samples / G;
@@ -63,8 +65,10 @@ static int open_data(struct train *t, struct error *err)
     t->has_valid = config_evaluates(cfg);
     if (t->has_valid) {
         if (sample_stream_open(&t->valid_samples, &t->inputs, SPLIT_VALID, n_valid, err))
-            return error_prefix(err, "evaluation (eval_freq %lld) needs validation data",
-                                (long long)cfg->eval_freq);
+            return error_prefix(err,
+                                "evaluation (eval_freq %lld, test_interval %lld) needs "
+                                "validation data",
+                                (long long)cfg->eval_freq, (long long)cfg->test_interval);
         sample_stream_log(&t->valid_samples, n_valid);
     }
     t->data = plan_data_of(cfg, &t->inputs, &t->train_samples,
@@ -145,6 +149,9 @@ static int open_metrics(struct train *t, struct error *err)
         .logging_freq = cfg->logging_freq,
         .max_steps = cfg->max_steps,
         .tokens_per_step = cfg->batch_size.global_batch_size * cfg->dataset.max_seq_len,
+        .samples_per_step = cfg->batch_size.global_batch_size,
+        .has_bar = cfg->display_progress != PROGRESS_NEVER,
+        .has_progress_lines = cfg->display_progress == PROGRESS_ALWAYS,
         .n_processes = comm_size(t->grid.world),
     };
     if (comm_rank(t->grid.world) > 0)
@@ -355,11 +362,22 @@ static int stop_at_start(const struct train *t, int64_t signal, struct error *er
                      name, (long long)t->step + 1, t->cfg.save_load.ckpt_dir);
 }
 
-/* Evaluate; a signal may come meanwhile. */
-static int evaluate(struct train *t, int64_t *signal, struct error *err)
+/* After a step: the line of an epoch that it ended, and an evaluation when one is due and
+ * nothing asked to stop; a signal may come meanwhile. */
+static int evaluate_if_due(struct train *t, int64_t *signal, struct error *err)
 {
+    struct epoch_end end = epoch_end(t);
+    bool is_reporter = comm_rank(t->grid.world) == 0;
+    if (end.is_end && is_reporter)
+        epoch_log_train(t, &end);
+    if (!t->has_valid || *signal || !(end.is_test || is_due(t->step, t->cfg.eval_freq)))
+        return 0;
     stop_set_moment(STOP_IN_EVALUATION, t->step);
-    return train_evaluate(t, err) || agree_on_stop(t, signal, err) ? -1 : 0;
+    if (train_evaluate(t, err) || agree_on_stop(t, signal, err))
+        return -1;
+    if (end.is_test && is_reporter)
+        epoch_log_test(t, &end);
+    return 0;
 }
 
 static int save_if_due(struct train *t, bool is_end, struct error *err)
@@ -387,8 +405,7 @@ static int train_loop(struct train *t, struct error *err)
     while (t->step < cfg->max_steps) {
         if (train_step(t, err) || agree_on_stop(t, &signal, err))
             return -1;
-        if (t->has_valid && is_due(t->step, cfg->eval_freq) && !signal &&
-            evaluate(t, &signal, err))
+        if (evaluate_if_due(t, &signal, err))
             return -1;
         bool is_stopped = signal && t->step < cfg->max_steps;
         if (save_if_due(t, is_stopped || t->step == cfg->max_steps, err))
@@ -436,6 +453,24 @@ static void watch_signals(void)
     stop_watch(role);
 }
 
+/* What rank 0 says when everything is ready. */
+static void log_start(const struct train *t)
+{
+    const struct config *cfg = &t->cfg;
+    if (comm_rank(t->grid.world) > 0)
+        return;
+    log_info("Init done, global batch size = %lld",
+             (long long)cfg->batch_size.global_batch_size);
+    if (t->is_by_epochs)
+        log_info("num_train_epochs %lld: %lld steps", (long long)cfg->num_train_epochs,
+                 (long long)cfg->max_steps);
+    if (cfg->test_interval > 0 && !config_tests_epochs(cfg))
+        log_info("test_interval %lld: nothing is evaluated after epochs, because %s",
+                 (long long)cfg->test_interval,
+                 cfg->eval_iters > 0 ? "dataset.split has no validation part"
+                                     : "eval_iters is 0");
+}
+
 int train_run(const struct config *cfg, struct comm *world, struct error *err)
 {
     struct train t;
@@ -448,6 +483,7 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
     if (t.step >= t.cfg.max_steps)
         log_info("nothing to do: the checkpoint is at step %lld and max_steps is %lld",
                  (long long)t.step, (long long)t.cfg.max_steps);
+    log_start(&t);
     t.gathered_at_start = usage_gathered_bytes(&t);
     rc = train_loop(&t, err);
     if (rc)

@@ -39,7 +39,8 @@ struct train {
     struct input_set inputs;
     int64_t eos; // -1: unknown
     struct sample_stream train_samples, valid_samples;
-    bool has_valid; // an evaluation will happen
+    bool has_valid;    // an evaluation will happen
+    bool is_by_epochs; // num_train_epochs decides how long it trains
     struct loader *loader;
     struct plan_data data; // what all that takes
     struct plan plan;

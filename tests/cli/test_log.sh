@@ -34,3 +34,23 @@ grep -q 'global step 7,' run.log || fail "the last step is missing"
 # max_steps left empty: the epochs decide
 must_train max_steps= num_train_epochs=1 logging_freq=1000 eval_freq=0 save_load.save_steps=0
 grep -q 'epoch: 0' run.log || fail "one epoch"
+[ "$(grep -cE "$stamp\[Epoch 0 / Train\]: Loss = [0-9.]+ \| Throughput = [0-9.e+]+$" run.log)" -eq 1 ] ||
+    fail "the line of an epoch: $(grep Epoch run.log)"
+sed -i '/max_steps:/d' run.yaml
+must_train num_train_epochs=1 logging_freq=1000 eval_freq=0 save_load.save_steps=0 \
+    save_load.output_dir=by_epoch
+[ "$(curve out/metrics.jsonl)" = "$(curve by_epoch/metrics.jsonl)" ] ||
+    fail "max_steps left out: $(tail -1 by_epoch/metrics.jsonl)"
+
+# a run that was resumed within an epoch says which steps its mean is of
+must_train max_steps=3 eval_freq=0 save_load.save_steps=0 save_load.output_dir=half
+must_train num_train_epochs=1 logging_freq=1000 eval_freq=0 save_load.save_steps=0 \
+    save_load.ckpt_dir=half save_load.output_dir=rest
+grep -qE '\[Epoch 0 / Train\]: Loss = .* \| since step 4$' run.log ||
+    fail "resumed: $(grep Epoch run.log)"
+
+# epochs that are given after a number of steps do not lose without a word
+sed -i '1a \  max_steps: 2' run.yaml
+must_train num_train_epochs=1 eval_freq=0 save_load.save_steps=-1
+grep -q 'WARNING.*-o num_train_epochs=1: max_steps 2 (run.yaml:2:14) decides' run.log ||
+    fail "outvoted: $(grep WARN run.log)"
