@@ -15,6 +15,7 @@
 
 #include <blis.h>
 #include <cpuid.h>
+#include <malloc.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -148,6 +149,15 @@ static void __attribute__((noinline)) grow_stack(void)
         room[i - 1] = 0;
 }
 
+/* A thread that allocates gets 64 MiB of addresses for a heap of its own: where they are
+ * limited, that would be what buffers and stacks need. */
+static void share_one_heap(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        mallopt(M_ARENA_MAX, 1);
+}
+
 /* Whether so many bytes can be had now. */
 static bool can_have(size_t n_bytes)
 {
@@ -164,6 +174,7 @@ int gemm_start(struct error *err)
     enum { SMALL_THINGS = 1 << 20 }; // what BLIS and OpenMP note about themselves
     int n = omp_get_max_threads();
     gemm_choose();
+    share_one_heap();
     size_t needed = (size_t)n * bytes_per_thread() + (size_t)(n - 1) * stack_bytes();
     if (!can_have(needed + KERNEL_STACK_BYTES + SMALL_THINGS))
         return error_set(err, ERROR_RUNTIME,
