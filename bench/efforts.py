@@ -14,7 +14,6 @@ class StepPlan:
     shape: str
     rounds: int
     steps: int  # measured in a round, after one that is not
-    has_pytorch: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +42,7 @@ FULL = Effort(
         StepPlan(f"{GPT2}-B4-S64", rounds=5, steps=3),
         StepPlan(f"{GPT2}-B1-S1024", rounds=5, steps=2),
         StepPlan(f"{GPT2}-B1-S2048", rounds=2, steps=1),
-        # PyTorch keeps three S x S tensors a head and layer: 29 GB
-        StepPlan(f"{GPT2}-B1-S4096", rounds=2, steps=1, has_pytorch=False),
+        StepPlan(f"{GPT2}-B1-S4096", rounds=2, steps=1),
     ),
     kernels=(
         f"{SMALL}-B8-S256",

@@ -1,8 +1,10 @@
 """Running the speed programs: one JSON object each, rounds in turns, the best counts."""
 
+import functools
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import sys
 import shapes
 
 BENCH = pathlib.Path(__file__).resolve().parent
-PYTHON = "/usr/bin/python3"  # Debian's: the one that has Debian's torch
+PYTHON = BENCH.parent / "build" / "python-pytorch" / "bin" / "python"  # tools/setup.sh makes it
 RUN_LIMIT = 1800  # seconds of any one run; the longest takes a tenth of it
 SKIP_STATUS = 77  # of a program that cannot run here, through no fault of its own
 
@@ -24,12 +26,17 @@ def last_line(text, otherwise):
     return lines[-1] if lines else otherwise
 
 
-def run_json(command):
+def run_json(command, environment=None):
     """The object that the program prints, {"skipped": why} or {"failed": why}."""
     command = [str(word) for word in command]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=RUN_LIMIT
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=RUN_LIMIT,
+            env={**os.environ, **(environment or {})},
         )
         if done.returncode == SKIP_STATUS:
             return {"skipped": last_line(done.stderr, "not here")}
@@ -43,6 +50,18 @@ def run_json(command):
         return {"failed": f"'{command[0]}' was ended after {RUN_LIMIT} seconds"}
     except json.JSONDecodeError as e:
         return {"failed": f"'{command[0]}' did not print a JSON object: {e}"}
+
+
+@functools.lru_cache(maxsize=None)
+def pytorch_environment():
+    """What it must be told here. In some virtual machines a processor has AMX but hides
+    its description (leaf 0x1d of CPUID), and oneDNN then dies of SIGILL: tried once."""
+    with open("/proc/cpuinfo") as f:
+        if " amx_tile" not in f.read():
+            return {}
+    product = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+    tried = subprocess.run([str(PYTHON), "-c", product], capture_output=True, check=False)
+    return {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"} if tried.returncode == -signal.SIGILL else {}
 
 
 def is_measured(result):
@@ -86,12 +105,13 @@ class Context:
     def pytorch(self, script, shape, n_steps):
         return self.timed(
             [PYTHON, BENCH / script, *shapes.arguments(shape), "--steps", n_steps]
-            + ["--threads", self.threads]
+            + ["--threads", self.threads],
+            pytorch_environment(),
         )
 
-    def timed(self, command):
+    def timed(self, command, environment=None):
         """run_json(), with its time as "seconds" whatever the program calls it."""
-        result = run_json(command)
+        result = run_json(command, environment)
         if "seconds_best" in result:
             result["seconds"] = result.pop("seconds_best")
         return result

@@ -14,7 +14,6 @@ import argparse
 import collections
 import dataclasses
 import datetime
-import importlib.util
 import json
 import os
 import pathlib
@@ -31,7 +30,7 @@ import section_program
 import section_scaling
 import section_step
 import shapes
-from harness import BENCH, Context, all_threads
+from harness import BENCH, PYTHON, Context, all_threads
 from tables import as_text
 
 Section = collections.namedtuple("Section", "title measure tables")
@@ -186,12 +185,10 @@ def value_in(path, key):
 
 def pytorch_version():
     """Without importing it, which takes seconds; "" when there is none."""
-    found = importlib.util.find_spec("torch")
-    if not found or not found.origin:
-        return ""
-    text = pathlib.Path(found.origin).with_name("version.py").read_text()
-    match = re.search(r"^__version__ = '([^']*)'", text, re.MULTILINE)
-    return match.group(1) if match else "of unknown version"
+    for path in PYTHON.parent.parent.glob("lib/python3*/site-packages/torch/version.py"):
+        match = re.search(r"^__version__ = '([^']*)'", path.read_text(), re.MULTILINE)
+        return match.group(1) if match else "of unknown version"
+    return ""
 
 
 def system_name():
