@@ -348,7 +348,10 @@ static void test_foreign__names_are_told_in_one_line(void **state)
                               "Offline_Eval, Generation, Inference, Compress, "
                               "Engine.test_iters\n");
     free(log);
-    log = logged_by("Engine: {test_iters: }\nseed: 1\n");
+    log = logged_by("Model: {module: GPTEvalModule}\nOffline_Eval: {cloze_eval: True}\n");
+    assert_non_null(strstr(log, "configuration: Offline_Eval, Model.module\n"));
+    free(log);
+    log = logged_by("Engine: {test_iters: }\nModel: {module: GPTModule}\nseed: 1\n");
     assert_string_equal(log, "");
     free(log);
 }
@@ -365,22 +368,22 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
         {"Model: {name: MoE}",
          "f.yaml:1:15: Model.name: 'MoE' is not possible here: mix"},
         {"Model: {moe_configs: {gate: gshard}}",
-         "f.yaml:1:22: Model.moe_configs: mixtures of experts are not in this version"},
+         "f.yaml:1:9: Model.moe_configs: mixtures of experts are not in this version"},
         {"Engine: {balance_loss_weight: 1.0}",
          "f.yaml:1:31: Engine.balance_loss_weight: mixtures of experts"},
-        {"Model: {module: GPTEvalModule}",
-         "f.yaml:1:17: Model.module: 'GPTEvalModule' is not possible here: this program "
-         "pretrains with GPTModule; `trefoil eval`"},
+        {"Model: {module: GPTFinetuneModule}",
+         "f.yaml:1:17: Model.module: 'GPTFinetuneModule' is not possible here: this "
+         "program pretrains: use GPTModule"},
         {"Compress: {Quantization: {enable: True}}",
-         "f.yaml:1:26: Compress.Quantization: quantisation is not in this version"},
+         "f.yaml:1:12: Compress.Quantization: quantisation is not in this version"},
         {"Compress: {Quantization: {weight_bits: 8}}",
-         "f.yaml:1:26: Compress.Quantization: quantisation is not in this version"},
-        {"Quantization: {enable: True}", "f.yaml:1:15: Quantization: quantisation is"},
+         "f.yaml:1:12: Compress.Quantization: quantisation is not in this version"},
+        {"Quantization: {enable: True}", "f.yaml:1:1: Quantization: quantisation is"},
         {"Compress: {Prune: {enable: True}}",
-         "f.yaml:1:19: Compress.Prune: pruning is not in this version: remove it, or set "
+         "f.yaml:1:12: Compress.Prune: pruning is not in this version: remove it, or set "
          "its enable to False"},
         {"Compress: {Distillation: {enable: True}}",
-         "f.yaml:1:26: Compress.Distillation: distillation is not in this version"},
+         "f.yaml:1:12: Compress.Distillation: distillation is not in this version"},
         {"Optimizer: {grad_clip: {name: ClipGradByValue}}",
          "f.yaml:1:31: Optimizer.grad_clip.name: 'ClipGradByValue' is not possible here"},
         {"Engine: {run_mode: epoch}",

@@ -181,8 +181,9 @@ static int on_second_walk(void *context, const struct config_node *node,
                  .file = f->file,
                  .layer = f->number},
         .text = {node->text, node->is_quoted, node->kind == NODE_LIST}};
-    snprintf(where, sizeof where, "%s:%d:%d", f->file, node->value_place.line,
-             node->value_place.column);
+    struct config_place at =
+        node->kind == NODE_SECTION ? node->key_place : node->value_place;
+    snprintf(where, sizeof where, "%s:%d:%d", f->file, at.line, at.column);
     if (strcmp(path, BASE) == 0 || strcmp(config_leaf(path), INHERITED) == 0)
         return 0;
     if (key && node->kind != NODE_SECTION)

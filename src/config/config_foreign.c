@@ -30,40 +30,47 @@ static void mark(struct config_foreign_use *use, const struct config_foreign *ro
     snprintf(use->where, sizeof use->where, "%s", given->where);
 }
 
-/* Compare the text with the words of "a|b|c=reason"; where the word has a reason of its
- * own, it is refused for that. */
-static bool is_allowed(const struct config_foreign *row, const struct config_text *text,
-                       const char **reason, int *n_reason)
+/* What the row says about a word. */
+struct verdict {
+    bool is_allowed, is_unused;
+    const char *reason; // of a refusal, with its length
+    int n_reason;
+};
+
+static struct verdict judge(const struct config_foreign *row,
+                            const struct config_text *text)
 {
+    struct verdict v = {.reason = row->reason, .n_reason = (int)strlen(row->reason)};
     size_t n_text = strlen(text->text);
-    *reason = row->reason;
-    *n_reason = (int)strlen(row->reason);
     for (const char *p = row->values; *p; p += strcspn(p, "|"), p += *p == '|') {
         size_t n = strcspn(p, "|="), n_whole = strcspn(p, "|");
         if (text->is_list || n != n_text || memcmp(p, text->text, n) != 0)
             continue;
-        if (n == n_whole)
-            return true;
-        *reason = p + n + 1;
-        *n_reason = (int)(n_whole - n - 1);
+        v.is_unused = n + 1 == n_whole;
+        v.is_allowed = v.is_unused || n == n_whole;
+        v.reason = p + n + 1;
+        v.n_reason = (int)n_whole - (int)n - 1;
     }
-    return false;
+    return v;
 }
 
-static int check_only(const struct config_foreign *row, const struct config_given *given,
-                      struct error *err)
+static int check_only(struct config_foreign_use *use, const struct config_foreign *row,
+                      const struct config_given *given, struct error *err)
 {
     char shown[CONFIG_SHOWN_BYTES];
-    const char *reason;
-    int n_reason;
     if (!given->text.text)
         return error_set(err, ERROR_INPUT, "%s: '%s' takes a value, not keys of its own",
                          given->where, given->name);
-    if (is_allowed(row, &given->text, &reason, &n_reason))
+    struct verdict v = judge(row, &given->text);
+    if (v.is_allowed) {
+        *use = (struct config_foreign_use){0}; // the last word counts
+        if (v.is_unused)
+            mark(use, row, given);
         return 0;
+    }
     config_show(given->text.text, shown);
     return error_set(err, ERROR_INPUT, "%s: %s: '%s' is not possible here: %.*s",
-                     given->where, given->name, shown, n_reason, reason);
+                     given->where, given->name, shown, v.n_reason, v.reason);
 }
 
 static int read_truth(const struct config_given *given, bool *value, struct error *err)
@@ -131,7 +138,7 @@ int config_foreign_apply(struct config_loader *l, const struct config_foreign *r
         mark(use, row, given);
         return 0;
     case FOREIGN_ONLY:
-        return check_only(row, given, err);
+        return check_only(use, row, given, err);
     case FOREIGN_REFUSED:
         return note_refused(use, row, given, err);
     case FOREIGN_MIXED:
@@ -196,7 +203,8 @@ void config_foreign_log(const struct config_loader *l)
     char line[1024] = "";
     size_t used = 0;
     for (int i = 0; i < config_n_foreigns && used < sizeof line; i++)
-        if (l->foreigns[i].is_seen && config_foreigns[i].kind == FOREIGN_UNUSED)
+        if (l->foreigns[i].is_seen && (config_foreigns[i].kind == FOREIGN_UNUSED ||
+                                       config_foreigns[i].kind == FOREIGN_ONLY))
             used += (size_t)snprintf(line + used, sizeof line - used, "%s%s",
                                      used ? ", " : "", l->foreigns[i].name);
     if (used)

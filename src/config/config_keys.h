@@ -80,7 +80,8 @@ enum config_foreign_kind {
 struct config_foreign {
     const char *name;
     enum config_foreign_kind kind;
-    const char *values; // FOREIGN_ONLY: "a|b"
+    const char *values; // FOREIGN_ONLY: "a|b|c=|d=reason": c is accepted and named as not
+                        // used, d is refused for a reason of its own
     const char *reason; // of a refusal: a sentence with its remedy
 };
 

@@ -18,9 +18,7 @@
 #define NO_EXPERTS                                                                       \
     "mixtures of experts are not in this version: remove it and use GPTModule, which "   \
     "is dense"
-#define NO_OTHER_TASK                                                                    \
-    "this program pretrains with GPTModule; `trefoil eval` and `trefoil generate` do "   \
-    "the rest, with a checkpoint: remove it"
+#define NO_OTHER_TASK "this program pretrains: use GPTModule"
 #define NO_QUANTISATION                                                                  \
     "quantisation is not in this version: remove it, or set its enable to False"
 #define NO_PRUNING "pruning is not in this version: remove it, or set its enable to False"
@@ -118,7 +116,8 @@ const struct config_foreign config_foreigns[] = {
     {"Data.Test", FOREIGN_UNUSED, NULL, NULL},
     {"Optimizer.lr.use_increments", FOREIGN_UNUSED, NULL, NULL},
 
-    {"Model.module", FOREIGN_ONLY, "GPTModule|GPTModuleAuto|MoEModule=" NO_EXPERTS, NO_OTHER_TASK},
+    {"Model.module", FOREIGN_ONLY, "GPTModule|GPTModuleAuto|GPTEvalModule=|GPTGenerationModule=|"
+        "GPTGenerationModuleAuto=|MoEModule=" NO_EXPERTS, NO_OTHER_TASK},
     {"Model.name", FOREIGN_ONLY, "GPT|GPT-cn|MoE=" NO_EXPERTS, "only GPT is in this version"},
     {"Model.num_experts", FOREIGN_ONLY, "0|1", NO_EXPERTS},
     {"Model.freeze_embedding", FOREIGN_ONLY, "False|false", "every parameter is trained: use False"},

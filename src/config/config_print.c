@@ -177,12 +177,15 @@ static const char *foreign_text(const struct config_foreign *row)
     return "";
 }
 
-/* The words that are possible, without those that have a reason of their own. */
+/* The words that are possible: all but those with a reason behind their "=". */
 static void markdown_words(const char *words, FILE *out)
 {
-    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|')
-        if (strcspn(p, "=") >= strcspn(p, "|"))
-            fprintf(out, "%s`%.*s`", p == words ? "" : ", ", (int)strcspn(p, "|"), p);
+    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|') {
+        size_t n = strcspn(p, "|="), n_whole = strcspn(p, "|");
+        if (n + 1 >= n_whole)
+            fprintf(out, "%s`%.*s`%s", p == words ? "" : ", ", (int)n, p,
+                    n < n_whole ? " (not used)" : "");
+    }
 }
 
 static void markdown_foreign(const struct config_foreign *row, FILE *out)

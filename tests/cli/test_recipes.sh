@@ -131,6 +131,17 @@ grep -q ' - num_train_epochs 3: 30 steps$' run.log || fail "colossal: $(grep epo
     -eq 9 ] || fail "colossal: $(grep progress run.log)"
 grep -q '^{"step": 30,' out/metrics.jsonl || fail "colossal: the last step"
 
+# on a terminal the progress is a bar of steps, epoch and time left, and no line of the log
+on_terminal=$(dirname "$trefoil")/tests/on_terminal
+TERM=xterm "$on_terminal" 120 "" "$trefoil" pretrain -c colossal.yaml -o parallel.pipeline=1 \
+    -o parallel.tensor.size=1 | tr '\r' '\n' >shown.txt
+grep -qE '\[Epoch 1 / Train\] +50%\|#{10} {10}\| 15/30, 0:[0-9:]+ left, loss [0-9.]+' shown.txt ||
+    fail "no bar: $(grep -a Epoch shown.txt)"
+grep -q 'progress:' shown.txt && fail "progress as lines on a terminal"
+"$trefoil" pretrain -c colossal.yaml -o parallel.pipeline=1 -o parallel.tensor.size=1 \
+    -o display_progress=False 2>run.log || fail "colossal: $(tail -3 run.log)"
+grep -q 'progress:' run.log && fail "display_progress False"
+
 # its recipe, small, on a document per sample
 "$trefoil" pretrain -c "$configs/gpt2_xl_pp2_mp2.yaml" "${small[@]}" -o Model.num_layers=2 \
     -o BATCH_SIZE=4 -o NUM_MICRO_BATCHES=4 -o TENSOR_SHAPE= -o max_steps= -o NUM_EPOCHS=1 \
