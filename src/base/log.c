@@ -101,23 +101,36 @@ static void show(const char *line, size_t n)
     free(shown);
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+static void write_line(enum log_level level, const char *fmt, va_list args)
 {
     char stamp[STAMP_BYTES], *text = NULL, *line = NULL;
-    va_list args;
-    if (level < lowest_level)
-        return;
     format_time(stamp);
-    va_start(args, fmt);
     if (vasprintf(&text, fmt, args) < 0)
         text = NULL;
-    va_end(args);
     int n = asprintf(&line, "[%s] [%8s] - %s\n", stamp, log_view_levels[level],
                      text ? text : fmt);
     if (n > 0)
         show(line, (size_t)n);
     free(line);
     free(text);
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+    va_list args;
+    if (level < lowest_level)
+        return;
+    va_start(args, fmt);
+    write_line(level, fmt, args);
+    va_end(args);
+}
+
+void log_note(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    write_line(LOG_INFO, fmt, args);
+    va_end(args);
 }
 
 /* -- from a signal handler ----------------------------------------------------------- */

@@ -42,6 +42,11 @@ void kernels_set_threads(int n_threads)
     omp_set_num_threads(n_threads > 0 ? n_threads : 1);
 }
 
+int kernels_threads(void)
+{
+    return omp_get_max_threads();
+}
+
 int kernels_processors(void)
 {
     return omp_get_num_procs();

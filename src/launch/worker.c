@@ -221,6 +221,11 @@ void worker_set_step(int64_t step)
         rank_status_set_step(log_dir(), job_rank(), step);
 }
 
+bool worker_has_own_log(void)
+{
+    return log_dir() && job_rank() > 0;
+}
+
 /* The status is written before the log line: a launcher that has seen the line can know
  * where it begins, and shows the failure once, in its own words. */
 void worker_report_failure(const struct error *err)
@@ -250,6 +255,8 @@ int worker_finish(int rc, const struct error *err)
         worker_report_failure(err);
     if (!is_rank)
         return code;
+    if (worker_has_own_log())
+        log_note("rank %d ends, with code %d", job_rank(), code);
     fflush(stdout);
     rank_status_end(dir, job_rank(), code);
     return code == 75 ? 0 : code;

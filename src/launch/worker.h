@@ -35,6 +35,10 @@ int worker_threads(void);
 /* The step this rank is in, for who watches it, and for the message should it die. */
 void worker_set_step(int64_t step);
 
+/* Does this process have a log of its own, in which it tells of itself alone? Rank 0 has
+ * not: its log is the job's, and tells of all. What is told there is log_note()'s. */
+bool worker_has_own_log(void);
+
 /* Log the sentence as an error and record it: the launcher shows it, once, and ends the
  * job. When several ranks report, the first one counts. */
 void worker_report_failure(const struct error *err);

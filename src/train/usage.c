@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "launch/worker.h"
 #include "train/layout.h"
 
 #include <stdio.h>
@@ -37,6 +38,11 @@ typedef void print_fn(const char *line);
 static void to_log(const char *line)
 {
     log_info("%s", line);
+}
+
+static void to_own_log(const char *line)
+{
+    log_note("%s", line);
 }
 
 static void to_stdout(const char *line)
@@ -104,6 +110,17 @@ static void print_table(print_fn *print, const struct plan_memory *rows,
             snprintf(name, sizeof name, "%d-%d", i, end - 1);
         print_row(print, name, &rows[i], peaks ? &peaks[i] : NULL);
     }
+}
+
+/* This rank's row, where it has a log of its own. */
+static void note_own_row(const struct train *t, const double *peak)
+{
+    char name[32];
+    if (!worker_has_own_log())
+        return;
+    snprintf(name, sizeof name, "rank %d", comm_rank(t->grid.world));
+    print_head(to_own_log, peak != NULL);
+    print_row(to_own_log, name, &t->memory, peak);
 }
 
 static void print_shared(print_fn *print, const struct plan_memory *rows, int n)
@@ -175,6 +192,7 @@ int usage_report_predicted(struct train *t, struct error *err)
         print_table(to_log, all, NULL, size);
         print_shared(to_log, all, size);
     }
+    note_own_row(t, NULL);
     free(all);
     return rc;
 }
@@ -229,6 +247,7 @@ int usage_report_measured(struct train *t, struct error *err)
         if (size > 1)
             log_volume(t);
     }
+    note_own_row(t, &peak);
     free(rows);
     free(peaks);
     return rc;

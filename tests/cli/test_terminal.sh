@@ -42,6 +42,13 @@ done
 grep -qE '^\[.{23}\] \[    INFO\] - global step 4, epoch: 0, .*rate' out/log/workerlog.0 ||
     fail "the log of rank 0 is not whole"
 
+# the other ranks tell of themselves in their own logs
+for line in 'rank 1 of 2 on .* begins; 2 of .* on 1 thread$' 'rank 1 is dp 1, pp 0,' \
+    'rank 1 .* [0-9.]+$' 'rank 1 .*%\)$' 'rank 1 ends, with code 0'; do
+    grep -qE "INFO\] - $line" out/log/workerlog.1 ||
+        fail "no '$line' in the log of rank 1: $(cat out/log/workerlog.1)"
+done
+
 # Ctrl-C is answered at once
 "$on_terminal" 80 "global step" "$trefoil" pretrain -c run.yaml -o max_steps=100000 \
     -o save_load.output_dir=stopped >shown.txt
