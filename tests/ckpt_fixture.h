@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/philox.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/ckpt_layout.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -71,7 +72,7 @@ static inline void fill_state(struct ckpt_state *s, int64_t step)
     p->step = step;
     p->epoch = 0;
     p->consumed_samples = step * 8;
-    p->scaler = (struct ckpt_scaler){65536.0 / 3, step % 5, step % 2, 7};
+    p->scaler = (struct ckpt_scaler){65536.0 / 3, step % 5, step % 2, 1};
     snprintf(p->data_fingerprint, sizeof p->data_fingerprint, "data%d", (int)step % 100);
 }
 
@@ -132,7 +133,7 @@ static inline void assert_resolves_to(struct fixture *f, int64_t step)
 {
     char path[4096];
     struct error err;
-    assert_ok(ckpt_resolve(f->dir, path, sizeof path, &err), err);
+    assert_ok(ckpt_resolve(f->dir, N_CKPT_SETS, path, sizeof path, &err), err);
     assert_ok(ckpt_load(path, &f->loaded, &err), err);
     fill_state(&f->state, step);
     assert_state_equal(&f->loaded, &f->state);

@@ -51,11 +51,12 @@ static inline void fixture_save(struct hf_fixture *f)
     size_t n = (size_t)f->table.n_flat;
     float *zeros = calloc(n, sizeof *zeros);
     char *json = config_to_json(&f->cfg);
-    struct ckpt_state state = {.table = &f->table,
-                               .progress = {.step = 3, .config_json = json},
-                               .params = f->params,
-                               .exp_avg = zeros,
-                               .exp_avg_sq = zeros};
+    struct ckpt_state state = {
+        .table = &f->table,
+        .progress = {.step = 3, .consumed_samples = 24, .config_json = json},
+        .params = f->params,
+        .exp_avg = zeros,
+        .exp_avg_sq = zeros};
     struct ckpt_keep keep = {0};
     fixture_path(f, "ckpt", f->ckpt);
     assert_ok(ckpt_save(f->ckpt, &state, &keep, NULL, 0, &err), err);

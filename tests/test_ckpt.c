@@ -121,7 +121,7 @@ static void assert_refused(struct fixture *f, int64_t step, const char *what)
 {
     char path[4096];
     struct error err;
-    if (ckpt_resolve(f->dir, path, sizeof path, &err) == 0)
+    if (ckpt_resolve(f->dir, N_CKPT_SETS, path, sizeof path, &err) == 0)
         fail_msg("%s: resolved to '%s'", what, path);
     assert_says(&err, "none of the");
     char *direct = file_path(f, step, "");
@@ -209,7 +209,7 @@ static void test_ckpt__a_missing_file_is_found(void **state)
     char *optimizer = file_path(f, 4, "optimizer.safetensors");
     char *path = file_path(f, 4, "");
     assert_int_equal(unlink(optimizer), 0);
-    assert_ok(ckpt_resolve(path, found, sizeof found, &err), err);
+    assert_ok(ckpt_resolve(path, N_CKPT_SETS, found, sizeof found, &err), err);
     assert_ok(ckpt_load_params(found, &f->table, f->loaded.params, &err), err);
     assert_memory_equal(f->loaded.params, f->state.params,
                         (size_t)f->table.n_flat * sizeof(float));
@@ -240,7 +240,7 @@ static void test_ckpt__files_of_another_step_are_found(void **state)
     struct error err;
     a[strlen(a) - 1] = b[strlen(b) - 1] = 0;
     exchange(a, b); // each whole, but under the other's name
-    assert_int_equal(ckpt_resolve(f->dir, found, sizeof found, &err), -1);
+    assert_int_equal(ckpt_resolve(f->dir, N_CKPT_SETS, found, sizeof found, &err), -1);
     assert_says(&err, "belongs to another checkpoint");
     free(a);
     free(b);
@@ -257,7 +257,7 @@ static int resolve_logged(const char *dir, char *path, char *log, size_t log_siz
     fflush(stderr);
     dup2(fileno(caught), STDERR_FILENO);
     log_set_level(LOG_INFO);
-    int rc = ckpt_resolve(dir, path, 4096, err);
+    int rc = ckpt_resolve(dir, N_CKPT_SETS, path, 4096, err);
     log_set_level(LOG_ERROR);
     fflush(stderr);
     dup2(saved, STDERR_FILENO);
@@ -284,9 +284,9 @@ static void test_ckpt__resolve_takes_the_newest_valid_and_names_the_skipped(void
     assert_ok(resolve_logged(f->dir, path, log, sizeof log, &err), err);
     expected[strlen(expected) - 1] = 0;
     assert_string_equal(path, expected);
-    assert_non_null(strstr(log, "skipped the checkpoint 'epoch_0_step_100'"));
+    assert_non_null(strstr(log, "/epoch_0_step_100': "));
     assert_non_null(strstr(log, "final_norm.bias"));
-    assert_non_null(strstr(log, "skipped the checkpoint 'epoch_0_step_10'"));
+    assert_non_null(strstr(log, "/epoch_0_step_10': "));
     assert_null(strstr(log, "epoch_0_step_2"));
     assert_int_equal(ckpt_newest_step(f->dir), 100);
     assert_resolves_to(f, 9);
@@ -316,19 +316,98 @@ static void test_ckpt__what_cannot_be_read_now_is_not_damaged(void **state)
     free(dir);
 }
 
+static void test_ckpt__resolve_skips_nothing_that_cannot_be_read_now(void **state)
+{
+    struct fixture *f = *state;
+    struct rlimit before, few;
+    struct error err;
+    char path[4096];
+    save(f, 3, 0);
+    save(f, 4, 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int next = open("/dev/null", O_RDONLY); // one for the directory, none for its files
+    close(next);
+    few = (struct rlimit){.rlim_cur = (rlim_t)next + 1, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int rc = ckpt_resolve(f->dir, N_CKPT_SETS, path, sizeof path, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(rc, -1);
+    assert_int_equal(err.kind, ERROR_RUNTIME);
+    assert_resolves_to(f, 4);
+}
+
+/* -- what a manifest may say --------------------------------------------------------- */
+
+static void test_ckpt__numbers_that_no_run_has_are_damage(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *what;
+        struct ckpt_progress progress;
+    } cases[] = {
+        {"consumed_samples", {.step = 3, .consumed_samples = (int64_t)1 << 62}},
+        {"consumed_samples", {.step = 3, .consumed_samples = 2}},
+        {"consumed_samples", {.step = 3}},
+        {"consumed_samples", {.consumed_samples = 8}},
+        {"epoch", {.step = 3, .consumed_samples = 24, .epoch = 25}},
+        {"loss_scaler", {.step = 3, .consumed_samples = 24, .scaler.n_skipped = 4}},
+        {"loss_scaler", {.step = 3, .consumed_samples = 24, .scaler.good_steps = 4}},
+        {"loss_scaler", {.step = 3, .consumed_samples = 24, .scaler.bad_steps = 4}},
+        {"scale", {.step = 3, .consumed_samples = 24, .scaler.scale = -1}},
+        {"wrong type", {.step = 3, .consumed_samples = -1}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct error err;
+        char path[4096];
+        bool is_damaged = false;
+        struct ckpt_manifest m;
+        const char *config = f->state.progress.config_json;
+        fill_state(&f->state, 3);
+        f->state.progress = cases[i].progress;
+        f->state.progress.config_json = config;
+        assert_ok(ckpt_save(f->dir, &f->state, &keep_all, path, sizeof path, &err), err);
+        assert_int_equal(ckpt_manifest_read(&m, path, &is_damaged, &err), -1);
+        assert_true(is_damaged);
+        assert_says(&err, cases[i].what);
+        assert_ok(fs_remove_tree(path, &err), err);
+    }
+}
+
+static void test_ckpt__a_run_is_named_by_what_it_computes_or_by_chance(void **state)
+{
+    struct fixture *f = *state;
+    static const char config[] =
+        "{\"seed\": 7, \"Model\": {\"a\": 1}, \"Distributed\": {\"mp_degree\": 1}}";
+    static const char on_two[] =
+        "{\"Model\": {\"a\": 1}, \"seed\": 7, \"Distributed\": {\"mp_degree\": 2}}";
+    static const char other[] = "{\"seed\": 8, \"Model\": {\"a\": 1}}";
+    char id[5][CKPT_RUN_ID_BYTES];
+    ckpt_run_id_make(id[0], f->dir, config, "data");
+    ckpt_run_id_make(id[1], f->dir, on_two, "data");
+    ckpt_run_id_make(id[2], f->dir, other, "data");
+    save(f, 3, 0);
+    ckpt_run_id_make(id[3], f->dir, config, "data");
+    ckpt_run_id_make(id[4], f->dir, config, "data");
+    assert_int_equal(strlen(id[0]), 16);
+    assert_string_equal(id[0], id[1]);
+    assert_string_not_equal(id[0], id[2]);
+    assert_string_not_equal(id[0], id[3]);
+    assert_string_not_equal(id[3], id[4]);
+}
+
 static void test_ckpt__resolve_refuses_what_holds_none(void **state)
 {
     struct fixture *f = *state;
     char path[4096];
     struct error err;
-    assert_int_equal(ckpt_resolve(f->dir, path, sizeof path, &err), -1);
+    assert_int_equal(ckpt_resolve(f->dir, N_CKPT_SETS, path, sizeof path, &err), -1);
     assert_says(&err, "holds no checkpoint");
     assert_int_equal(ckpt_newest_step(f->dir), -1);
     char *missing = join(f->dir, "nowhere");
-    assert_int_equal(ckpt_resolve(missing, path, sizeof path, &err), -1);
+    assert_int_equal(ckpt_resolve(missing, N_CKPT_SETS, path, sizeof path, &err), -1);
     assert_says(&err, "not there");
     assert_ok(fs_write_atomic(missing, "x", 1, &err), err);
-    assert_int_equal(ckpt_resolve(missing, path, sizeof path, &err), -1);
+    assert_int_equal(ckpt_resolve(missing, N_CKPT_SETS, path, sizeof path, &err), -1);
     assert_says(&err, "not a directory");
     free(missing);
 }
@@ -406,6 +485,9 @@ int main(void)
         TEST(test_ckpt__files_of_another_step_are_found),
         TEST(test_ckpt__resolve_takes_the_newest_valid_and_names_the_skipped),
         TEST(test_ckpt__what_cannot_be_read_now_is_not_damaged),
+        TEST(test_ckpt__resolve_skips_nothing_that_cannot_be_read_now),
+        TEST(test_ckpt__numbers_that_no_run_has_are_damage),
+        TEST(test_ckpt__a_run_is_named_by_what_it_computes_or_by_chance),
         TEST(test_ckpt__resolve_refuses_what_holds_none),
         TEST(test_ckpt__odd_names_and_a_garbage_latest_do_not_matter),
         TEST(test_ckpt__another_architecture_is_refused_with_the_difference),

@@ -130,7 +130,7 @@ test_ckpt_commit__a_kill_while_replacing_leaves_the_old_or_the_new(void **state)
             bool is_new = at >= CKPT_AT_COMMITTED;
             start_again(f);
             save_killed(f, 77, 2, 0, (enum ckpt_failpoint)at, v);
-            assert_ok(ckpt_resolve(f->dir, path, sizeof path, &err), err);
+            assert_ok(ckpt_resolve(f->dir, N_CKPT_SETS, path, sizeof path, &err), err);
             assert_ok(ckpt_load(path, &f->loaded, &err), err);
             fill_state(&f->state, is_new ? 77 : 2);
             f->state.progress.step = 2;
@@ -187,7 +187,7 @@ test_ckpt_commit__a_file_system_without_exchange_replaces_in_two_steps(void **st
             assert_resolves_to(f, 2);
             continue;
         }
-        assert_ok(ckpt_resolve(f->dir, path, sizeof path, &err), err);
+        assert_ok(ckpt_resolve(f->dir, N_CKPT_SETS, path, sizeof path, &err), err);
         assert_ok(ckpt_load(path, &f->loaded, &err), err);
         assert_state_equal(&f->state, &f->loaded);
     }
@@ -254,6 +254,25 @@ static void test_ckpt_commit__some_are_kept_for_good(void **state)
         assert_ok(ckpt_save(f->dir, &f->state, &keep, NULL, 0, &err), err);
     }
     assert_names(f, "epoch_0_step_4 epoch_0_step_8 epoch_0_step_9 latest");
+}
+
+static void test_ckpt_commit__another_runs_are_neither_counted_nor_removed(void **state)
+{
+    struct fixture *f = *state;
+    struct ckpt_keep keep = {.last = 2};
+    struct error err;
+    static const struct {
+        int64_t step;
+        const char *run_id;
+    } saves[] = {{1, ""},     {2, "aaaa"}, {3, "bbbb"}, {4, "aaaa"},
+                 {5, "aaaa"}, {6, ""},     {7, ""},     {8, "bbbb"}};
+    for (size_t i = 0; i < sizeof saves / sizeof saves[0]; i++) {
+        fill_state(&f->state, saves[i].step);
+        snprintf(f->state.progress.run_id, CKPT_RUN_ID_BYTES, "%s", saves[i].run_id);
+        assert_ok(ckpt_save(f->dir, &f->state, &keep, NULL, 0, &err), err);
+    }
+    assert_names(f, "epoch_0_step_3 epoch_0_step_4 epoch_0_step_5 epoch_0_step_6 "
+                    "epoch_0_step_7 epoch_0_step_8 latest");
 }
 
 static void test_ckpt_commit__a_step_saved_again_replaces_the_old(void **state)
@@ -346,6 +365,7 @@ int main(void)
         TEST(test_ckpt_commit__pruning_spares_later_steps_and_does_not_count_damaged),
         TEST(test_ckpt_commit__leftovers_are_removed),
         TEST(test_ckpt_commit__some_are_kept_for_good),
+        TEST(test_ckpt_commit__another_runs_are_neither_counted_nor_removed),
         TEST(test_ckpt_commit__a_step_saved_again_replaces_the_old),
         TEST(test_ckpt_commit__a_write_that_fails_leaves_the_previous_one),
         TEST(test_ckpt_commit__a_place_that_cannot_be_written_is_an_error),

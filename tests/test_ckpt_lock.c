@@ -8,12 +8,28 @@
 #include "ckpt/ckpt_whole.h"
 #include "ckpt/ckpt_write.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define FOREIGN_NOTE                                                                     \
     "{\"host\": \"elsewhere\", \"machine\": \"another-boot\", \"pid\": 1, "              \
     "\"started\": \"2020-01-01\", \"token\": \"00\", \"beat\": %d}"
+
+static atomic_int reads_to_fail; // so many, with EIO
+
+/* In the library's place. */
+ssize_t pread(int fd, void *data, size_t n, off_t at)
+{
+    if (reads_to_fail > 0) {
+        reads_to_fail--;
+        errno = EIO;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, data, n, at);
+}
 
 static void lock_ok(struct ckpt_lock *lock, const char *dir, double beat_seconds)
 {
@@ -144,6 +160,62 @@ static void test_ckpt_lock__the_owner_beats(void **state)
     free(path);
 }
 
+static int64_t beat_of(const char *path)
+{
+    char *text;
+    size_t n;
+    struct error err;
+    assert_ok(fs_read_all(path, 4096, &text, &n, &err), err);
+    const char *at = strstr(text, "\"beat\": ");
+    int64_t beat = at ? strtoll(at + strlen("\"beat\": "), NULL, 10) : -1;
+    free(text);
+    return beat;
+}
+
+static void test_ckpt_lock__a_beat_that_cannot_be_read_is_not_the_last(void **state)
+{
+    struct fixture *f = *state;
+    struct ckpt_lock lock;
+    char *path = join(f->dir, CKPT_LOCK_NAME);
+    lock_ok(&lock, f->dir, 0.002);
+    reads_to_fail = 3;
+    for (int i = 0; i < 5000 && reads_to_fail > 0; i++)
+        usleep(1000);
+    assert_int_equal(reads_to_fail, 0);
+    int64_t before = beat_of(path), now = before;
+    for (int i = 0; i < 5000 && now == before; i++) {
+        usleep(1000);
+        now = beat_of(path);
+    }
+    assert_true(now > before);
+    ckpt_lock_close(&lock);
+    free(path);
+}
+
+static void test_ckpt_lock__a_lock_that_cannot_be_read_is_not_lost(void **state)
+{
+    struct fixture *f = *state;
+    struct ckpt_lock lock, second;
+    struct error err;
+    lock_ok(&lock, f->dir, CKPT_LOCK_BEAT_SECONDS);
+    for (int n = 1; n <= 1000; n *= 1000) { // once, and for as long as anybody looks
+        reads_to_fail = n;
+        int rc = ckpt_lock_check(&lock, &err);
+        reads_to_fail = 0;
+        assert_ok(rc, err);
+    }
+    // nor is it free for another
+    reads_to_fail = 1000;
+    int rc = ckpt_lock_open(&second, f->dir, 0.01, &err);
+    reads_to_fail = 0;
+    assert_int_equal(rc, -1);
+    assert_int_equal(err.kind, ERROR_RUNTIME);
+    assert_says(&err, "Input/output error");
+    assert_ok(ckpt_lock_check(&lock, &err), err);
+    ckpt_lock_close(&lock);
+    assert_names(f, "");
+}
+
 static void test_ckpt_lock__who_was_replaced_knows_and_leaves_the_new_alone(void **state)
 {
     struct fixture *f = *state;
@@ -208,6 +280,8 @@ int main(void)
         TEST(test_ckpt_lock__another_machine_is_watched),
         TEST(test_ckpt_lock__garbage_in_the_file_does_not_matter),
         TEST(test_ckpt_lock__the_owner_beats),
+        TEST(test_ckpt_lock__a_beat_that_cannot_be_read_is_not_the_last),
+        TEST(test_ckpt_lock__a_lock_that_cannot_be_read_is_not_lost),
         TEST(test_ckpt_lock__who_was_replaced_knows_and_leaves_the_new_alone),
         TEST(test_ckpt_lock__a_stale_writer_cannot_commit),
     };

@@ -151,7 +151,8 @@ static void save_parts(struct job *job, const char *dir, int64_t salt,
     struct ckpt_layout layout;
     struct ckpt_commit commit;
     struct ckpt_sums total;
-    struct ckpt_progress progress = {.step = 1, .config_json = "{}"};
+    struct ckpt_progress progress = {
+        .step = 1, .consumed_samples = 8, .config_json = "{}"};
     struct error err;
     assert_ok(ckpt_lock_open(&lock, dir, CKPT_LOCK_BEAT_SECONDS, &err), err);
     assert_ok(ckpt_layout_init(&layout, &job->whole, max_file_bytes, &err), err);

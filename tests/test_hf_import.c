@@ -66,7 +66,7 @@ static void test_import__is_a_checkpoint_of_step_0_without_moments(void **state)
     export_as(f, "ckpt", DTYPE_F32, HF_MAX_FILE_BYTES, "hf");
     assert_ok(try_import(f, "hf", "imported", &err), err);
     fixture_path(f, "imported", dir);
-    assert_ok(ckpt_resolve(dir, path, sizeof path, &err), err);
+    assert_ok(ckpt_resolve(dir, 1, path, sizeof path, &err), err);
     assert_ok(ckpt_load(path, &got, &err), err);
     assert_int_equal(got.progress.step, 0);
     assert_int_equal(got.progress.consumed_samples, 0);

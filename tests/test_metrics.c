@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct metrics open_in(const char *dir, int64_t first_step)
@@ -117,6 +118,29 @@ static void test_metrics__a_resumed_run_keeps_events_up_to_its_step(void **state
     remove_directory(dir);
 }
 
+static void test_metrics__what_is_no_file_goes_aside(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"directory", "pipe", "loop", "dangling"};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        for (int64_t first_step = 0; first_step <= 2; first_step += 2) {
+            char *dir = test_make_directory();
+            char path[4096];
+            snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+            int rc = i == 0   ? mkdir(path, 0777)
+                     : i == 1 ? mkfifo(path, 0666)
+                              : symlink(i == 2 ? "metrics.jsonl" : "nowhere", path);
+            assert_int_equal(rc, 0);
+            struct metrics m = open_in(dir, first_step);
+            add_step(&m, first_step + 1);
+            metrics_close(&m);
+            json_t *lines[2];
+            assert_int_equal(read_lines(dir, lines, 2), 1);
+            release_lines(lines, 1);
+            remove_directory(dir);
+        }
+}
+
 static void test_metrics__a_resumed_run_drops_only_lines_of_its_own(void **state)
 {
     (void)state;
@@ -209,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metrics__a_failed_save_is_an_event_with_its_reason),
         cmocka_unit_test(test_metrics__a_resumed_run_keeps_events_up_to_its_step),
+        cmocka_unit_test(test_metrics__what_is_no_file_goes_aside),
         cmocka_unit_test(test_metrics__a_resumed_run_drops_only_lines_of_its_own),
         cmocka_unit_test(test_metrics__lines_outlast_a_full_disk),
         cmocka_unit_test(test_metrics__too_much_for_a_full_disk_is_an_error),

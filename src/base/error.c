@@ -40,6 +40,7 @@ int error_exit_code(const struct error *err)
         return 2;
     case ERROR_RUNTIME:
     case ERROR_DIVERGED:
+    case ERROR_UNSAVED:
         return 3;
     case ERROR_CRASH_LOOP:
         return 4;

@@ -18,6 +18,7 @@ enum error_kind {
     ERROR_DIVERGED,   // the training itself failed, and would again: exit code 3
     ERROR_CRASH_LOOP, // a job died as often as it was started again: exit code 4
     ERROR_STOPPED,    // stopped on request, can be resumed: exit code 75
+    ERROR_UNSAVED,    // stopped on request, nothing was saved: exit code 3
 };
 
 struct error {

@@ -49,6 +49,15 @@ int fs_pwrite_exact(int fd, const void *data, size_t n, off_t offset)
     return 0;
 }
 
+/* ENODATA is the end of a file here. A disk that cannot read a sector says it too, where
+ * nothing stands between us and it: that is an error of the disk. */
+static int short_read_errno(ssize_t done)
+{
+    if (done == 0)
+        return ENODATA;
+    return errno == ENODATA ? EIO : errno;
+}
+
 int fs_pread_exact(int fd, void *data, size_t n, off_t offset)
 {
     char *p = data;
@@ -56,8 +65,8 @@ int fs_pread_exact(int fd, void *data, size_t n, off_t offset)
         ssize_t done = pread(fd, p, n, offset);
         if (done < 0 && errno == EINTR)
             continue;
-        if (done == 0)
-            errno = ENODATA;
+        if (done <= 0)
+            errno = short_read_errno(done);
         if (done <= 0)
             return -1;
         p += done;
@@ -78,8 +87,10 @@ void *fs_pread_direct(int fd, void *room, size_t n, off_t offset)
         ssize_t done = pread(fd, (char *)room + have, ask, begin + (off_t)have);
         if (done < 0 && errno == EINTR)
             continue;
-        if (done < 0)
+        if (done < 0) {
+            errno = short_read_errno(done);
             return NULL;
+        }
         have += (size_t)done;
         if (have < skip + n && (done == 0 || (size_t)done % FS_DIRECT_UNIT)) {
             errno = ENODATA;
@@ -146,12 +157,12 @@ static int read_until_end(int fd, size_t max_bytes, char **data, size_t *n)
 
 enum error_kind fs_error_kind(int reason)
 {
-    static const int of_machine[] = {EMFILE, ENFILE,    ENOMEM,  EINTR,    EAGAIN,
-                                     ESTALE, ETIMEDOUT, ENOBUFS, ENOTCONN, EHOSTDOWN};
-    for (size_t i = 0; i < ARRAY_LEN(of_machine); i++)
-        if (reason == of_machine[i])
-            return ERROR_RUNTIME;
-    return ERROR_INPUT;
+    static const int of_path[] = {ENOENT, ENOTDIR, EISDIR, ELOOP,  ENAMETOOLONG,
+                                  ENXIO,  ENODEV,  EFBIG,  ENODATA};
+    for (size_t i = 0; i < ARRAY_LEN(of_path); i++)
+        if (reason == of_path[i])
+            return ERROR_INPUT;
+    return ERROR_RUNTIME;
 }
 
 int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
@@ -186,8 +197,10 @@ done:
 int fs_read_regular(const char *path, size_t max_bytes, char **data, size_t *n,
                     struct error *err)
 {
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    enum fs_type type;
+    if (fs_look(path, &type, err))
+        return -1;
+    if (type == FS_DIRECTORY || type == FS_OTHER)
         return error_set(err, ERROR_INPUT, "cannot read '%s': it is not a file", path);
     return fs_read_all(path, max_bytes, data, n, err);
 }
@@ -203,6 +216,15 @@ static int sync_parent(const char *path, struct error *err)
     return fs_sync_directory(parent, err);
 }
 
+int fs_create(const char *path, int flags, mode_t mode)
+{
+    int how = flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int fd = open(path, how, mode);
+    if (fd < 0 && errno == EEXIST && (unlink(path) == 0 || errno == ENOENT))
+        fd = open(path, how, mode);
+    return fd;
+}
+
 int fs_write_atomic(const char *path, const void *data, size_t n, struct error *err)
 {
     char tmp[PATH_MAX];
@@ -210,7 +232,7 @@ int fs_write_atomic(const char *path, const void *data, size_t n, struct error *
 
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
         return error_set(err, ERROR_RUNTIME, "path too long: '%s'", path);
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    fd = fs_create(tmp, O_WRONLY, 0644);
     if (fd < 0) {
         error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", tmp, strerror(errno));
         goto done;
@@ -240,6 +262,20 @@ bool fs_is_directory(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int fs_look(const char *path, enum fs_type *type, struct error *err)
+{
+    struct stat st = {.st_mode = 0};
+    *type = FS_NOTHING;
+    if (stat(path, &st)) {
+        enum error_kind kind = fs_error_kind(errno);
+        return kind == ERROR_INPUT ? 0
+                                   : error_set(err, kind, "cannot look at '%s': %s", path,
+                                               strerror(errno));
+    }
+    *type = S_ISDIR(st.st_mode) ? FS_DIRECTORY : S_ISREG(st.st_mode) ? FS_FILE : FS_OTHER;
+    return 0;
 }
 
 int fs_make_directories(const char *path, struct error *err)
@@ -339,8 +375,8 @@ int fs_list(const char *path, struct fs_names *list, struct error *err)
     *list = (struct fs_names){0};
     DIR *dir = opendir(path);
     if (!dir)
-        return error_set(err, ERROR_INPUT, "cannot open directory '%s': %s", path,
-                         strerror(errno));
+        return error_set(err, fs_error_kind(errno), "cannot open directory '%s': %s",
+                         path, strerror(errno));
     const struct dirent *entry;
     errno = 0;
     while ((entry = readdir(dir))) {

@@ -13,9 +13,10 @@
 
 /* -- whole files --------------------------------------------------------------------- */
 
-/* Is `reason`, an errno, about the path (ERROR_INPUT), or about the machine at this
- * moment (ERROR_RUNTIME), so that it may work later? A disk that fails is about the path.
- */
+/* Is `reason`, an errno, about the path (ERROR_INPUT): there is no such file, or none
+ * that could ever be read? Anything else is the machine's (ERROR_RUNTIME): a disk that
+ * fails, a server that does not answer or does not let us in. It may work later, and says
+ * nothing of what the file holds. */
 enum error_kind fs_error_kind(int reason);
 
 /* Read the file whole; *data is malloc'ed with a NUL after the last byte, caller frees.
@@ -41,6 +42,10 @@ MUST_CHECK int fs_write_exact(int fd, const void *data, size_t n);
 MUST_CHECK int fs_pwrite_exact(int fd, const void *data, size_t n, off_t offset);
 MUST_CHECK int fs_pread_exact(int fd, void *data, size_t n, off_t offset);
 
+/* Create the file at `path`, open with `flags` more than O_CREAT: a new one, never what a
+ * name that was there leads to, which is removed first. -1 with errno. */
+MUST_CHECK int fs_create(const char *path, int flags, mode_t mode);
+
 /* Where a descriptor with O_DIRECT may begin and end to read, and in memory. */
 #define FS_DIRECT_UNIT ((size_t)4096)
 /* Room to read any n bytes in whole units. */
@@ -56,6 +61,11 @@ bool fs_is_cached(int fd);
 
 bool fs_exists(const char *path);
 bool fs_is_directory(const char *path);
+
+enum fs_type { FS_NOTHING, FS_FILE, FS_DIRECTORY, FS_OTHER };
+/* What `path` leads to, where taking a disk that does not answer for a file that is not
+ * there would do harm: -1, of kind ERROR_RUNTIME, when it cannot be told now. */
+MUST_CHECK int fs_look(const char *path, enum fs_type *type, struct error *err);
 /* mkdir -p. */
 MUST_CHECK int fs_make_directories(const char *path, struct error *err);
 /* Make the names in directory `path` survive power loss. */

@@ -6,7 +6,8 @@
  *         optimizer.safetensors   "NAME.exp_avg" and "NAME.exp_avg_sq" of each
  *         trainer.json            counters, configuration, size and hashes of the above,
  *                                 and a hash of itself
- *     output_dir/latest           the name of the newest, a hint for people: never read
+ *     output_dir/latest           the name of the one saved last, a hint for people: read
+ *                                 only to warn that another one is of a later step
  *     output_dir/tokenizer/       what the data was prepared with (keep_tokenizer.h)
  *     output_dir/NAME.damaged     what failed to load, or stood in a save's way
  *
@@ -29,6 +30,7 @@
 #include "model/param_table.h"
 
 #define CKPT_FINGERPRINT_BYTES 64
+#define CKPT_RUN_ID_BYTES 17                      // 16 hexadecimal digits
 #define CKPT_MAX_FILE_BYTES ((int64_t)5000000000) // what the Hugging Face world cuts at
 
 struct ckpt_scaler { // of losses; scale 0: it does not change, if there is one
@@ -44,7 +46,8 @@ struct ckpt_progress {
     int64_t consumed_samples;
     struct ckpt_scaler scaler;
     char data_fingerprint[CKPT_FINGERPRINT_BYTES]; // of the dataset; "": unknown
-    const char *config_json; // a JSON object, borrowed; only saving reads it
+    char run_id[CKPT_RUN_ID_BYTES]; // of the run it belongs to; "": unknown
+    const char *config_json;        // a JSON object, borrowed; only saving reads it
 };
 
 /* A whole model in memory. All pointers are borrowed. */
@@ -66,9 +69,9 @@ struct ckpt_keep { // which older checkpoints stay; 0 and 0: all
  * checkpoint of that name is replaced, anything else is set aside. Its path goes to
  * `path` (NULL: not wanted).
  *
- * After success, checkpoints of output_dir up to this step are removed but for those that
- * `keep` names and those that look damaged; later steps are left alone, since they are
- * another run's. What cannot be tidied is a warning.
+ * After success, this run's checkpoints in output_dir up to this step are removed but for
+ * those that `keep` names and those that look damaged; another run's are left alone, and
+ * so are later steps, which are another's too. What cannot be tidied is a warning.
  *
  * On failure the older checkpoints are untouched, the temporary files are removed, and
  * the error names the file, and for a full disk the bytes needed and free. Another
@@ -79,16 +82,25 @@ MUST_CHECK int ckpt_save(const char *output_dir, const struct ckpt_state *state,
                          struct error *err);
 
 /*
- * Which checkpoint `ckpt_dir` means, into `path`: itself, if it holds a trainer.json
- * (what is in it is then verified by whoever reads it); else the newest one in it that is
- * valid to the last bit. Damaged ones are skipped with a warning that says why. It is an
- * error if there is none, or none valid: nobody starts from scratch by mistake.
+ * Which checkpoint `ckpt_dir` means to who needs sets [0, n_sets) of tensors (the first
+ * is the model's weights: ckpt_layout.h), into `path`: itself, if it holds a trainer.json
+ * (what is in it is then verified by whoever reads it); else the newest one in it whose
+ * sets are valid to the last bit. Damaged ones are skipped with a warning that
+ * says why. It is an error if there is none, or none valid, or if one cannot be read now.
  */
-MUST_CHECK int ckpt_resolve(const char *ckpt_dir, char *path, size_t path_size,
-                            struct error *err);
+MUST_CHECK int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path,
+                            size_t path_size, struct error *err);
 
 /* The highest step of which `dir` holds a checkpoint, going by names alone; -1: none. */
 int64_t ckpt_newest_step(const char *dir);
+
+/*
+ * A name for a run that begins in output_dir. The first run there is named by what it
+ * computes, whatever the layout, so that the same state is the same bytes; one that
+ * begins among the checkpoints of others gets a name that no other has.
+ */
+void ckpt_run_id_make(char id[CKPT_RUN_ID_BYTES], const char *output_dir,
+                      const char *config_json, const char *data_fingerprint);
 
 struct ckpt_info { // of one checkpoint, from its trainer.json
     struct ckpt_progress progress;

@@ -208,7 +208,7 @@ static int spare_damaged(struct ckpt_commit *c, struct error *err)
     char aside[PATH_MAX + 32];
     struct error why;
     if (!fs_is_directory(c->final) ||
-        ckpt_check(c->output_dir, &c->name, false, &why) == 0)
+        ckpt_check(c->output_dir, &c->name, NULL, &why) == 0)
         return 0;
     if (why.kind != ERROR_INPUT) { // nobody knows what it is
         *err = why;

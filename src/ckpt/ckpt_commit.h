@@ -52,9 +52,9 @@ MUST_CHECK int ckpt_commit_finish(struct ckpt_commit *c,
  * needs; returns -1. */
 int ckpt_commit_abandon(struct ckpt_commit *c, struct error *err);
 
-/* Note the newest checkpoint in `latest`, remove those that need not be kept. Failures
- * are warnings. */
-void ckpt_tidy(const char *output_dir, const struct ckpt_name *saved,
+/* Note the checkpoint just saved in `latest`, remove those of the same run that need not
+ * be kept. Failures are warnings. */
+void ckpt_tidy(const char *output_dir, const struct ckpt_name *saved, const char *run_id,
                const struct ckpt_keep *keep);
 /* Remove unfinished and discarded checkpoints. Only for who holds the lock. */
 void ckpt_tidy_leftovers(const char *output_dir);

@@ -17,6 +17,8 @@
 
 #define NOTE_BYTES 1024 // of the file, padded: a beat is one write in place
 #define MOST_TRIES 20
+#define MOST_LOOKS 4 // at a file that cannot be read, before it is believed to be ours
+#define PAUSE_SECONDS 0.05
 
 struct owner { // as the file says
     char host[256];
@@ -35,14 +37,22 @@ static void copy_member(const json_t *root, const char *key, char *text, size_t 
     snprintf(text, size, "%s", value ? value : "");
 }
 
-/* False when the file says nothing: its owner has given it back, or never wrote. */
-static bool read_owner(int fd, struct owner *owner)
+enum note {
+    NOTE_UNREADABLE, // with errno: nothing is known
+    NOTE_EMPTY,      // its owner has given it back, or never wrote, or it is no note
+    NOTE_READ,
+};
+
+static enum note read_owner(int fd, struct owner *owner)
 {
     char note[NOTE_BYTES + 1];
+    ssize_t n;
     *owner = (struct owner){.pid = 0};
-    ssize_t n = pread(fd, note, NOTE_BYTES, 0);
+    do
+        n = pread(fd, note, NOTE_BYTES, 0);
+    while (n < 0 && errno == EINTR);
     if (n <= 0)
-        return false;
+        return n < 0 ? NOTE_UNREADABLE : NOTE_EMPTY;
     json_t *root = json_loadb(note, (size_t)n, JSON_DISABLE_EOF_CHECK, NULL);
     copy_member(root, "host", owner->host, sizeof owner->host);
     copy_member(root, "machine", owner->machine, sizeof owner->machine);
@@ -50,9 +60,9 @@ static bool read_owner(int fd, struct owner *owner)
     copy_member(root, "token", owner->token, sizeof owner->token);
     owner->pid = json_integer_value(json_object_get(root, "pid"));
     owner->beat = json_integer_value(json_object_get(root, "beat"));
-    bool is_known = root != NULL;
+    enum note found = root ? NOTE_READ : NOTE_EMPTY;
     json_decref(root);
-    return is_known;
+    return found;
 }
 
 static int write_owner(int fd, const struct owner *owner)
@@ -98,12 +108,23 @@ static void describe_self(struct owner *me)
     snprintf(me->token, sizeof me->token, "%016llx", (unsigned long long)token);
 }
 
-/* Whether the file at `path` is the one that is open. */
-static bool is_same_file(const char *path, int fd)
+/* Whether the file at `path` is the one that is open: 1, 0, or -1 with errno when it
+ * cannot be told. */
+static int is_same_file(const char *path, int fd)
 {
     struct stat here, there;
-    return fstat(fd, &here) == 0 && stat(path, &there) == 0 &&
-           here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+    if (fstat(fd, &here))
+        return -1;
+    if (stat(path, &there))
+        return fs_error_kind(errno) == ERROR_INPUT ? 0 : -1;
+    return here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+}
+
+static void sleep_seconds(double seconds)
+{
+    struct timespec part = {.tv_sec = (time_t)seconds};
+    part.tv_nsec = (long)((seconds - (double)part.tv_sec) * 1e9);
+    nanosleep(&part, NULL);
 }
 
 /* -- beating ------------------------------------------------------------------------- */
@@ -122,16 +143,17 @@ static bool wait_for_closing(struct ckpt_lock *lock)
     return lock->is_closing;
 }
 
-/* A beat that cannot be written is tried again with the next; a lock that was lost is
- * left alone. */
+/* A beat that cannot be read or written is tried again with the next; a lock that was
+ * lost is left alone. */
 static void *beat(void *context)
 {
     struct ckpt_lock *lock = context;
     pthread_mutex_lock(&lock->mutex);
     while (!wait_for_closing(lock)) {
         struct owner owner;
-        if (!read_owner(lock->fd, &owner) || strcmp(owner.token, lock->token) != 0)
-            break;
+        if (read_owner(lock->fd, &owner) != NOTE_READ ||
+            strcmp(owner.token, lock->token) != 0)
+            continue;
         owner.beat++;
         (void)write_owner(lock->fd, &owner);
     }
@@ -191,13 +213,11 @@ static bool is_beating(const struct ckpt_lock *lock, const struct owner *before)
     log_info("'%s' was not given back by process %lld on '%s'; watching it for %.0f "
              "seconds",
              lock->path, (long long)before->pid, before->host, seconds);
-    struct timespec part = {.tv_sec = (time_t)(lock->beat_seconds / 2)};
-    part.tv_nsec = (long)((lock->beat_seconds / 2 - (double)part.tv_sec) * 1e9);
     for (int i = 0; i < 2 * CKPT_LOCK_WATCH_BEATS; i++) {
         struct owner now;
-        nanosleep(&part, NULL);
+        sleep_seconds(lock->beat_seconds / 2);
         int fd = open(lock->path, O_RDONLY | O_CLOEXEC);
-        bool is_there = fd >= 0 && read_owner(fd, &now);
+        bool is_there = fd >= 0 && read_owner(fd, &now) == NOTE_READ;
         if (fd >= 0)
             close(fd);
         if (is_there &&
@@ -222,22 +242,34 @@ static bool is_free(const struct ckpt_lock *lock, const struct owner *owner,
 
 enum attempt { TAKEN, REFUSED, AGAIN };
 
-/* One attempt on the file lock->fd. */
+/* What the file is cannot be told, by errno. */
+static enum attempt look_again(const struct ckpt_lock *lock, struct error *err)
+{
+    error_set(err, ERROR_RUNTIME, "cannot read '%s': %s", lock->path, strerror(errno));
+    sleep_seconds(PAUSE_SECONDS);
+    return AGAIN;
+}
+
+/* One attempt on the file lock->fd. With AGAIN, *err may say why. */
 static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct error *err)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct owner owner;
     bool has_kernel_lock = fcntl(lock->fd, F_OFD_SETLK, &whole) == 0;
     bool is_held = !has_kernel_lock && (errno == EAGAIN || errno == EACCES);
-    if (!is_same_file(lock->path, lock->fd))
+    int is_same = is_same_file(lock->path, lock->fd);
+    enum note note = is_same > 0 ? read_owner(lock->fd, &owner) : NOTE_EMPTY;
+    if (is_same < 0 || note == NOTE_UNREADABLE)
+        return look_again(lock, err);
+    if (!is_same)
         return AGAIN;
-    bool has_owner = read_owner(lock->fd, &owner);
+    bool has_owner = note == NOTE_READ;
     if (is_held && has_owner) {
         refuse(lock, &owner, err);
         return REFUSED;
     }
     if (is_held) { // its owner is about to write its name, or to remove the file
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        sleep_seconds(PAUSE_SECONDS);
         return AGAIN;
     }
     if (has_owner) {
@@ -247,7 +279,7 @@ static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct er
         }
         log_info("broke the lock '%s' of process %lld on '%s', which is gone", lock->path,
                  (long long)owner.pid, owner.host);
-        if (is_same_file(lock->path, lock->fd))
+        if (is_same_file(lock->path, lock->fd) > 0)
             unlink(lock->path);
         return AGAIN; // with a file of its own
     }
@@ -257,7 +289,7 @@ static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct er
         unlink(lock->path);
         return REFUSED;
     }
-    return is_same_file(lock->path, lock->fd) ? TAKEN : AGAIN;
+    return is_same_file(lock->path, lock->fd) ? TAKEN : AGAIN; // as far as can be told
 }
 
 int ckpt_lock_open(struct ckpt_lock *lock, const char *output_dir, double beat_seconds,
@@ -269,11 +301,18 @@ int ckpt_lock_open(struct ckpt_lock *lock, const char *output_dir, double beat_s
         return -1;
     describe_self(&me);
     memcpy(lock->token, me.token, sizeof lock->token);
+    error_set(err, ERROR_RUNTIME,
+              "cannot lock '%s': others take it at the same time; try again", lock->path);
     for (int i = 0; i < MOST_TRIES; i++) {
         lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (lock->fd < 0)
+        if (lock->fd < 0) {
+            if (fs_error_kind(errno) == ERROR_RUNTIME && errno != EACCES) {
+                look_again(lock, err);
+                continue;
+            }
             return error_set(err, ERROR_RUNTIME, "cannot open '%s': %s", lock->path,
                              strerror(errno));
+        }
         enum attempt attempt = try_file(lock, &me, err);
         if (attempt == TAKEN) {
             lock->is_open = true;
@@ -287,18 +326,41 @@ int ckpt_lock_open(struct ckpt_lock *lock, const char *output_dir, double beat_s
         if (attempt == REFUSED)
             return -1;
     }
-    return error_set(err, ERROR_RUNTIME,
-                     "cannot lock '%s': others take it at the same time; try again",
-                     lock->path);
+    return -1;
+}
+
+/* -- holding ------------------------------------------------------------------------- */
+
+enum standing { LOCK_UNKNOWN, LOCK_OURS, LOCK_TAKEN, LOCK_REMOVED };
+
+/* The file is opened anew: that is when network file systems ask their server. With
+ * LOCK_TAKEN *owner is who has it, with LOCK_UNKNOWN errno says why. */
+static enum standing look(const struct ckpt_lock *lock, struct owner *owner)
+{
+    *owner = (struct owner){.pid = 0};
+    int fd = open(lock->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fs_error_kind(errno) == ERROR_INPUT ? LOCK_REMOVED : LOCK_UNKNOWN;
+    enum note note = read_owner(fd, owner);
+    int reason = errno;
+    close(fd);
+    int is_same = is_same_file(lock->path, lock->fd);
+    if (note == NOTE_UNREADABLE)
+        errno = reason;
+    if (note == NOTE_UNREADABLE || is_same < 0)
+        return LOCK_UNKNOWN;
+    if (note == NOTE_EMPTY)
+        return LOCK_REMOVED;
+    return is_same && strcmp(owner->token, lock->token) == 0 ? LOCK_OURS : LOCK_TAKEN;
 }
 
 void ckpt_lock_close(struct ckpt_lock *lock)
 {
-    struct error ignored;
+    struct owner owner;
     if (!lock->is_open)
         return;
     stop_beating(lock);
-    if (ckpt_lock_check(lock, &ignored) == 0)
+    if (look(lock, &owner) == LOCK_OURS)
         unlink(lock->path);
     close(lock->fd);
     lock->fd = -1;
@@ -307,20 +369,28 @@ void ckpt_lock_close(struct ckpt_lock *lock)
 
 int ckpt_lock_check(const struct ckpt_lock *lock, struct error *err)
 {
-    struct owner owner = {.pid = 0};
-    int fd = open(lock->path, O_RDONLY | O_CLOEXEC);
-    bool is_there = fd >= 0 && read_owner(fd, &owner);
-    if (fd >= 0)
-        close(fd);
-    if (is_there && is_same_file(lock->path, lock->fd) &&
-        strcmp(owner.token, lock->token) == 0)
+    struct owner owner;
+    enum standing standing = look(lock, &owner);
+    for (int i = 1; standing == LOCK_UNKNOWN && i < MOST_LOOKS; i++) {
+        sleep_seconds(PAUSE_SECONDS);
+        standing = look(lock, &owner);
+    }
+    switch (standing) {
+    case LOCK_OURS:
         return 0;
-    if (is_there)
+    case LOCK_UNKNOWN: // who breaks a lock leaves one that can be read
+        log_warning("cannot look at '%s': %s; it is taken to be this run's still",
+                    lock->path, strerror(errno));
+        return 0;
+    case LOCK_TAKEN:
         return error_set(
             err, ERROR_RUNTIME,
             "'%s' was taken over by process %lld on '%s' at %s: this run has "
             "no right to write there any more",
             lock->path, (long long)owner.pid, owner.host, owner.started);
+    case LOCK_REMOVED:
+        break;
+    }
     return error_set(err, ERROR_RUNTIME,
                      "'%s' was removed while this run held it: it has no right to write "
                      "there any more",

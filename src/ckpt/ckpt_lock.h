@@ -47,7 +47,8 @@ MUST_CHECK int ckpt_lock_open(struct ckpt_lock *lock, const char *output_dir,
 void ckpt_lock_close(struct ckpt_lock *lock);
 
 /* Still the writer? -1: another process has taken over, and this one must not write in
- * output_dir any more. */
+ * output_dir any more. A lock that cannot be read, a few times in a row, is not lost:
+ * that is a warning. */
 MUST_CHECK int ckpt_lock_check(const struct ckpt_lock *lock, struct error *err);
 
 #endif

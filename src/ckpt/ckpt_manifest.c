@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,14 +127,14 @@ static json_t *manifest_json(const struct ckpt_manifest *m)
                                "good_steps", (json_int_t)p->scaler.good_steps,
                                "bad_steps", (json_int_t)p->scaler.bad_steps, "n_skipped",
                                (json_int_t)p->scaler.n_skipped);
-    return json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:O, s:I, s:O}",
-                     "format", FORMAT_NAME, "format_version", FORMAT_VERSION,
-                     "program_version", m->program_version, "step", (json_int_t)p->step,
-                     "epoch", (json_int_t)p->epoch, "consumed_samples",
-                     (json_int_t)p->consumed_samples, "n_parameters",
-                     (json_int_t)m->n_parameters, "data_fingerprint", p->data_fingerprint,
-                     "loss_scaler", scaler, "config", m->config, "hash_block_bytes",
-                     (json_int_t)CKPT_BLOCK_BYTES, "files", m->files);
+    return json_pack(
+        "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:s, s:s*, s:o, s:O, s:I, s:O}", "format",
+        FORMAT_NAME, "format_version", FORMAT_VERSION, "program_version",
+        m->program_version, "step", (json_int_t)p->step, "epoch", (json_int_t)p->epoch,
+        "consumed_samples", (json_int_t)p->consumed_samples, "n_parameters",
+        (json_int_t)m->n_parameters, "data_fingerprint", p->data_fingerprint, "run_id",
+        p->run_id[0] ? p->run_id : NULL, "loss_scaler", scaler, "config", m->config,
+        "hash_block_bytes", (json_int_t)CKPT_BLOCK_BYTES, "files", m->files);
 }
 
 /* The whole text, malloc'ed; NULL: out of memory. */
@@ -248,6 +249,30 @@ static bool get_text(const json_t *root, const char *key, char *text, size_t siz
     return value && snprintf(text, size, "%s", value) < (int)size;
 }
 
+/* Could a run have written these numbers? Each step takes a sample at least. */
+static const char *find_contradiction(const struct ckpt_progress *p)
+{
+    const struct ckpt_scaler *s = &p->scaler;
+    if (p->consumed_samples < p->step || (p->step == 0) != (p->consumed_samples == 0) ||
+        (p->step > 0 && p->consumed_samples / p->step > INT32_MAX))
+        return "its consumed_samples cannot be those of its step";
+    if (p->epoch > p->consumed_samples)
+        return "its epoch is larger than its consumed_samples";
+    if (s->n_skipped > p->step || s->good_steps > p->step || s->bad_steps > p->step)
+        return "its loss_scaler counts more steps than there were";
+    if (!isfinite(s->scale) || s->scale < 0)
+        return "the scale of its loss_scaler is no scale";
+    return NULL;
+}
+
+/* Checkpoints of earlier versions have none. */
+static bool get_run_id(const json_t *root, char id[CKPT_RUN_ID_BYTES])
+{
+    id[0] = 0;
+    return !json_object_get(root, "run_id") ||
+           (get_text(root, "run_id", id, CKPT_RUN_ID_BYTES) && id[0]);
+}
+
 static int take_members(struct ckpt_manifest *m, const json_t *root, const char *path,
                         bool *is_damaged, struct error *err)
 {
@@ -263,30 +288,20 @@ static int take_members(struct ckpt_manifest *m, const json_t *root, const char 
         !get_count(root, "consumed_samples", &p->consumed_samples) ||
         !get_count(root, "n_parameters", &m->n_parameters) ||
         !get_count(root, "hash_block_bytes", &block_bytes) ||
-        !get_scaler(root, &p->scaler) || !json_is_object(m->config) ||
-        !json_is_object(m->files))
+        !get_scaler(root, &p->scaler) || !get_run_id(root, p->run_id) ||
+        !json_is_object(m->config) || !json_is_object(m->files))
         return damaged(is_damaged, err, path, "a member is missing or of the wrong type");
     if (block_bytes != CKPT_BLOCK_BYTES)
         return damaged(is_damaged, err, path,
                        "its hash_block_bytes is not that of its format");
-    return 0;
-}
-
-static bool is_missing(int reason)
-{
-    return reason == ENOENT || reason == ENOTDIR;
+    const char *why = find_contradiction(p);
+    return why ? damaged(is_damaged, err, path, why) : 0;
 }
 
 /* A file that is not there is damage; one that may not be read, or not now, is not. */
 static int read_text(const char *path, char **text, size_t *n, bool *is_damaged,
                      struct error *err)
 {
-    if (access(path, R_OK)) {
-        if (is_missing(errno))
-            *is_damaged = true;
-        return error_set(err, fs_error_kind(errno), "cannot read '%s': %s", path,
-                         strerror(errno));
-    }
     if (fs_read_regular(path, MAX_MANIFEST_BYTES, text, n, err)) {
         if (err->kind == ERROR_INPUT)
             *is_damaged = true;
@@ -340,10 +355,10 @@ int ckpt_manifest_check_file(const char *dir, const char *name, const json_t *re
     if (strchr(name, '/') || !get_count(record, "bytes", &n_bytes))
         return damaged(is_damaged, err, path, "its record in " CKPT_MANIFEST_NAME);
     if (stat(path, &st)) {
-        if (is_missing(errno))
+        enum error_kind kind = fs_error_kind(errno);
+        if (kind == ERROR_INPUT)
             *is_damaged = true;
-        return error_set(err, fs_error_kind(errno), "cannot open '%s': %s", path,
-                         strerror(errno));
+        return error_set(err, kind, "cannot open '%s': %s", path, strerror(errno));
     }
     if (!S_ISREG(st.st_mode))
         return damaged(is_damaged, err, path, "it is not a file");

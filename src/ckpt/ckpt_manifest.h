@@ -4,7 +4,7 @@
  *     {
  *       "format": "trefoil-checkpoint", "format_version": 2, "program_version": "...",
  *       "step": N, "epoch": E, "consumed_samples": n, "n_parameters": n,
- *       "data_fingerprint": "...",
+ *       "data_fingerprint": "...", "run_id": "...",
  *       "loss_scaler": {"scale": x, "good_steps": n, "bad_steps": n, "n_skipped": n},
  *       "config": {...},
  *       "hash_block_bytes": 1048576,
@@ -17,10 +17,11 @@
  *       "self_xxh3_64": "..."
  *     }
  *
- * A hash is 16 hex digits. A tensor has one for each hash_block_bytes of its data, a sum
- * as in ckpt_sum.h; the others are XXH3-64 with seed 0. The last member covers all bytes
- * before the comma that precedes it. Unknown members are ignored: a later version may add
- * some, and raises format_version only when old readers would misread the rest.
+ * run_id is missing where it is not known. A hash is 16 hex digits. A tensor has one for
+ * each hash_block_bytes of its data, a sum as in ckpt_sum.h; the others are XXH3-64 with
+ * seed 0. The last member covers all bytes before the comma that precedes it. Unknown
+ * members are ignored: a later version may add some, and raises format_version only when
+ * old readers would misread the rest.
  *
  * `is_damaged`, where a function takes it, is set to true when what is wrong is that the
  * files are not what was written; it is left alone otherwise.

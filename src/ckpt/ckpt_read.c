@@ -71,9 +71,10 @@ static int read_block(struct worker *w, const struct job *job, int64_t block,
     beat_aside();
     w->n_words = ckpt_block_words(t->n_elements, block);
     if (read_bytes(w, file, (size_t)w->n_words * sizeof *w->block, at)) {
-        w->is_damaged = errno == EIO || errno == ENODATA;
-        return error_set(err, ERROR_INPUT, "cannot read tensor '%s' of '%s': %s", t->name,
-                         file->path, strerror(errno));
+        enum error_kind kind = fs_error_kind(errno);
+        w->is_damaged = kind == ERROR_INPUT;
+        return error_set(err, kind, "cannot read tensor '%s' of '%s': %s", t->name,
+                         file->path, w->is_damaged ? "it is cut" : strerror(errno));
     }
     w->at = block;
     if (ckpt_sum(&w->r->keys, 0, w->block, w->n_words) ==

@@ -92,14 +92,13 @@ static int open_file(struct ckpt_reader *r, const char *name, const json_t *reco
     *file = (struct ckpt_read_file){.fd = -1, .direct_fd = -1};
     if (fs_join(file->path, sizeof file->path, r->path, name, err))
         return -1;
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (file->fd < 0) {
-        r->is_damaged = errno == ENOENT || errno == ENOTDIR;
-        return error_set(err, fs_error_kind(errno), "cannot open '%s': %s", file->path,
-                         strerror(errno));
-    }
-    if (safetensors_read_header(&file->st, file->fd, file->path, &header, err)) {
-        r->is_damaged = err->kind == ERROR_INPUT; // otherwise memory ran out
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe would wait
+    if (file->fd < 0)
+        error_set(err, fs_error_kind(errno), "cannot open '%s': %s", file->path,
+                  strerror(errno));
+    if (file->fd < 0 ||
+        safetensors_read_header(&file->st, file->fd, file->path, &header, err)) {
+        r->is_damaged = err->kind == ERROR_INPUT; // otherwise the machine failed
         return -1;
     }
     int rc = check_header(r, file, header, record, err);

@@ -44,7 +44,7 @@ int ckpt_save(const char *output_dir, const struct ckpt_state *state,
         ckpt_whole_init(&w.whole, state, err) ||
         ckpt_sums_init(&w.sums, w.layout.n_blocks, err) || write_all(&w, output_dir, err))
         goto done;
-    ckpt_tidy(output_dir, &name, keep);
+    ckpt_tidy(output_dir, &name, state->progress.run_id, keep);
     rc = 0;
 done:
     ckpt_sums_release(&w.sums);

@@ -114,18 +114,23 @@ int ckpt_check_name(const char *path, const struct ckpt_progress *progress,
                      path, (long long)progress->epoch, (long long)progress->step);
 }
 
-static int check_deep(const char *path, struct error *err)
+int ckpt_verify(const char *path, int n_sets, bool *is_damaged, struct error *err)
 {
     struct ckpt_reader reader;
-    int rc = ckpt_reader_open(&reader, path, N_CKPT_SETS, err);
+    int rc = ckpt_reader_open(&reader, path, n_sets, err);
+    if (rc == 0 && ckpt_check_name(path, &reader.manifest.progress, err)) {
+        reader.is_damaged = true;
+        rc = -1;
+    }
     if (rc == 0)
         rc = ckpt_reader_verify(&reader, err);
+    *is_damaged = reader.is_damaged;
     ckpt_reader_close(&reader);
     return rc;
 }
 
-int ckpt_check(const char *dir, const struct ckpt_name *name, bool is_deep,
-               struct error *err)
+int ckpt_check(const char *dir, const struct ckpt_name *name,
+               struct ckpt_progress *progress, struct error *err)
 {
     struct ckpt_manifest m = {.n_parameters = 0};
     char path[PATH_MAX];
@@ -136,7 +141,9 @@ int ckpt_check(const char *dir, const struct ckpt_name *name, bool is_deep,
         ckpt_manifest_check_files(&m, path, err) ||
         ckpt_check_name(path, &m.progress, err))
         goto done;
-    rc = is_deep ? check_deep(path, err) : 0;
+    if (progress)
+        *progress = m.progress;
+    rc = 0;
 done:
     ckpt_manifest_release(&m);
     return rc;
@@ -148,15 +155,19 @@ int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_dir,
                          struct error *err)
 {
     char manifest[PATH_MAX];
+    enum fs_type type;
     *c = (struct ckpt_candidates){.n_tried = 0};
-    if (!fs_is_directory(ckpt_dir))
+    if (fs_look(ckpt_dir, &type, err))
+        return -1;
+    if (type != FS_DIRECTORY)
         return error_set(err, ERROR_INPUT, "cannot find the checkpoint: '%s' is %s",
-                         ckpt_dir, fs_exists(ckpt_dir) ? "not a directory" : "not there");
+                         ckpt_dir, type == FS_NOTHING ? "not there" : "not a directory");
     if (snprintf(c->dir, sizeof c->dir, "%s", ckpt_dir) >= (int)sizeof c->dir)
         return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", ckpt_dir);
-    if (fs_join(manifest, sizeof manifest, ckpt_dir, CKPT_MANIFEST_NAME, err))
+    if (fs_join(manifest, sizeof manifest, ckpt_dir, CKPT_MANIFEST_NAME, err) ||
+        fs_look(manifest, &type, err))
         return -1;
-    if (fs_exists(manifest))
+    if (type != FS_NOTHING)
         return 0;
     if (ckpt_scan(ckpt_dir, &c->list, err))
         return -1;
@@ -183,6 +194,38 @@ bool ckpt_candidates_next(struct ckpt_candidates *c, char *path, size_t path_siz
         return i == 0 && snprintf(path, path_size, "%s", c->dir) < (int)path_size;
     return i < c->list.n_names &&
            fs_join(path, path_size, c->dir, c->list.names[i].text, &ignored) == 0;
+}
+
+/* What `latest` says, if it says anything: it is a hint, and may be anybody's. */
+static bool read_latest(const char *dir, struct ckpt_name *name)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t n;
+    struct error ignored;
+    if (fs_join(path, sizeof path, dir, CKPT_LATEST_NAME, &ignored) ||
+        fs_read_regular(path, CKPT_NAME_BYTES, &text, &n, &ignored))
+        return false;
+    text[strcspn(text, "\n")] = 0;
+    bool is_name = ckpt_name_parse(text, name);
+    free(text);
+    return is_name;
+}
+
+void ckpt_candidates_warn(const struct ckpt_candidates *c, const char *path)
+{
+    struct ckpt_name latest;
+    if (c->list.n_names == 0 || !read_latest(c->dir, &latest))
+        return;
+    const struct ckpt_name *taken = &c->list.names[c->n_tried - 1];
+    bool is_there = false;
+    for (int64_t i = c->n_tried; i < c->list.n_names; i++)
+        is_there |= strcmp(c->list.names[i].text, latest.text) == 0;
+    if (!is_there || latest.step >= taken->step)
+        return;
+    log_warning("'%s' has the highest step in '%s' and was taken, but '%s' was saved "
+                "last, maybe by another run; to take that one name it: "
+                "-o save_load.ckpt_dir=%s/%s (or --ckpt)",
+                path, c->dir, latest.text, c->dir, latest.text);
 }
 
 int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *newest,
@@ -214,7 +257,8 @@ int ckpt_set_aside(const char *path, char *aside, size_t size, struct error *err
     return error_set(err, ERROR_RUNTIME, "there are a thousand '%s', remove some", aside);
 }
 
-int ckpt_resolve(const char *ckpt_dir, char *path, size_t path_size, struct error *err)
+int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path, size_t path_size,
+                 struct error *err)
 {
     struct ckpt_candidates c;
     struct error newest = {.text = ""}, why;
@@ -222,13 +266,18 @@ int ckpt_resolve(const char *ckpt_dir, char *path, size_t path_size, struct erro
     if (ckpt_candidates_open(&c, ckpt_dir, err))
         return -1;
     while (ckpt_candidates_next(&c, path, path_size)) {
-        int64_t i = c.n_tried - 1;
-        if (c.list.n_names == 0 || ckpt_check(c.dir, &c.list.names[i], true, &why) == 0) {
+        bool is_damaged;
+        if (c.list.n_names == 0 || ckpt_verify(path, n_sets, &is_damaged, &why) == 0) {
+            ckpt_candidates_warn(&c, path);
             rc = 0;
             goto done;
         }
-        log_warning("skipped the checkpoint '%s': %s", c.list.names[i].text, why.text);
-        if (i == 0)
+        if (!is_damaged) { // another would fare no better
+            *err = why;
+            goto done;
+        }
+        log_warning("skipped the checkpoint '%s': %s", path, why.text);
+        if (c.n_tried == 1)
             newest = why;
     }
     ckpt_candidates_none(&c, &newest, err);

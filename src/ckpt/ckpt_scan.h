@@ -12,6 +12,7 @@
 #define CKPT_TEMP_INFIX                                                                  \
     ".tmp-" // between the name of an unfinished checkpoint and a number
 #define CKPT_DAMAGED_SUFFIX ".damaged"
+#define CKPT_LATEST_NAME "latest"
 
 struct ckpt_name {
     int64_t epoch;
@@ -31,11 +32,17 @@ bool ckpt_name_parse(const char *text, struct ckpt_name *name);
 MUST_CHECK int ckpt_scan(const char *dir, struct ckpt_list *list, struct error *err);
 void ckpt_list_release(struct ckpt_list *list);
 
-/* Whether dir/name is a checkpoint that says of itself what its name says: files of the
- * right sizes, and with `is_deep` every byte as recorded. An error that is not of kind
- * ERROR_INPUT: it cannot be told now. */
-MUST_CHECK int ckpt_check(const char *dir, const struct ckpt_name *name, bool is_deep,
-                          struct error *err);
+/* Whether dir/name looks like a checkpoint that says of itself what its name says: files
+ * of the right sizes, whose content is not read. How far it is goes to *progress, without
+ * its configuration (NULL: not wanted). An error that is not of kind ERROR_INPUT: it
+ * cannot be told now. */
+MUST_CHECK int ckpt_check(const char *dir, const struct ckpt_name *name,
+                          struct ckpt_progress *progress, struct error *err);
+
+/* Read every byte that sets [0, n_sets) of the checkpoint at `path` need; with all sets,
+ * every byte of it. *is_damaged: it is not what was written. */
+MUST_CHECK int ckpt_verify(const char *path, int n_sets, bool *is_damaged,
+                           struct error *err);
 
 /* Is the checkpoint at `path` called what it is? One that stands under another name than
  * epoch_E_step_N is. */
@@ -58,6 +65,8 @@ MUST_CHECK int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_
 void ckpt_candidates_release(struct ckpt_candidates *c);
 /* The next one to `path`; false: no more. */
 bool ckpt_candidates_next(struct ckpt_candidates *c, char *path, size_t path_size);
+/* One was taken, at `path`: warn if it is of a later step than the one saved last. */
+void ckpt_candidates_warn(const struct ckpt_candidates *c, const char *path);
 /* After the last: an error that quotes why the newest could not be loaded. */
 int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *newest,
                          struct error *err);

@@ -98,14 +98,14 @@ void ckpt_tidy_leftovers(const char *output_dir)
     fs_names_release(&files);
 }
 
-/* Remove the checkpoints up to `saved`, which is one of them, that `keep` does not name.
- * One that looks damaged is neither counted nor removed. */
+/* Remove the run's checkpoints up to `saved`, which is one of them, that `keep` does not
+ * name. One that looks damaged, or is another run's, is neither counted nor removed. */
 static void prune(const char *output_dir, const struct ckpt_name *saved,
-                  const struct ckpt_keep *keep)
+                  const char *run_id, const struct ckpt_keep *keep)
 {
     struct ckpt_list list;
     struct error err;
-    int64_t n_kept = 1; // `saved`
+    int64_t n_own = 1; // `saved`
     if (keep->last <= 0)
         return;
     if (ckpt_scan(output_dir, &list, &err)) {
@@ -114,16 +114,17 @@ static void prune(const char *output_dir, const struct ckpt_name *saved,
     }
     for (int64_t i = 0; i < list.n_names; i++) {
         const struct ckpt_name *name = &list.names[i];
+        struct ckpt_progress progress;
         char path[PATH_MAX];
         if (name->step > saved->step || strcmp(name->text, saved->text) == 0)
             continue;
-        if (ckpt_check(output_dir, name, false, &err))
-            log_warning("left a damaged checkpoint alone: %s", err.text);
-        else if (n_kept < keep->last)
-            n_kept++;
-        else if (keep->every > 0 && name->step % keep->every == 0)
-            continue;
-        else if (fs_join(path, sizeof path, output_dir, name->text, &err) == 0)
+        if (ckpt_check(output_dir, name, &progress, &err))
+            log_warning("left %s checkpoint alone: %s",
+                        err.kind == ERROR_INPUT ? "a damaged" : "an unreadable",
+                        err.text);
+        else if (strcmp(progress.run_id, run_id) == 0 && ++n_own > keep->last &&
+                 (keep->every <= 0 || name->step % keep->every != 0) &&
+                 fs_join(path, sizeof path, output_dir, name->text, &err) == 0)
             ckpt_tidy_discard(output_dir, path, name);
     }
     ckpt_list_release(&list);
@@ -134,16 +135,16 @@ static void write_latest(const char *output_dir, const struct ckpt_name *name)
     char path[PATH_MAX], line[CKPT_NAME_BYTES + 2];
     struct error err;
     int n = snprintf(line, sizeof line, "%s\n", name->text);
-    if (fs_join(path, sizeof path, output_dir, "latest", &err) ||
+    if (fs_join(path, sizeof path, output_dir, CKPT_LATEST_NAME, &err) ||
         fs_write_atomic(path, line, (size_t)n, &err))
         log_warning("could not note the newest checkpoint: %s", err.text);
     else if (ckpt_failpoint(CKPT_AT_LATEST_WRITTEN))
         log_warning("could not write '%s': %s", path, strerror(errno));
 }
 
-void ckpt_tidy(const char *output_dir, const struct ckpt_name *saved,
+void ckpt_tidy(const char *output_dir, const struct ckpt_name *saved, const char *run_id,
                const struct ckpt_keep *keep)
 {
     write_latest(output_dir, saved);
-    prune(output_dir, saved, keep);
+    prune(output_dir, saved, run_id, keep);
 }

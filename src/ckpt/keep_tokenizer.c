@@ -21,25 +21,40 @@ static bool is_kept(const char *name, const char *dir)
     return is_it;
 }
 
-static bool have_same_file(const char *a_dir, const char *b_dir, const char *name)
+/* *text := the file's; NULL when it has none. */
+static int read_file(const char *dir, const char *name, char **text, size_t *n,
+                     struct error *err)
 {
-    char path[PATH_MAX], *a = NULL, *b = NULL;
+    char path[PATH_MAX];
+    *text = NULL;
+    if (fs_join(path, sizeof path, dir, name, err))
+        return -1;
+    if (fs_read_regular(path, MOST_BYTES, text, n, err))
+        return err->kind == ERROR_INPUT ? 0 : -1;
+    return 0;
+}
+
+static int have_same_file(const char *a_dir, const char *b_dir, const char *name,
+                          bool *is_same, struct error *err)
+{
+    char *a = NULL, *b = NULL;
     size_t n_a = 0, n_b = 0;
-    struct error ignored;
-    bool is_same = fs_join(path, sizeof path, a_dir, name, &ignored) == 0 &&
-                   fs_read_all(path, MOST_BYTES, &a, &n_a, &ignored) == 0 &&
-                   fs_join(path, sizeof path, b_dir, name, &ignored) == 0 &&
-                   fs_read_all(path, MOST_BYTES, &b, &n_b, &ignored) == 0 && n_a == n_b &&
-                   memcmp(a, b, n_a) == 0;
+    int rc = read_file(a_dir, name, &a, &n_a, err);
+    if (rc == 0)
+        rc = read_file(b_dir, name, &b, &n_b, err);
+    *is_same = a && b && n_a == n_b && memcmp(a, b, n_a) == 0;
     free(a);
     free(b);
-    return is_same;
+    return rc;
 }
 
 static int set_aside(const char *output_dir, const char *dir, struct error *err)
 {
     char previous[PATH_MAX];
-    if (!fs_exists(dir))
+    enum fs_type type;
+    if (fs_look(dir, &type, err))
+        return -1;
+    if (type == FS_NOTHING)
         return 0;
     if (fs_join(previous, sizeof previous, output_dir, CKPT_TOKENIZER_DIR ".previous",
                 err) ||
@@ -53,11 +68,13 @@ static int write_files(const struct tokenizer *tokenizer, const char *output_dir
                        const char *dir, struct error *err)
 {
     char temp[PATH_MAX];
+    bool is_same;
     if (fs_join(temp, sizeof temp, output_dir, CKPT_TOKENIZER_DIR ".tmp", err) ||
         fs_remove_tree(temp, err) || fs_make_directories(temp, err) ||
-        tokenizer_save(tokenizer, temp, err))
+        tokenizer_save(tokenizer, temp, err) ||
+        have_same_file(temp, dir, "tokenizer.json", &is_same, err))
         return -1;
-    if (have_same_file(temp, dir, "tokenizer.json"))
+    if (is_same)
         return fs_remove_tree(temp, err);
     if (set_aside(output_dir, dir, err) || fs_rename(temp, dir, err))
         return -1;

@@ -26,6 +26,12 @@ static int refuse(struct error *err, const char *path, const char *name, const c
                      why);
 }
 
+static int cannot_read(const char *path, struct error *err)
+{
+    return error_set(err, fs_error_kind(errno), "cannot read '%s': %s", path,
+                     strerror(errno));
+}
+
 static int parse_dtype(struct safetensors_tensor *t, const json_t *entry)
 {
     const char *text = json_string_value(json_object_get(entry, "dtype"));
@@ -187,7 +193,7 @@ static int read_header_length(int fd, const char *path, int64_t file_bytes, size
                          "header alone takes more",
                          path, (long long)file_bytes);
     if (fs_pread_exact(fd, &raw, sizeof raw, 0))
-        return error_set(err, ERROR_INPUT, "cannot read '%s': %s", path, strerror(errno));
+        return cannot_read(path, err);
     raw = le64toh(raw);
     if (raw > SAFETENSORS_MAX_HEADER_BYTES || raw > (uint64_t)file_bytes - 8)
         return error_set(err, ERROR_INPUT,
@@ -209,7 +215,7 @@ int safetensors_read_header(struct safetensors *st, int fd, const char *path,
     *st = (struct safetensors){0};
 
     if (fstat(fd, &info)) {
-        error_set(err, ERROR_INPUT, "cannot read '%s': %s", path, strerror(errno));
+        cannot_read(path, err);
         goto done;
     }
     if (!S_ISREG(info.st_mode)) {
@@ -225,7 +231,7 @@ int safetensors_read_header(struct safetensors *st, int fd, const char *path,
         goto done;
     }
     if (fs_pread_exact(fd, bytes, 8 + n, 0)) {
-        error_set(err, ERROR_INPUT, "cannot read '%s': %s", path, strerror(errno));
+        cannot_read(path, err);
         goto done;
     }
     rc = safetensors_parse(st, bytes + 8, n, info.st_size - 8 - (int64_t)n, path, err);
@@ -313,8 +319,9 @@ int safetensors_read_f32(const struct safetensors *st, const struct safetensors_
         int64_t n_now = i64_min(n_block, n - i);
         off_t at = safetensors_offset(st, t) + (first + i) * width;
         if (fs_pread_exact(fd, block, (size_t)(n_now * width), at))
-            rc = error_set(err, ERROR_INPUT, "cannot read tensor '%s' of '%s': %s",
-                           t->name, path, strerror(errno));
+            rc = error_set(err, fs_error_kind(errno),
+                           "cannot read tensor '%s' of '%s': %s", t->name, path,
+                           strerror(errno));
         else
             safetensors_decode_f32(t->dtype, block, n_now, dst + i);
     }

@@ -5,9 +5,12 @@
 #include "ckpt/keep_tokenizer.h"
 #include "data/dataset_tokenizer.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define BYTES_ROUNDED 128 // what a vocabulary of bytes may be rounded up to
 
@@ -21,31 +24,46 @@ struct search {
 /* -- where to look ---------------------------------------------------------------------
  */
 
-/* The directory that holds the checkpoint, in the words of its path where these tell. */
-static int parent_of(const char *path, char *parent, size_t size, struct error *err)
+/* The directory that holds the checkpoint, as the user would write it; where `path` is a
+ * link or ends in dots, what is really its parent. */
+static int find_parent(const char *path, char parent[PATH_MAX], struct error *err)
 {
-    size_t n = strlen(path), begin;
+    struct stat st;
+    size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;
-    for (begin = n; begin > 0 && path[begin - 1] != '/';)
-        begin--;
-    if (n == begin || path[begin] == '.') // "/", ".", "..": only the system knows
-        return fs_join(parent, size, path, "..", err);
-    int used = begin == 0 ? snprintf(parent, size, ".")
-                          : snprintf(parent, size, "%.*s",
-                                     (int)(begin > 1 ? begin - 1 : 1), path);
-    return used < (int)size ? 0
-                            : error_set(err, ERROR_INPUT, "path too long: '%s'", path);
+    if (n >= PATH_MAX)
+        return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", path);
+    snprintf(parent, PATH_MAX, "%.*s", (int)n, path);
+    const char *slash = strrchr(parent, '/');
+    const char *last = slash ? slash + 1 : parent;
+    bool is_plain = strcmp(last, ".") != 0 && strcmp(last, "..") != 0;
+    if (!is_plain || (lstat(parent, &st) == 0 && S_ISLNK(st.st_mode))) {
+        char *real = realpath(path, NULL);
+        if (!real)
+            return error_set(err, fs_error_kind(errno), "cannot look at '%s': %s", path,
+                             strerror(errno));
+        snprintf(parent, PATH_MAX, "%s", real);
+        free(real);
+    }
+    char *end = strrchr(parent, '/');
+    if (!end)
+        snprintf(parent, PATH_MAX, ".");
+    else
+        end[end == parent] = 0;
+    return 0;
 }
 
 static int look_beside(struct search *s, struct error *err)
 {
     char parent[PATH_MAX], dir[PATH_MAX], file[PATH_MAX];
-    if (parent_of(s->path, parent, sizeof parent, err) ||
+    enum fs_type type;
+    if (find_parent(s->path, parent, err) ||
         fs_join(dir, sizeof dir, parent, CKPT_TOKENIZER_DIR, err) ||
-        fs_join(file, sizeof file, parent, CKPT_TOKENIZER_FILE, err))
+        fs_join(file, sizeof file, parent, CKPT_TOKENIZER_FILE, err) ||
+        fs_look(file, &type, err))
         return -1;
-    if (!fs_exists(file))
+    if (type == FS_NOTHING)
         return 0;
     snprintf(s->name, sizeof s->name, "%s", dir);
     s->why = "beside the checkpoint";

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "ckpt/ckpt_manifest.h"
+#include "ckpt/ckpt_scan.h"
 #include "cli/cmd.h"
 #include "cli/inspect.h"
 #include "cli/options.h"
@@ -56,8 +57,13 @@ static int add(json_t *report, const char *key, json_t *value)
 /* -- a directory ----------------------------------------------------------------------
  */
 
+struct findings {
+    int64_t n_checkpoints; // the one that was named, or those below a directory
+    int64_t n_damaged;     // of them
+};
+
 struct contents { // which kinds a directory holds, going by names alone
-    bool has_manifest, has_tensors, has_tokenizer, has_datasets;
+    bool has_manifest, has_tensors, has_moments, has_tokenizer, has_datasets;
 };
 
 static int look(struct contents *c, const char *dir, struct error *err)
@@ -70,6 +76,8 @@ static int look(struct contents *c, const char *dir, struct error *err)
         const char *name = names.names[i];
         c->has_manifest |= strcmp(name, CKPT_MANIFEST_NAME) == 0;
         c->has_tensors |= ends_with(name, ".safetensors");
+        c->has_moments |= ends_with(name, ".safetensors") &&
+                          strncmp(name, "optimizer", strlen("optimizer")) == 0;
         c->has_tokenizer |= is_tokenizer_file(name);
         c->has_datasets |= dataset_list_is_part(name);
     }
@@ -100,34 +108,49 @@ static int add_tensor_files(json_t *report, const char *dir, struct error *err)
     return rc;
 }
 
-/* All checkpoints of an output_dir, and the newest one that is whole. */
-static int add_checkpoints(json_t *report, const char *dir, bool *has_any,
+/* All checkpoints of an output_dir, and the newest one that is not damaged. */
+static int add_checkpoints(json_t *report, const char *dir,
+                           const struct inspect_options *opt, struct findings *found,
                            struct error *err)
 {
     json_t *rows, *newest;
-    if (inspect_checkpoints(dir, &rows, &newest, err))
-        return -1;
-    *has_any = json_array_size(rows) > 0;
-    if (*has_any && !newest)
+    int rc = inspect_checkpoints(dir, opt, &rows, &newest, &found->n_damaged, err);
+    bool has_any = json_array_size(rows) > 0;
+    found->n_checkpoints = (int64_t)json_array_size(rows);
+    if (has_any && !newest)
         inspect_note(report, "no checkpoint in '%s' is whole", dir);
-    if (*has_any)
+    if (has_any)
         inspect_set(report, "checkpoints", json_incref(rows));
     if (newest)
         inspect_set(report, "checkpoint", json_incref(newest));
     json_decref(newest);
     json_decref(rows);
-    return 0;
+    return rc;
+}
+
+/* Is `dir` a checkpoint, with or without the manifest it should have? */
+static bool is_checkpoint(const char *dir, const struct contents *c)
+{
+    struct ckpt_name name;
+    char text[PATH_MAX];
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    snprintf(text, sizeof text, "%.*s", (int)n, dir);
+    return c->has_manifest || c->has_moments || ckpt_name_parse(base_name(text), &name);
 }
 
 static int inspect_directory(json_t *report, const char *dir,
-                             const struct inspect_options *opt, struct error *err)
+                             const struct inspect_options *opt, struct findings *found,
+                             struct error *err)
 {
     struct contents c;
-    bool has_checkpoints = false;
-    if (look(&c, dir, err) ||
-        (!c.has_manifest && add_checkpoints(report, dir, &has_checkpoints, err)))
+    if (look(&c, dir, err))
         return -1;
-    bool is_other = c.has_manifest || has_checkpoints || c.has_tensors || c.has_tokenizer;
+    bool is_one = is_checkpoint(dir, &c);
+    if (!is_one && add_checkpoints(report, dir, opt, found, err))
+        return -1;
+    bool is_other = is_one || found->n_checkpoints || c.has_tensors || c.has_tokenizer;
     if (!is_other && !c.has_datasets)
         return error_set(err, ERROR_INPUT,
                          "nothing to inspect in the directory '%s': it has no dataset "
@@ -145,9 +168,10 @@ static int inspect_directory(json_t *report, const char *dir,
         else
             inspect_note(report, "%s", why.text);
     }
-    if (c.has_manifest && add(report, "checkpoint", inspect_checkpoint(dir, err)))
+    if (is_one && add(report, "checkpoint", inspect_checkpoint(dir, opt, err)))
         return -1;
-    if (c.has_tensors && !c.has_manifest && add_tensor_files(report, dir, err))
+    found->n_checkpoints += is_one;
+    if (c.has_tensors && !is_one && add_tensor_files(report, dir, err))
         return -1;
     if (c.has_tokenizer)
         return add(report, "tokenizer", inspect_tokenizer(dir, opt, err));
@@ -169,17 +193,20 @@ static int parent_of(const char *path, char dir[PATH_MAX], struct error *err)
 }
 
 static int inspect_file(json_t *report, const char *path,
-                        const struct inspect_options *opt, struct error *err)
+                        const struct inspect_options *opt, struct findings *found,
+                        struct error *err)
 {
     static const char meta_suffix[] = ".meta.json";
     const char *name = base_name(path);
     char other[PATH_MAX];
     if (ends_with(name, ".safetensors"))
         return add(report, "tensor_file", inspect_safetensors(path, err));
-    if (strcmp(name, CKPT_MANIFEST_NAME) == 0)
+    if (strcmp(name, CKPT_MANIFEST_NAME) == 0) {
+        found->n_checkpoints = 1;
         return parent_of(path, other, err)
                    ? -1
-                   : add(report, "checkpoint", inspect_checkpoint(other, err));
+                   : add(report, "checkpoint", inspect_checkpoint(other, opt, err));
+    }
     // of a pair the half with the merges does not stand for the whole: the directory does
     bool is_merges = strcmp(name, "merges.txt") == 0 || strcmp(name, "vocab.bpe") == 0;
     if (is_tokenizer_file(name)) {
@@ -221,19 +248,35 @@ static int inspect(const char *path, const struct inspect_options *opt, bool is_
                    struct error *err)
 {
     int rc = -1;
+    struct findings found = {.n_damaged = 0};
+    enum fs_type type;
     json_t *report = json_object();
     inspect_set(report, "path", inspect_text(path, strlen(path)));
-    if (check_options(opt, err) ||
-        (fs_is_directory(path) ? inspect_directory(report, path, opt, err)
-                               : inspect_file(report, path, opt, err)))
+    if (check_options(opt, err) || fs_look(path, &type, err) ||
+        (type == FS_DIRECTORY ? inspect_directory(report, path, opt, &found, err)
+                              : inspect_file(report, path, opt, &found, err)))
         goto done;
+    if (opt->verifies && found.n_checkpoints == 0) {
+        error_set(err, ERROR_INPUT,
+                  "there is nothing to --verify: '%s' is no checkpoint and holds none",
+                  path);
+        goto done;
+    }
     if (is_json) {
         json_dumpf(report, stdout, JSON_INDENT(1));
         putchar('\n');
     } else {
         inspect_print(report, stdout);
     }
-    rc = print_check("the report", err);
+    if (print_check("the report", err))
+        goto done;
+    if (opt->verifies && found.n_damaged > 0) {
+        error_set(err, ERROR_INPUT, "%lld of the %lld checkpoints in '%s' %s damaged",
+                  (long long)found.n_damaged, (long long)found.n_checkpoints, path,
+                  found.n_damaged == 1 ? "is" : "are");
+        goto done;
+    }
+    rc = 0;
 done:
     json_decref(report);
     return rc;
@@ -251,6 +294,9 @@ int cmd_inspect(int argc, char **argv)
          "A file, a directory, or the prefix of a dataset."},
         {"json", 0, OPTION_FLAG, &is_json, false, NULL,
          "Print one JSON object instead, for other programs."},
+        {"verify", 0, OPTION_FLAG, &opt.verifies, false, NULL,
+         "Read every byte of checkpoints and compare it with its hash: one that is "
+         "damaged is told, and the exit code is not 0."},
         {"samples", 0, OPTION_INT, &opt.n_samples, false, "N",
          "How many documents or tokens to show; 3 when not given."},
         {"tokens", 0, OPTION_INT, &opt.n_tokens, false, "N",

@@ -16,12 +16,15 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#define INSPECT_WHOLE "whole" // the state of a checkpoint that is not damaged
+/* The state of a checkpoint; that of a damaged one is a sentence. */
+#define INSPECT_WHOLE "whole"             // every byte was read
+#define INSPECT_UNVERIFIED "not verified" // only what is cheap was looked at
 
 struct inspect_options {
     const char *tokenizer; // decodes samples; NULL: the one the dataset names
     int64_t n_samples;     // documents shown of a dataset, tokens of a tokenizer
     int64_t n_tokens;      // shown of a document
+    bool verifies;         // reads every byte of a checkpoint
 };
 
 /* -- kinds of things ------------------------------------------------------------------
@@ -30,11 +33,16 @@ struct inspect_options {
 /* An array of the datasets that `input` means, by the rules of data/corpus.h. */
 json_t *inspect_datasets(const char *input, const struct inspect_options *opt,
                          struct error *err);
-/* The checkpoint in the directory `dir`, which holds a trainer.json. */
-json_t *inspect_checkpoint(const char *dir, struct error *err);
+/* The checkpoint in the directory `dir`. One that is damaged is an error that says so. */
+json_t *inspect_checkpoint(const char *dir, const struct inspect_options *opt,
+                           struct error *err);
 /* *rows := an array with a row for each checkpoint in the directory `dir`, by name, empty
- * when there is none; *newest := the one of the highest step that is whole, or NULL. */
-MUST_CHECK int inspect_checkpoints(const char *dir, json_t **rows, json_t **newest,
+ * when there is none; *newest := the one of the highest step that is not damaged, or
+ * NULL. With opt->verifies *n_damaged counts those that a run could be continued from
+ * otherwise (NAME.damaged was set aside already); one that cannot be read now is an
+ * error. */
+MUST_CHECK int inspect_checkpoints(const char *dir, const struct inspect_options *opt,
+                                   json_t **rows, json_t **newest, int64_t *n_damaged,
                                    struct error *err);
 /* A file of tensors. */
 json_t *inspect_safetensors(const char *path, struct error *err);

@@ -1,11 +1,13 @@
 /*
  * Checkpoints and files of tensors. Headers and the manifest are read, tensors are not: a
  * checkpoint of any size is described at once. That its files are there, whole by their
- * sizes and headers, is checked; their content is verified by who loads it.
+ * sizes and headers, is checked; their content is verified when it is asked for.
  */
 #include "base/fs.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/ckpt_layout.h"
 #include "ckpt/ckpt_manifest.h"
+#include "ckpt/ckpt_scan.h"
 #include "ckpt/safetensors.h"
 #include "cli/inspect.h"
 
@@ -14,8 +16,9 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#define MOST_MANIFEST_BYTES ((size_t)1 << 30)
 
 static json_t *describe_tensor(const struct safetensors_tensor *t)
 {
@@ -35,9 +38,10 @@ json_t *inspect_safetensors(const char *path, struct error *err)
     struct safetensors st = {0};
     json_t *object = NULL;
     int64_t n_elements = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe would wait
     if (fd < 0) {
-        error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
+        error_set(err, fs_error_kind(errno), "cannot open '%s': %s", path,
+                  strerror(errno));
         return NULL;
     }
     if (safetensors_read_header(&st, fd, path, NULL, err))
@@ -62,18 +66,30 @@ done:
 /* -- one checkpoint -------------------------------------------------------------------
  */
 
+/* "damaged" is a word that scripts look for. */
+static json_t *say_damaged(const char *dir, struct error *err)
+{
+    if (err->kind == ERROR_INPUT && !strstr(err->text, "damaged"))
+        error_prefix(err, "the checkpoint '%s' is damaged", dir);
+    return NULL;
+}
+
 /* The manifest as JSON, after its own hash and members were found right. */
 static json_t *read_manifest(const char *dir, struct error *err)
 {
     struct ckpt_info info;
-    char path[PATH_MAX];
+    char path[PATH_MAX], *text;
+    size_t n;
     json_error_t where;
     if (ckpt_read_info(dir, &info, err))
         return NULL;
+    int rc = ckpt_check_name(dir, &info.progress, err);
     ckpt_info_release(&info);
-    if (fs_join(path, sizeof path, dir, CKPT_MANIFEST_NAME, err))
+    if (rc || fs_join(path, sizeof path, dir, CKPT_MANIFEST_NAME, err) ||
+        fs_read_regular(path, MOST_MANIFEST_BYTES, &text, &n, err))
         return NULL;
-    json_t *manifest = json_load_file(path, 0, &where);
+    json_t *manifest = json_loadb(text, n, 0, &where);
+    free(text);
     if (!manifest)
         error_set(err, ERROR_INPUT, "'%s':%d:%d: %s", path, where.line, where.column,
                   where.text);
@@ -86,7 +102,7 @@ static void add_facts(json_t *object, const json_t *manifest)
 {
     static const char *const members[] = {
         "step",        "epoch",           "consumed_samples", "n_parameters",
-        "loss_scaler", "program_version", "data_fingerprint"};
+        "loss_scaler", "program_version", "data_fingerprint", "run_id"};
     static const char *const sections[] = {"Model", "batch_size", "dataset"};
     const json_t *config = json_object_get(manifest, "config");
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -107,20 +123,6 @@ static bool has_suffix(const char *name, const char *suffix)
     return n >= k && strcmp(name + n - k, suffix) == 0;
 }
 
-static int check_size(const char *path, const json_t *record, struct error *err)
-{
-    struct stat st;
-    int64_t bytes = json_integer_value(json_object_get(record, "bytes"));
-    if (stat(path, &st))
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
-    if (st.st_size != bytes)
-        return error_set(err, ERROR_INPUT,
-                         "'%s' has %lld bytes, but " CKPT_MANIFEST_NAME
-                         " says %lld: it is damaged",
-                         path, (long long)st.st_size, (long long)bytes);
-    return 0;
-}
-
 /* Every file that the manifest names, checked; those of tensors described. */
 static int add_files(json_t *object, const char *dir, const json_t *manifest,
                      struct error *err)
@@ -131,7 +133,9 @@ static int add_files(json_t *object, const char *dir, const json_t *manifest,
     json_object_foreach(json_object_get(manifest, "files"), name, record)
     {
         char path[PATH_MAX];
-        if (fs_join(path, sizeof path, dir, name, err) || check_size(path, record, err))
+        bool is_damaged;
+        if (ckpt_manifest_check_file(dir, name, record, &is_damaged, err) ||
+            fs_join(path, sizeof path, dir, name, err))
             return -1;
         if (!has_suffix(name, ".safetensors"))
             continue;
@@ -146,48 +150,54 @@ static int add_files(json_t *object, const char *dir, const json_t *manifest,
     return 0;
 }
 
-json_t *inspect_checkpoint(const char *dir, struct error *err)
+json_t *inspect_checkpoint(const char *dir, const struct inspect_options *opt,
+                           struct error *err)
 {
+    bool is_damaged;
+    if (opt->verifies && ckpt_verify(dir, N_CKPT_SETS, &is_damaged, err))
+        return say_damaged(dir, err);
     json_t *manifest = read_manifest(dir, err);
     if (!manifest)
-        return NULL;
+        return say_damaged(dir, err);
     json_t *object = json_object();
     inspect_set(object, "directory", inspect_text(dir, strlen(dir)));
+    inspect_set(object, "state",
+                json_string(opt->verifies ? INSPECT_WHOLE : INSPECT_UNVERIFIED));
     add_facts(object, manifest);
     int rc = add_files(object, dir, manifest, err);
     json_decref(manifest);
     if (rc == 0)
         return object;
     json_decref(object);
-    return NULL;
+    return say_damaged(dir, err);
 }
 
 /* -- a directory of them --------------------------------------------------------------
  */
 
-/* Is dir/name a directory with a manifest? Then its path. */
+/* Is dir/name called like a checkpoint, or a directory with a manifest? Then its path. */
 static bool is_checkpoint(const char *dir, const char *name, char path[PATH_MAX])
 {
     struct error err;
+    struct ckpt_name parsed;
     char manifest[PATH_MAX];
     return fs_join(path, PATH_MAX, dir, name, &err) == 0 &&
            fs_join(manifest, sizeof manifest, path, CKPT_MANIFEST_NAME, &err) == 0 &&
-           fs_exists(manifest);
+           (ckpt_name_parse(name, &parsed) || fs_exists(manifest));
 }
 
 static json_t *describe_row(const char *name, const json_t *checkpoint,
                             const struct error *why)
 {
-    static const char *const members[] = {"step", "epoch"};
+    static const char *const members[] = {"step", "epoch", "state"};
     json_t *row = json_object();
     inspect_set(row, "name", inspect_text(name, strlen(name)));
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *value = json_object_get(checkpoint, members[i]);
         inspect_set(row, members[i], value ? json_incref(value) : json_null());
     }
-    inspect_set(row, "state",
-                checkpoint ? json_string(INSPECT_WHOLE)
-                           : inspect_text(why->text, strlen(why->text)));
+    if (!checkpoint)
+        inspect_set(row, "state", inspect_text(why->text, strlen(why->text)));
     return row;
 }
 
@@ -196,20 +206,28 @@ static int64_t step_of(const json_t *checkpoint)
     return json_integer_value(json_object_get(checkpoint, "step"));
 }
 
-int inspect_checkpoints(const char *dir, json_t **rows, json_t **newest,
-                        struct error *err)
+int inspect_checkpoints(const char *dir, const struct inspect_options *opt, json_t **rows,
+                        json_t **newest, int64_t *n_damaged, struct error *err)
 {
     struct fs_names names;
+    int rc = 0;
     *rows = *newest = NULL;
+    *n_damaged = 0;
     if (fs_list(dir, &names, err))
         return -1;
     *rows = json_array();
-    for (int64_t i = 0; i < names.n_names; i++) {
+    for (int64_t i = 0; i < names.n_names && rc == 0; i++) {
         char path[PATH_MAX];
         struct error why;
+        struct ckpt_name parsed;
         if (!is_checkpoint(dir, names.names[i], path))
             continue;
-        json_t *checkpoint = inspect_checkpoint(path, &why);
+        json_t *checkpoint = inspect_checkpoint(path, opt, &why);
+        if (!checkpoint && opt->verifies && why.kind != ERROR_INPUT) {
+            *err = why;
+            rc = -1;
+        }
+        *n_damaged += !checkpoint && ckpt_name_parse(names.names[i], &parsed);
         inspect_append(*rows, describe_row(names.names[i], checkpoint, &why));
         if (checkpoint && (!*newest || step_of(checkpoint) > step_of(*newest))) {
             json_decref(*newest);
@@ -218,5 +236,5 @@ int inspect_checkpoints(const char *dir, json_t **rows, json_t **newest,
         json_decref(checkpoint);
     }
     fs_names_release(&names);
-    return 0;
+    return rc;
 }

@@ -42,7 +42,10 @@ static bool is_same_mark(struct resume_mark a, struct resume_mark b)
 
 static int note_before(struct resume_point *r, struct error *err)
 {
-    if (!fs_is_directory(r->output_dir))
+    enum fs_type type;
+    if (fs_look(r->output_dir, &type, err))
+        return -1;
+    if (type != FS_DIRECTORY)
         return 0;
     if (ckpt_scan(r->output_dir, &r->before, err))
         return -1;
@@ -96,12 +99,13 @@ static const struct ckpt_name *find_own(const struct resume_point *r,
                                         const struct ckpt_list *list, bool *has_others)
 {
     const struct ckpt_name *own = NULL;
-    struct error ignored;
+    struct error why;
     *has_others = false;
     for (int64_t i = 0; i < list->n_names; i++)
         if (was_before(r, &list->names[i]))
             *has_others = true;
-        else if (!own && ckpt_check(r->output_dir, &list->names[i], false, &ignored) == 0)
+        else if (!own && (ckpt_check(r->output_dir, &list->names[i], NULL, &why) == 0 ||
+                          why.kind != ERROR_INPUT)) // the run will see what it is
             own = &list->names[i];
     return own;
 }
@@ -122,11 +126,14 @@ static int next(void *context, char *const **argv, int64_t *step, struct error *
 {
     struct resume_point *r = context;
     struct ckpt_list list = {0};
+    enum fs_type type;
     bool has_others;
     *argv = r->words;
     *step = -1;
     r->words[r->n_argv] = NULL;
-    if (!fs_is_directory(r->output_dir))
+    if (fs_look(r->output_dir, &type, err))
+        return -1;
+    if (type != FS_DIRECTORY)
         return 0;
     if (ckpt_scan(r->output_dir, &list, err))
         return -1;

@@ -44,10 +44,14 @@ int dataset_meta_read(const char *path, struct dataset_meta *meta, bool *is_ther
     char *text = NULL;
     size_t n;
     json_error_t json_err;
+    enum fs_type type;
     *meta = (struct dataset_meta){0};
-    *is_there = fs_exists(path);
-    if (!*is_there)
+    *is_there = false;
+    if (fs_look(path, &type, err))
+        return -1;
+    if (type == FS_NOTHING)
         return 0;
+    *is_there = true;
     if (fs_read_regular(path, MAX_META_BYTES, &text, &n, err))
         return -1;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &json_err);

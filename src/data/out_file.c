@@ -52,6 +52,23 @@ static int name_files(struct out_file *f, const char *prefix, const char *suffix
     return 0;
 }
 
+/* Open the temporary file, a left-over or a new one. What is no file of its own name
+ * alone, a link of either kind, was not left by us: it goes, and what it leads to is not
+ * touched. */
+static int open_temporary(const char *path)
+{
+    const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+    struct stat st;
+    int fd = open(path, flags | O_CREAT, 0644);
+    bool is_ours =
+        fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1;
+    if (is_ours || (fd < 0 && errno != ELOOP && errno != ENXIO))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return fs_create(path, O_RDWR, 0644);
+}
+
 int out_file_open(struct out_file *f, const char *prefix, const char *suffix,
                   struct error *err)
 {
@@ -64,7 +81,7 @@ int out_file_open(struct out_file *f, const char *prefix, const char *suffix,
         error_set(err, ERROR_RUNTIME, "out of memory");
         goto done;
     }
-    f->fd = open(f->tmp_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    f->fd = open_temporary(f->tmp_path);
     if (f->fd < 0) {
         error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", f->tmp_path,
                   strerror(errno));

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define ONE_NAME "model.safetensors"
@@ -40,10 +39,6 @@ static int open_file(struct hf_files *hf, const char *name, struct error *err)
     if (file->fd < 0)
         return error_set(err, fs_error_kind(errno), "cannot open '%s': %s", file->path,
                          strerror(errno));
-    struct stat st;
-    if (fstat(file->fd, &st) || !S_ISREG(st.st_mode))
-        return error_set(err, ERROR_INPUT, "cannot read '%s': it is not a file",
-                         file->path);
     return safetensors_read_header(&file->st, file->fd, file->path, NULL, err);
 }
 
@@ -109,13 +104,15 @@ static int open_index(struct hf_files *hf, const char *path, struct error *err)
 static int open_all(struct hf_files *hf, struct error *err)
 {
     char one[PATH_MAX], index[PATH_MAX], pickle[PATH_MAX];
+    enum fs_type of_one, of_index;
     if (fs_join(one, sizeof one, hf->dir, ONE_NAME, err) ||
         fs_join(index, sizeof index, hf->dir, INDEX_NAME, err) ||
-        fs_join(pickle, sizeof pickle, hf->dir, "pytorch_model.bin", err))
+        fs_join(pickle, sizeof pickle, hf->dir, "pytorch_model.bin", err) ||
+        fs_look(one, &of_one, err) || fs_look(index, &of_index, err))
         return -1;
-    if (fs_exists(one))
+    if (of_one != FS_NOTHING)
         return open_file(hf, ONE_NAME, err);
-    if (fs_exists(index))
+    if (of_index != FS_NOTHING)
         return open_index(hf, index, err);
     return error_set(err, ERROR_INPUT, "'%s' has neither %s nor %s%s", hf->dir, ONE_NAME,
                      INDEX_NAME,

@@ -216,7 +216,7 @@ static int write_checkpoint(struct hf_importer *im, const char *output_dir, char
         ckpt_sums_init(&im->sums, im->layout.n_blocks, err) ||
         write_all(im, output_dir, err))
         return -1;
-    ckpt_tidy(output_dir, &name, &all);
+    ckpt_tidy(output_dir, &name, im->progress.run_id, &all);
     return 0;
 }
 

@@ -41,7 +41,7 @@ static int open_room(struct hf_source *src, struct error *err)
 int hf_source_open(struct hf_source *src, const char *ckpt_dir, struct error *err)
 {
     *src = (struct hf_source){.raw = NULL};
-    if (ckpt_resolve(ckpt_dir, src->path, sizeof src->path, err) ||
+    if (ckpt_resolve(ckpt_dir, CKPT_MODEL + 1, src->path, sizeof src->path, err) ||
         open_table(src, err) ||
         ckpt_reader_open(&src->reader, src->path, CKPT_MODEL + 1, err) ||
         ckpt_reader_check(&src->reader, &src->table, CKPT_MODEL + 1, err))

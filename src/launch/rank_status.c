@@ -85,7 +85,7 @@ static void append_line(const char *log_dir, int rank, const char *line)
 {
     char path[4096];
     rank_status_path(path, sizeof path, log_dir, rank);
-    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    int fd = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
     int unused = fs_write_exact(fd, line, strlen(line));
@@ -98,7 +98,7 @@ void rank_status_set_step(const char *log_dir, int rank, int64_t step)
     char path[4096], line[64];
     snprintf(line, sizeof line, STEP_LINE, (long long)step);
     rank_status_path(path, sizeof path, log_dir, rank);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
     int unused = fs_pwrite_exact(fd, line, strlen(line), 0);

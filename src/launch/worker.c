@@ -70,7 +70,7 @@ static int redirect_output(const char *dir, int rank, struct error *err)
     rank_log_path(path, sizeof path, dir, rank);
     if (fs_make_directories(dir, err))
         return -1;
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0)
         return error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", path,
                          strerror(errno));
@@ -147,7 +147,7 @@ static void watch_crashes(const char *dir, int rank)
     char path[4096];
     void *frame;
     rank_status_path(path, sizeof path, dir, rank);
-    crash_fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    crash_fd = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (crash_fd < 0)
         return;
     // the first call loads a library, which a signal handler must not do

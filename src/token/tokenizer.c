@@ -178,14 +178,17 @@ done:
 static int open_directory(struct tokenizer *t, const char *dir, struct error *err)
 {
     char path[PATH_MAX];
-    if (fs_join(path, sizeof path, dir, "tokenizer.json", err))
+    enum fs_type type;
+    if (fs_join(path, sizeof path, dir, "tokenizer.json", err) ||
+        fs_look(path, &type, err))
         return -1;
-    if (fs_exists(path))
+    if (type != FS_NOTHING)
         return open_one(t, path, tokenizer_load_json, err);
     for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
-        if (fs_join(path, sizeof path, dir, pairs[i].vocab, err))
+        if (fs_join(path, sizeof path, dir, pairs[i].vocab, err) ||
+            fs_look(path, &type, err))
             return -1;
-        if (fs_exists(path))
+        if (type != FS_NOTHING)
             return open_pair(t, dir, &pairs[i], err);
     }
     return open_ranks_in(t, dir, err);
@@ -194,15 +197,18 @@ static int open_directory(struct tokenizer *t, const char *dir, struct error *er
 int tokenizer_open(struct tokenizer **out, const char *name, struct error *err)
 {
     struct tokenizer *t = NULL;
+    enum fs_type type;
     int rc;
     *out = NULL;
     if (tokenizer_new(&t, name, err))
         return -1;
     if (strcmp(name, TOKENIZER_BYTES) == 0)
         rc = tokenizer_load_bytes(t, err);
-    else if (fs_is_directory(name))
+    else if (fs_look(name, &type, err))
+        rc = -1;
+    else if (type == FS_DIRECTORY)
         rc = open_directory(t, name, err);
-    else if (!fs_exists(name))
+    else if (type == FS_NOTHING)
         rc = error_set(err, ERROR_INPUT,
                        "there is no tokenizer '%s'; name \"%s\", or a directory or file",
                        name, TOKENIZER_BYTES);

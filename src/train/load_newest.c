@@ -45,10 +45,18 @@ static int try_each(const struct load_newest *what, struct comm *world,
             return -1;
         if (path[0] == 0)
             break;
-        if (load(what, world, path, &is_damaged, &why) == 0)
+        if (load(what, world, path, &is_damaged, &why) == 0) {
+            if (is_first)
+                ckpt_candidates_warn(candidates, path);
             return 0;
+        }
         if (!is_damaged) {
             *err = why;
+            if (why.kind == ERROR_RUNTIME)
+                error_set(err, why.kind,
+                          "%.1500s; the checkpoint was left as it is: try again, or name "
+                          "another",
+                          why.text);
             return -1;
         }
         if (n_tried == 0)

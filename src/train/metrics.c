@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_FILE_BYTES ((size_t)1 << 32)
@@ -65,7 +66,7 @@ static int keep_lines(const char *path, int64_t last_step, struct error *err)
     char *text;
     size_t n;
     int64_t n_foreign = 0;
-    if (fs_read_all(path, MAX_FILE_BYTES, &text, &n, err))
+    if (fs_read_regular(path, MAX_FILE_BYTES, &text, &n, err))
         return -1;
     n = drop_lines_after(text, n, last_step, &n_foreign);
     if (n_foreign)
@@ -118,19 +119,36 @@ static int add_line(struct metrics *m, const char *line, struct error *err)
     return 0;
 }
 
+/* What is there is continued, if it can be; anything else goes aside. */
+static int clear_the_way(const char *path, int64_t first_step, struct error *err)
+{
+    enum fs_type type;
+    struct stat link;
+    if (fs_look(path, &type, err))
+        return -1;
+    if (type == FS_FILE && first_step > 0)
+        return keep_lines(path, first_step, err);
+    if (type == FS_NOTHING && lstat(path, &link)) // nor a link that leads nowhere
+        return 0;
+    if (set_aside(path, err))
+        return -1;
+    if (type != FS_FILE)
+        log_warning("'%s' was there and is no file; it is '%s.previous' now", path, path);
+    return 0;
+}
+
 int metrics_open(struct metrics *m, const char *output_dir, int64_t first_step,
                  struct error *err)
 {
     if (fs_join(m->path, sizeof m->path, output_dir, "metrics.jsonl", err))
         return -1;
-    if (fs_exists(m->path) &&
-        (first_step > 0 ? keep_lines(m->path, first_step, err) : set_aside(m->path, err)))
+    if (clear_the_way(m->path, first_step, err))
         return -1;
     m->first_step = first_step;
     m->unwritten = malloc(UNWRITTEN_BYTES_MOST);
     if (!m->unwritten)
         return error_set(err, ERROR_RUNTIME, "out of memory for '%s'", m->path);
-    m->fd = open(m->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    m->fd = open(m->path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     m->is_open = m->fd >= 0;
     m->n_bytes = m->is_open ? lseek(m->fd, 0, SEEK_END) : -1;
     if (m->n_bytes < 0)

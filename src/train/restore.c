@@ -7,6 +7,7 @@
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_scan.h"
 #include "train/load_newest.h"
+#include "train/own_checkpoints.h"
 #include "train/state.h"
 
 #include <jansson.h>
@@ -126,6 +127,7 @@ static int read_part(struct train *t, struct ckpt_reader *reader, struct error *
 
 static void take_progress(struct train *t, const struct ckpt_progress *p)
 {
+    memcpy(t->run_id, p->run_id, sizeof t->run_id);
     t->step = t->first_step = p->step;
     t->consumed_samples = p->consumed_samples;
     t->scaler.n_skipped = p->scaler.n_skipped;
@@ -191,15 +193,19 @@ static int resume(struct restore *r, struct error *err)
     struct train *t = r->t;
     struct load_newest what = {.context = r, .load = load, .skip = set_aside};
     const struct ckpt_manifest *manifest = &r->reader.manifest;
-    char path[PATH_MAX];
+    const char *path = t->resumed_from;
     double start = clock_seconds();
-    if (load_newest(&what, t->grid.world, t->cfg.save_load.ckpt_dir, path, err))
+    if (load_newest(&what, t->grid.world, t->cfg.save_load.ckpt_dir, t->resumed_from, err))
         return -1;
     log_config_changes(manifest->config, t->config_json);
     warn_of_other_data(t, &manifest->progress);
     take_progress(t, &manifest->progress);
     log_info("resumed from '%s': step %lld, %lld samples seen (%.2f s)", path,
              (long long)t->step, (long long)t->consumed_samples, clock_seconds() - start);
+    if (own_checkpoints_name_run(t, err))
+        return -1;
+    if (comm_rank(t->grid.world) == 0)
+        own_checkpoints_warn_of_others(t);
     return check_position(t, path, err);
 }
 
@@ -207,7 +213,7 @@ int train_restore(struct train *t, struct error *err)
 {
     struct restore r = {.t = t};
     if (t->cfg.save_load.ckpt_dir[0] == 0)
-        return state_init(t, err);
+        return own_checkpoints_name_run(t, err) ? -1 : state_init(t, err);
     enum beat_phase before = beat_enter(BEAT_LOAD);
     int rc = resume(&r, err);
     ckpt_reader_close(&r.reader);

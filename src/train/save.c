@@ -216,7 +216,7 @@ static void *tidy(void *context)
     if (!s->has_kept_tokenizer)
         s->has_kept_tokenizer = keep_tokenizer(&s->t->cfg);
     struct ckpt_keep keep = {.last = save->keep_last, .every = save->keep_every};
-    ckpt_tidy(save->output_dir, &s->commit.name, &keep);
+    ckpt_tidy(save->output_dir, &s->commit.name, s->progress.run_id, &keep);
     atomic_store(&s->is_done, true);
     return NULL;
 }
@@ -376,6 +376,7 @@ static void set_progress(struct saver *s)
         .config_json = t->config_json,
     };
     input_set_fingerprint(&t->inputs, s->progress.data_fingerprint);
+    memcpy(s->progress.run_id, t->run_id, sizeof t->run_id);
 }
 
 static int begin(struct saver *s, struct error *err)

@@ -8,10 +8,12 @@
 #include "optim/lr.h"
 #include "train/epoch.h"
 #include "train/layout.h"
+#include "train/own_checkpoints.h"
 #include "train/save.h"
 #include "train/usage.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 int64_t train_epoch(const struct train *t, int64_t consumed)
@@ -214,18 +216,32 @@ static void train_close(struct train *t)
 
 /* -- one step ------------------------------------------------------------------------ */
 
+/* Where to go on after the weights of `step` gave no loss or no gradients. A checkpoint
+ * is known to be good once the step after it was: that of `step` itself is not. */
+static void advise(const struct train *t, int64_t step, char *advice, size_t size)
+{
+    char path[PATH_MAX];
+    if (own_checkpoints_before(t, step, path))
+        snprintf(advice, size,
+                 "resume from before it went wrong: -o save_load.ckpt_dir=%s", path);
+    else
+        snprintf(advice, size,
+                 "start again: there is no checkpoint from before it went "
+                 "wrong");
+}
+
 static int check_finite(const struct train *t, double loss, double norm,
                         struct error *err)
 {
+    char advice[PATH_MAX + 128];
     if (isfinite(loss) && isfinite(norm))
         return 0;
-    return error_set(
-        err, ERROR_DIVERGED,
-        "step %lld: the loss is %g and the gradient norm %g; the weights "
-        "were not updated and nothing was saved. Lower "
-        "Optimizer.lr.max_lr or set Optimizer.grad_clip, and resume from the "
-        "last checkpoint in '%s', if there is one",
-        (long long)t->step + 1, loss, norm, t->cfg.save_load.output_dir);
+    advise(t, t->step, advice, sizeof advice);
+    return error_set(err, ERROR_DIVERGED,
+                     "step %lld: the loss is %g and the gradient norm %g; the weights "
+                     "were not updated and nothing was saved. Lower "
+                     "Optimizer.lr.max_lr or set Optimizer.grad_clip, and %.1500s",
+                     (long long)t->step + 1, loss, norm, advice);
 }
 
 /* The norm of the gradients of the whole model: the same number on every rank. */
@@ -298,16 +314,19 @@ static int skip_update(struct train *t, double loss, double norm, struct error *
                     scale == t->scaler.scale ? " stays " : " -> ", t->scaler.scale);
     if (!scaler_is_hopeless(&t->scaler))
         return 0;
+    char advice[PATH_MAX + 128] = "";
+    if (scale <= 1)
+        advise(t, t->step + 1 - t->scaler.bad_steps, advice, sizeof advice);
     return error_set(
         err, ERROR_DIVERGED,
         "step %lld: the loss is %g and the gradient norm %g; %lld steps in a "
-        "row overflow float16 with a loss scale of %g. %s",
+        "row overflow float16 with a loss scale of %g. %s%.1300s",
         (long long)t->step + 1, loss, norm, (long long)t->scaler.bad_steps, scale,
         scale > 1 ? "Lower mix_precision.scale_loss, or set "
                     "mix_precision.dynamic_loss_scale to True"
                   : "Lower Optimizer.lr.max_lr, or train in bfloat16 "
-                    "(mix_precision.dtype), from the last checkpoint if "
-                    "there is one");
+                    "(mix_precision.dtype), and ",
+        advice);
 }
 
 static int train_step(struct train *t, struct error *err)
@@ -367,12 +386,12 @@ static int stop_at_start(const struct train *t, int64_t signal, struct error *er
 {
     const char *name = stop_signal_name((int)signal);
     if (t->step == 0)
-        return error_set(err, ERROR_RUNTIME,
+        return error_set(err, ERROR_UNSAVED,
                          "stopped by %s before the first step; nothing was saved", name);
     return error_set(err, ERROR_STOPPED,
                      "stopped by %s before step %lld; continue with "
-                     "-o save_load.ckpt_dir=%s",
-                     name, (long long)t->step + 1, t->cfg.save_load.ckpt_dir);
+                     "-o save_load.ckpt_dir=%.1800s",
+                     name, (long long)t->step + 1, t->resumed_from);
 }
 
 /* After a step: the line of an epoch that it ended, and an evaluation when one is due and
@@ -405,6 +424,25 @@ static int save_if_due(struct train *t, bool is_end, struct error *err)
     return train_save(t, is_end, err);
 }
 
+/* A signal has ended the run after this step. */
+static int stopped(const struct train *t, int64_t signal, struct error *err)
+{
+    const char *name = stop_signal_name((int)signal);
+    char path[PATH_MAX];
+    if (t->cfg.save_load.save_steps < 0)
+        return error_set(err, ERROR_UNSAVED,
+                         "stopped by %s after step %lld; nothing was saved, since "
+                         "save_load.save_steps is %lld",
+                         name, (long long)t->step,
+                         (long long)t->cfg.save_load.save_steps);
+    if (own_checkpoints_path(t, path, err))
+        return -1;
+    return error_set(err, ERROR_STOPPED,
+                     "stopped by %s after step %lld; continue with "
+                     "-o save_load.ckpt_dir=%.1800s",
+                     name, (long long)t->step, path);
+}
+
 static int train_loop(struct train *t, struct error *err)
 {
     const struct config *cfg = &t->cfg;
@@ -424,11 +462,7 @@ static int train_loop(struct train *t, struct error *err)
         if (save_if_due(t, is_stopped || t->step == cfg->max_steps, err))
             return -1;
         if (is_stopped)
-            return error_set(err, ERROR_STOPPED,
-                             "stopped by %s after step %lld; continue with "
-                             "-o save_load.ckpt_dir=%s",
-                             stop_signal_name((int)signal), (long long)t->step,
-                             cfg->save_load.output_dir);
+            return stopped(t, signal, err);
     }
     return 0;
 }
@@ -503,7 +537,8 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
         train_save_rescue(&t, err);
     if (rc == 0 && t.step > t.first_step)
         rc = usage_report_measured(&t, err);
-    if (rc == 0 || err->kind == ERROR_STOPPED) // else ranks may be out of step
+    bool is_stopped = rc && (err->kind == ERROR_STOPPED || err->kind == ERROR_UNSAVED);
+    if (rc == 0 || is_stopped) // else ranks may be out of step
         rc = write_trace(&t, rc, err);
 done:
     train_close(&t);

@@ -16,6 +16,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
+#include "ckpt/ckpt.h"
 #include "comm/grid.h"
 #include "config/config.h"
 #include "data/input_set.h"
@@ -31,6 +32,8 @@
 #include "train/plan.h"
 #include "train/plan_data.h"
 #include "train/runner.h"
+
+#include <limits.h>
 
 struct train {
     struct config cfg; // effective; max_steps and decay_steps known
@@ -56,9 +59,11 @@ struct train {
     struct job_trace job_trace;
     struct saver *saver; // of checkpoints: train/save.h
 
-    int64_t step;             // updates done
-    int64_t first_step;       // updates done before this process started
-    int64_t consumed_samples; // of the training part
+    char run_id[CKPT_RUN_ID_BYTES]; // kept in its checkpoints
+    char resumed_from[PATH_MAX];    // the checkpoint; "": none
+    int64_t step;                   // updates done
+    int64_t first_step;             // updates done before this process started
+    int64_t consumed_samples;       // of the training part
 
     struct batch batch; // this data rank's share of the step's global batch
     int64_t n_counted;  // tokens that count in the whole global batch
@@ -66,7 +71,8 @@ struct train {
 };
 
 /* Train as *cfg says in the job `world`, until max_steps, a failure, or a signal.
- * ERROR_STOPPED when a signal ended the run after its checkpoint was written.
+ * ERROR_STOPPED when a signal ended the run after its checkpoint was written,
+ * ERROR_UNSAVED when it is one that saves nothing.
  * [collective] */
 MUST_CHECK int train_run(const struct config *cfg, struct comm *world, struct error *err);
 

@@ -110,11 +110,16 @@ static int read_newest_info(struct ckpt_info *info, char path[PATH_MAX], const c
         return -1;
     while (rc && ckpt_candidates_next(&candidates, path, PATH_MAX)) {
         rc = ckpt_read_info(path, info, &why);
+        if (rc && why.kind != ERROR_INPUT) {
+            *err = why;
+            goto done;
+        }
         if (candidates.n_tried == 1)
             newest = why;
     }
     if (rc)
         ckpt_candidates_none(&candidates, &newest, err);
+done:
     ckpt_candidates_release(&candidates);
     return rc;
 }

@@ -26,8 +26,10 @@ cut_at() {
     COMMITTED | LATEST_WRITTEN | TRASH_*) saved=4 ;;
     EXCHANGE) mkdir out && cp -r ../whole/out/epoch_0_step_4 out/ && saved=4 ;;
     esac
-    # what makes trash is a setting, which is in trainer.json
+    # what makes trash is a setting, which is in trainer.json; and so is the name of a run,
+    # which is another one for a run that begins among checkpoints of others
     [[ $name != TRASH_* ]] || settings=(save_load.keep_last=1) same=(-x trainer.json)
+    [ $name != EXCHANGE ] || same=(-x trainer.json)
     TREFOIL_FAULT=CKPT_AT_$name:$rank:$visit:$what run "$faults" "${settings[@]}" &&
         fail "it was not killed"
     [ -d out/epoch_0_step_$saved ] ||

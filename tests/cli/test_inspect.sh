@@ -42,7 +42,7 @@ expect 2 nothere "$trefoil" inspect bare --tokenizer nothere
 sed 's/"bytes"/"nothere"/' data/words.meta.json >bare/words.meta.json
 shows bare 'not decoded: .*nothere' '\[[0-9]+, [0-9]+,'
 
-shows out '^ +epoch_0_step_2 +2 +0  whole$' '^ +step +2$' '^ +hidden_size +32$'
+shows out '^ +epoch_0_step_2 +2 +0  not verified$' '^ +step +2$' '^ +hidden_size +32$'
 checkpoint=$(echo out/epoch_*_step_2)
 for path in "$checkpoint" "$checkpoint/trainer.json"; do
     shows "$path" '^ +step +2$' '^ +n_parameters +[0-9]+$' \
@@ -93,6 +93,54 @@ expect 2 'trainer.json' "$trefoil" inspect damaged/epoch_*_step_2
 cp -r out lost
 rm lost/epoch_*_step_2/optimizer.safetensors
 expect 2 'optimizer.safetensors' "$trefoil" inspect lost/epoch_*_step_2
+
+# --verify reads every byte: what sizes do not tell is found, told and an exit code
+flip() {
+    printf "\\x$(printf %x $(($(od -An -tu1 -j"$2" -N1 "$1") ^ 1)))" |
+        dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+must_train max_steps=4 save_load.save_steps=2 save_load.keep_last=0 \
+    save_load.output_dir=two eval_freq=0
+"$trefoil" inspect --verify two >report || fail "--verify: $(cat report)"
+[ "$(grep -cE 'epoch_0_step_[24] +[24] +0  whole$' report)" = 2 ] || fail "$(cat report)"
+"$trefoil" inspect --verify --json two/epoch_0_step_2/ >report || fail "--verify of one"
+grep -q '"state": "whole"' report || fail "--verify of one: $(cat report)"
+damaged() { # WHAT: of a copy in hurt/, whose step 4 is damaged
+    expect 2 'damaged' "$trefoil" inspect --verify hurt/epoch_0_step_4
+    expect 2 '1 of the 2 checkpoints in .hurt. is damaged' "$trefoil" inspect --verify hurt
+    grep -qE 'epoch_0_step_2 +2 +0 +whole$' expect.out || fail "$1: $(cat expect.out)"
+    rm -rf hurt
+}
+for file in model.safetensors:9 model.safetensors:20000 optimizer.safetensors:30000 \
+    optimizer.safetensors:100 trainer.json:200; do
+    cp -r two hurt
+    flip hurt/epoch_0_step_4/${file%:*} ${file#*:}
+    damaged "$file"
+done
+cp -r two hurt && cp two/epoch_0_step_2/model.safetensors hurt/epoch_0_step_4/
+damaged "another step's model"
+cp -r two hurt && cp two/epoch_0_step_2/* hurt/epoch_0_step_4/
+damaged "another step"
+cp -r two hurt && rm hurt/epoch_0_step_4/trainer.json
+shows hurt 'epoch_0_step_4 +none +none +.*damaged' 'epoch_0_step_2 +2 +0 +not verified$'
+expect 2 'damaged: .*trainer.json' "$trefoil" inspect hurt/epoch_0_step_4
+damaged "no trainer.json"
+# what was set aside is no news
+cp -r two hurt && mv hurt/epoch_0_step_4 hurt/epoch_0_step_4.damaged
+flip hurt/epoch_0_step_4.damaged/model.safetensors 20000
+"$trefoil" inspect --verify hurt >report || fail "set aside: $(cat report)"
+expect 2 'nothing to --verify' "$trefoil" inspect --verify data
+
+# eval, generate and export take the same one, and weights are all they need
+flip two/epoch_0_step_4/optimizer.safetensors 30000
+for step in 4 2; do
+    rm -rf hf
+    "$trefoil" eval --ckpt two --data data/words >taken 2>&1 || fail "$(cat taken)"
+    grep -q "checkpoint two/epoch_0_step_$step," taken || fail "eval: $(cat taken)"
+    "$trefoil" export --to hf --ckpt two --output hf 2>taken || fail "$(cat taken)"
+    grep -q "exported 'two/epoch_0_step_$step'" taken || fail "export: $(cat taken)"
+    flip two/epoch_0_step_4/model.safetensors 20000
+done
 printf '{' >tokenizer.json
 expect 2 'tokenizer.json' "$trefoil" inspect tokenizer.json
 

@@ -31,7 +31,11 @@ for signal in INT TERM HUP USR1; do
     grep -qE "SIG$signal: finishing step [0-9]+; again to stop now" run.log ||
         fail "SIG$signal was not answered: $(tail -3 run.log)"
     grep -q "stopped by SIG$signal" run.log || fail "the log does not say so"
-    must_train save_load.output_dir=stopped save_load.ckpt_dir=stopped max_steps=300 \
+    # the sentence names the checkpoint, to be pasted
+    setting=$(grep -o 'continue with -o save_load.ckpt_dir=[^ ]*' run.log)
+    setting=${setting##* }
+    [ "$setting" = "save_load.ckpt_dir=stopped/$(cat stopped/latest)" ] || fail "$(tail -1 run.log)"
+    must_train save_load.output_dir=stopped "$setting" max_steps=300 \
         eval_freq=0 save_load.save_steps=0
     curve stopped/metrics.jsonl | cmp - <(curve whole/metrics.jsonl) ||
         fail "SIG$signal: the continued run differs"
@@ -65,7 +69,7 @@ begin=(with_signal pretrain -c run.yaml -o eval_freq=0 -o save_load.output_dir=f
 expect 3 'stopped by SIGTERM before the first step; nothing was saved' "${begin[@]}"
 grep -q 'SIGTERM: ending before the first step; again to stop now' expect.err || fail "start"
 must_train save_load.output_dir=fresh eval_freq=0
-expect 75 'stopped by SIGTERM before step 21; continue with -o save_load.ckpt_dir=fresh' \
+expect 75 'stopped by SIGTERM before step 21; continue with -o save_load.ckpt_dir=fresh/epoch_0_step_20' \
     "${begin[@]}" -o save_load.ckpt_dir=fresh -o max_steps=30
 
 # other commands stop as well, and leave nothing half written
@@ -80,3 +84,41 @@ export --ckpt fresh --to gguf --output left/x.gguf
 import --from hf --input hf --output left/imported
 prepare --input words.txt --output left/words
 WORDS
+
+# with nothing saved there is nothing to continue
+start save_load.output_dir=unsaved max_steps=100000 eval_freq=0 save_load.save_steps=-1
+kill -TERM $pid
+wait $pid
+code=$?
+[ $code -eq 3 ] || fail "nothing saved must end with 3, not $code: $(tail -1 run.log)"
+grep -q 'stopped by SIGTERM after step .*nothing was saved' run.log || fail "$(tail -1 run.log)"
+! grep -q 'continue with' run.log || fail "$(tail -1 run.log)"
+
+# a run that begins in the directory of another, longer one: both can be continued
+rm -rf whole
+must_train save_load.output_dir=both max_steps=60 eval_freq=0 save_load.save_steps=10
+must_train save_load.output_dir=both max_steps=25 eval_freq=0 save_load.save_steps=11 seed=8
+grep -q "WARNING.*'both' holds checkpoints of an earlier run" run.log || fail "$(cat run.log)"
+must_train save_load.output_dir=both save_load.ckpt_dir=both max_steps=65 eval_freq=0 \
+    save_load.save_steps=0
+grep -q "resumed from 'both/epoch_0_step_60'" run.log || fail "$(cat run.log)"
+grep -q 'WARNING.*epoch_0_step_25. was saved last.*save_load.ckpt_dir=both/epoch_0_step_25' \
+    run.log || fail "no warning: $(cat run.log)"
+must_train save_load.output_dir=both save_load.ckpt_dir=both/epoch_0_step_25 max_steps=26 \
+    eval_freq=0 save_load.save_steps=0
+! grep -q 'was saved last' run.log || fail "it was named: $(cat run.log)"
+# keep_last 3 counts each run's own
+[ "$(ls both | grep -o '[0-9]*$' | sort -n | xargs)" = "22 25 26 50 60 65" ] || fail "$(ls both)"
+[ "$(cat both/*/trainer.json | grep '"run_id"' | sort | uniq -c | awk '{print $1}' | xargs)" = "3 3" ] ||
+    fail "$(grep run_id both/*/trainer.json)"
+
+# diverged: the checkpoint that gave the NaN is not the one to go on from
+must_train save_load.output_dir=burst max_steps=10 eval_freq=0 save_load.save_steps=5
+train save_load.output_dir=burst save_load.ckpt_dir=burst eval_freq=0 save_load.save_steps=1 \
+    Optimizer.grad_clip=0 Optimizer.lr.max_lr=900 Optimizer.lr.min_lr=900
+[ $? -eq 3 ] || fail "diverged: $(tail -1 run.log)"
+step=$(grep -o 'ERROR.*step [0-9]*: the loss is' run.log | grep -o '[0-9]*' | tail -1)
+[ -d burst/epoch_0_step_$((step - 1)) ] || fail "it has not saved the bad one: $(ls burst)"
+setting=$(grep -o 'save_load.ckpt_dir=.*' run.log)
+[ -d "${setting#*=}" ] || fail "no checkpoint is named: $(tail -1 run.log)"
+must_train save_load.output_dir=burst "$setting" eval_freq=0 max_steps=12 save_load.save_steps=0
