@@ -57,7 +57,7 @@ train $base save_load.ckpt_dir=all_10 save_load.output_dir=next
 # another architecture is refused with the difference, and is no damage
 train $base save_load.ckpt_dir=kept Model.hidden_size=64 save_load.output_dir=next
 [ $? -eq 2 ] || fail "another architecture must end with 2"
-grep -q "is \[257, 32\], the model's is \[257, 64\]" run.log || fail "$(tail -1 run.log)"
+grep -q "set Model.hidden_size: 32 (it is 64)" run.log || fail "$(tail -1 run.log)"
 ls kept | grep -q damaged && fail "another architecture is no damage"
 
 # other hyper-parameters are listed and allowed
