@@ -20,7 +20,7 @@ run_target() {
     local seeds=("tests/fuzz/corpus/$name")
     if [ "$name" = fuzz_yaml ]; then seeds+=(configs); fi
     if OMP_NUM_THREADS=1 "$dir/tests/fuzz/$name" -max_total_time="$seconds" \
-        -timeout=10 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$dir/findings/$name-" "$corpus" "${seeds[@]}" >"$log" 2>&1; then
+        -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=4096 -max_len=65536 -artifact_prefix="$dir/findings/$name-" "$corpus" "${seeds[@]}" >"$log" 2>&1; then
         echo "fuzz: $name: $(grep -ao 'Done [0-9]* runs' "$log" | tail -1), nothing found"
     else
         echo "fuzz: $name: FAILED, the end of $log:"

@@ -85,7 +85,7 @@ static int open_inputs(struct eval *ev, struct error *err)
         eval_data_open(&ev->data, ev->data_name, &ev->form, ev->tokenizer, err))
         return -1;
     return ev->cloze_path
-               ? text_list_read(&ev->texts, ev->cloze_path, TEXT_LIST_JSON,
+               ? text_list_read(&ev->texts, ev->cloze_path, TEXT_LIST_CLOZE,
                                 ev->form.encoding,
                                 ev->form.json_key ? ev->form.json_key : "text", err)
                : 0;
@@ -224,7 +224,8 @@ int cmd_eval(int argc, char **argv)
         {"overlapping_eval", 0, OPTION_INT, &ev.stride, false, "N",
          "Begin a window every N tokens and score its last N (0: no overlap)."},
         {"cloze", 0, OPTION_TEXT, &ev.cloze_path, false, "FILE",
-         "Last-word accuracy on JSON lines of {\"text\": ...}, as LAMBADA."},
+         "Last-word accuracy on JSON lines of {\"text\": ...}, as LAMBADA, or of "
+         "{\"context\": ..., \"continuation\": ...}."},
         {"tokenizer", 0, OPTION_TEXT, &ev.tokenizer_name, false, "DIR",
          "The tokenizer the model was trained with, where its data does not tell."},
         {"max_seq_len", 0, OPTION_INT, &ev.layout.max_seq_len, false, "N",

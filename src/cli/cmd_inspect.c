@@ -201,6 +201,8 @@ static int inspect_file(json_t *report, const char *path,
     char other[PATH_MAX];
     if (ends_with(name, ".safetensors"))
         return add(report, "tensor_file", inspect_safetensors(path, err));
+    if (ends_with(name, ".gguf"))
+        return add(report, "gguf_file", inspect_gguf(path, err));
     if (strcmp(name, CKPT_MANIFEST_NAME) == 0) {
         found->n_checkpoints = 1;
         return parent_of(path, other, err)
@@ -221,12 +223,13 @@ static int inspect_file(json_t *report, const char *path,
         return add(report, "datasets", inspect_datasets(other, opt, err));
     }
     if (fs_exists(path) && !dataset_list_is_part(name))
-        return error_set(err, ERROR_INPUT,
-                         "'%s' is not known by its name: name a dataset (a directory, a "
-                         "prefix X, X.bin, X.idx, X_ids.npy, X_idx.npz), a checkpoint "
-                         "(its directory, *.safetensors) or a tokenizer (its directory, "
-                         "tokenizer.json, vocab.json, encoder.json, *.tiktoken)",
-                         path);
+        return error_set(
+            err, ERROR_INPUT,
+            "'%s' is not known by its name: name a dataset (a directory, a "
+            "prefix X, X.bin, X.idx, X_ids.npy, X_idx.npz), a checkpoint "
+            "(its directory, *.safetensors), *.gguf or a tokenizer (its directory, "
+            "tokenizer.json, vocab.json, encoder.json, *.tiktoken)",
+            path);
     return add(report, "datasets", inspect_datasets(path, opt, err));
 }
 

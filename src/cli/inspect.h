@@ -46,6 +46,8 @@ MUST_CHECK int inspect_checkpoints(const char *dir, const struct inspect_options
                                    struct error *err);
 /* A file of tensors. */
 json_t *inspect_safetensors(const char *path, struct error *err);
+/* A GGUF file: what it says of itself, and its tensors. */
+json_t *inspect_gguf(const char *path, struct error *err);
 /* The tokenizer that `name` means to tokenizer_open(). */
 json_t *inspect_tokenizer(const char *name, const struct inspect_options *opt,
                           struct error *err);

@@ -113,8 +113,10 @@ static int read_inputs(struct training *tr, struct error *err)
     for (int64_t i = 0; i < tr->files.files.n_names; i++) {
         const char *path = tr->files.files.names[i];
         bool is_json = tr->is_json || input_files_is_json(path);
-        const struct text_form form = {is_json ? TEXT_JSON_LINES : TEXT_WHOLE_FILE,
-                                       tr->encoding, tr->json_key};
+        const struct text_form form = {.kind =
+                                           is_json ? TEXT_JSON_LINES : TEXT_WHOLE_FILE,
+                                       .encoding = tr->encoding,
+                                       .json_key = tr->json_key};
         if (text_documents_read(path, &form, &sink, err))
             return -1;
     }

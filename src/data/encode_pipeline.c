@@ -299,7 +299,8 @@ static int take_bad_line(void *pipeline, int64_t line, const char *reason,
 static int read_file(struct encode_pipeline *p, struct error *err)
 {
     const struct text_watch watch = {.tick = tick, .context = p};
-    const struct text_form form = {p->kind, p->set.encoding, p->set.json_key};
+    const struct text_form form = {
+        .kind = p->kind, .encoding = p->set.encoding, .json_key = p->set.json_key};
     const struct text_record_sink sink = {take_bytes, take_end, take_bad_line, p};
     if (text_input_open(&p->input, p->file, &form, &watch, err))
         return -1;

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_blank(const char *line, size_t n)
@@ -64,22 +65,65 @@ static void refuse_object(struct json_line *out, json_t *root, const char *key)
              keys[0] ? ": name the key of the text with --json_key" : "");
 }
 
+/* -- a text whose last word stands apart -- */
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* object[key] := its context, a space, and the word after it. False, with out->reason set
+ * where it can be told, when it does not have them. */
+static bool join_cloze(struct json_line *out, json_t *root, const char *key)
+{
+    const json_t *context = json_object_get(root, "context");
+    const json_t *rest = json_object_get(root, "continuation");
+    if (json_object_get(root, key) || !json_is_string(context) || !json_is_string(rest))
+        return false;
+    const char *word = json_string_value(rest);
+    size_t n = json_string_length(context), n_word = json_string_length(rest);
+    while (n_word > 0 && is_space(word[0])) {
+        word++;
+        n_word--;
+    }
+    while (n_word > 0 && is_space(word[n_word - 1]))
+        n_word--;
+    for (size_t i = 0; i < n_word; i++)
+        if (is_space(word[i])) {
+            snprintf(out->reason, sizeof out->reason,
+                     "\"continuation\" has several words; one can be asked for");
+            return false;
+        }
+    char *text = malloc(n + n_word + 1);
+    if (!text)
+        return false;
+    memcpy(text, json_string_value(context), n);
+    text[n] = ' ';
+    memcpy(text + n + 1, word, n_word);
+    json_object_set_new(root, key, json_stringn(text, n + 1 + n_word));
+    free(text);
+    return true;
+}
+
 /* Integers are read as reals, because large ones in other keys are none of our business.
  */
-enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
-                                   const char *key)
+static enum json_line_kind read_line(struct json_line *out, const char *line, size_t n,
+                                     const char *key, bool is_cloze)
 {
     json_error_t where;
     out->text = NULL;
     out->owner = NULL;
+    out->reason[0] = 0;
     if (is_blank(line, n))
         return JSON_LINE_BLANK;
     json_t *root = json_loadb(line, n,
                               JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL |
                                   JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY,
                               &where);
-    const json_t *text = json_is_string(root) ? root : json_object_get(root, key);
     out->owner = root;
+    if (is_cloze && json_is_object(root) && !join_cloze(out, root, key) && out->reason[0])
+        return JSON_LINE_BAD;
+    const json_t *text = json_is_string(root) ? root : json_object_get(root, key);
     if (json_is_string(text)) {
         out->text = json_string_value(text);
         out->n_text = json_string_length(text);
@@ -92,6 +136,18 @@ enum json_line_kind json_line_read(struct json_line *out, const char *line, size
     else
         refuse_object(out, root, key);
     return JSON_LINE_BAD;
+}
+
+enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
+                                   const char *key)
+{
+    return read_line(out, line, n, key, false);
+}
+
+enum json_line_kind json_line_read_cloze(struct json_line *out, const char *line,
+                                         size_t n, const char *key)
+{
+    return read_line(out, line, n, key, true);
 }
 
 void json_line_release(struct json_line *l)

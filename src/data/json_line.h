@@ -28,6 +28,10 @@ struct json_line {
  * json_line_release() afterwards. */
 enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
                                    const char *key);
+/* The same; but an object without the key may have a "context" and the one word after it
+ * in "continuation", as some copies of LAMBADA do: then the text is both. */
+enum json_line_kind json_line_read_cloze(struct json_line *out, const char *line,
+                                         size_t n, const char *key);
 void json_line_release(struct json_line *l);
 
 #endif

@@ -8,6 +8,7 @@
 struct reading {
     const char *name;     // of the file
     const char *json_key; // NULL: records are documents already
+    bool is_cloze;
     const struct text_sink *sink;
     struct text_input *in;
     int64_t n_told; // bytes of text that progress() knows of
@@ -43,7 +44,8 @@ static int take_json(struct reading *r, int64_t number, struct error *err)
     const struct text_sink *sink = r->sink;
     struct json_line parsed;
     int rc = 0;
-    switch (json_line_read(&parsed, r->line, r->n_line, r->json_key)) {
+    switch ((r->is_cloze ? json_line_read_cloze
+                         : json_line_read)(&parsed, r->line, r->n_line, r->json_key)) {
     case JSON_LINE_TEXT:
         if (parsed.n_text > 0)
             rc = sink->append(sink->context, parsed.text, parsed.n_text, err);
@@ -96,6 +98,7 @@ int text_documents_read(const char *path, const struct text_form *form,
     int rc = -1;
     if (form->kind == TEXT_JSON_LINES)
         r.json_key = form->json_key;
+    r.is_cloze = form->is_cloze;
     if (text_input_open(&r.in, path, form, &watch, err) ||
         text_records_read(r.in, &records, err) || tick(&r, err))
         goto done;

@@ -270,3 +270,29 @@ const char *text_guess_encoding(const char *bytes, size_t n)
     name = guess_narrow(b, n);
     return name ? name : guess_pairs(b, n);
 }
+
+/* -- ASCII with switches ------------------------------------------------------------- */
+
+const char *text_guess_switching(const char *bytes, size_t n, size_t *at)
+{
+    static const struct {
+        const char *mark, *name;
+    } switches[] = {
+        {"\x1b$B", "ISO-2022-JP"},
+        {"\x1b$@", "ISO-2022-JP"},
+        {"\x1b$)C", "ISO-2022-KR"},
+        {"\x1b$)A", "ISO-2022-CN"},
+    };
+    const char *found = NULL, *name = NULL;
+    if (!memchr(bytes, 0x1b, n))
+        return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(switches); i++) {
+        const char *mark = memmem(bytes, n, switches[i].mark, strlen(switches[i].mark));
+        if (mark && (!found || mark < found)) {
+            found = mark;
+            name = switches[i].name;
+        }
+    }
+    *at = found ? (size_t)(found - bytes) : 0;
+    return name;
+}

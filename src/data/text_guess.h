@@ -16,4 +16,8 @@ const char *text_guess_file(const char *start, size_t n, bool is_text);
  * a character does, and are not UTF-8. */
 const char *text_guess_encoding(const char *bytes, size_t n);
 
+/* The name of an encoding in which text is ASCII, and so UTF-8 too, but for its switches
+ * of character sets; NULL: there are none. *at is the place of the first. */
+const char *text_guess_switching(const char *bytes, size_t n, size_t *at);
+
 #endif

@@ -6,7 +6,6 @@
 #include "data/text_input.h"
 
 #include "base/log.h"
-#include "base/memory.h"
 #include "data/text_encoding.h"
 #include "data/text_guess.h"
 #include "data/utf8_check.h"
@@ -161,21 +160,15 @@ static uint64_t zstd_window_bytes(const struct text_input *in)
 
 static int open_zstd(struct text_input *in, struct error *err)
 {
-    uint64_t window = zstd_window_bytes(in), room = memory_available_bytes();
+    uint64_t window = zstd_window_bytes(in);
     in->zstd = ZSTD_createDStream();
     if (!in->zstd || ZSTD_isError(ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax,
                                                          ZSTD_WINDOW_LOG)))
         return error_set(err, ERROR_RUNTIME, "no memory to unpack '%s'", in->source.name);
     if (window <= USUAL_WINDOW_BYTES || window > (uint64_t)1 << ZSTD_WINDOW_LOG)
         return 0; // a larger one is refused where it is read
-    if (window > room)
-        return error_set(err, ERROR_RUNTIME,
-                         "to unpack '%s' takes %llu MB of memory, since it was packed "
-                         "with so large a window (zstd --long), and %llu MB are free",
-                         in->source.name, (unsigned long long)(window >> 20),
-                         (unsigned long long)(room >> 20));
-    log_info("'%s' was packed with a window of %llu MB (zstd --long): to unpack it takes "
-             "as much memory",
+    log_info("'%s' was packed with a window of %llu MB (zstd --long): to unpack it may "
+             "take as much memory",
              in->source.name, (unsigned long long)(window >> 20));
     return 0;
 }
@@ -308,6 +301,15 @@ done:
 #define AS_BYTES                                                                         \
     "--encoding " TEXT_ENCODING_BYTES " takes the bytes of a file as they are"
 
+static int refuse_as(const struct text_input *in, const char *encoding, int64_t at,
+                     struct error *err)
+{
+    return error_set(err, ERROR_INPUT,
+                     "'%s' is not UTF-8 at byte %lld of its text; it looks like %s: give "
+                     "--encoding %s (" AS_BYTES ")",
+                     in->source.name, (long long)at, encoding, encoding);
+}
+
 /* Byte `at` of the text is not UTF-8; it is byte `bad` of the n bytes at hand. */
 static int refuse_encoding(const struct text_input *in, const char *bytes, size_t n,
                            size_t bad, int64_t at, struct error *err)
@@ -319,10 +321,7 @@ static int refuse_encoding(const struct text_input *in, const char *bytes, size_
     const char *guess =
         text_guess_encoding(is_nul ? bytes : bytes + line, is_nul ? n : n - line);
     if (guess)
-        return error_set(err, ERROR_INPUT,
-                         "'%s' is not UTF-8 at byte %lld of its text; it looks like %s: "
-                         "give --encoding %s (" AS_BYTES ")",
-                         in->source.name, (long long)at, guess, guess);
+        return refuse_as(in, guess, at, err);
     if (is_nul)
         return error_set(
             err, ERROR_INPUT,
@@ -375,6 +374,10 @@ static int check_start(struct text_input *in, struct error *err)
         return error_set(err, ERROR_INPUT, "'%s' is %s", in->source.name, file);
     if (in->encoding != TEXT_IS_UTF8)
         return 0;
+    size_t at;
+    const char *switching = text_guess_switching(start, n, &at);
+    if (is_text && switching)
+        return refuse_as(in, switching, (int64_t)at, err);
     if (!is_text && is_refused(in, start, n))
         return refuse_encoding(in, start, n, (size_t)check.n_bytes, check.n_bytes, err);
     if (n >= 3 && memcmp(start, "\xef\xbb\xbf", 3) == 0)

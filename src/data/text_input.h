@@ -34,6 +34,7 @@ struct text_form { // how a file is to be read
     enum text_kind kind;
     const char *encoding; // as text_encoding.h says; NULL: UTF-8
     const char *json_key; // of the text in a value of JSON
+    bool is_cloze;        // its last word may stand apart (json_line_read_cloze())
 };
 
 /* `path`, what `form` names and watch->context are borrowed until text_input_close(). */

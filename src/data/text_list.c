@@ -110,10 +110,13 @@ int text_list_read(struct text_list *list, const char *path, enum text_list_kind
     struct reading r = {.list = list, .path = text_source_name(path), .kind = kind};
     const struct text_sink sink = {take_bytes, take_end, take_bad_line, take_progress,
                                    &r};
-    const struct text_form form = {.kind = kind == TEXT_LIST_JSON ? TEXT_JSON_LINES
+    const struct text_form form = {
+        .kind = kind == TEXT_LIST_JSON || kind == TEXT_LIST_CLOZE ? TEXT_JSON_LINES
                                                                   : TEXT_WHOLE_FILE,
-                                   .encoding = encoding,
-                                   .json_key = json_key};
+        .encoding = encoding,
+        .json_key = json_key,
+        .is_cloze = kind == TEXT_LIST_CLOZE,
+    };
     *list = (struct text_list){0};
     r.line = kind == TEXT_LIST_LINES;
     int rc = text_documents_read(path, &form, &sink, err);

@@ -12,6 +12,7 @@ enum text_list_kind {
     TEXT_LIST_WHOLE, // the file is one text
     TEXT_LIST_LINES, // each line is one, without its end; empty lines are none
     TEXT_LIST_JSON,  // of each value of JSON, the string under the key
+    TEXT_LIST_CLOZE, // the same, or its context and continuation
 };
 
 struct text_list { // zero-initialised is empty

@@ -1,5 +1,6 @@
 #include "data/text_records.h"
 
+#include "base/log.h"
 #include "data/json_values.h"
 
 #include <stdio.h>
@@ -15,10 +16,28 @@ struct source {
     char *chunk;
 };
 
+/* Text that is JSON by the look of it is probably meant to be read as such. */
+static void warn_of_json(const struct source *s, size_t n)
+{
+    const char *newline = memchr(s->chunk, '\n', n);
+    size_t n_line = newline ? (size_t)(newline - s->chunk) : n;
+    while (n_line > 0 && (s->chunk[n_line - 1] == '\r' || s->chunk[n_line - 1] == ' '))
+        n_line--;
+    if (n_line > 4 && memcmp(s->chunk, "{\"", 2) == 0 && s->chunk[n_line - 1] == '}')
+        log_warning("'%s' looks like JSON lines, but is read as plain text; --json, or "
+                    "for eval --json_key, reads it as JSON",
+                    text_input_name(s->in));
+}
+
 /* *n := bytes now in s->chunk; 0 at the end of the file. */
 static int read_chunk(struct source *s, size_t *n, struct error *err)
 {
-    return text_input_read(s->in, s->chunk, CHUNK_BYTES, n, err);
+    bool is_first = text_input_text_bytes(s->in) == 0;
+    if (text_input_read(s->in, s->chunk, CHUNK_BYTES, n, err))
+        return -1;
+    if (is_first && text_input_kind(s->in) != TEXT_JSON_LINES)
+        warn_of_json(s, *n);
+    return 0;
 }
 
 static int append(const struct source *s, const char *bytes, size_t n, struct error *err)

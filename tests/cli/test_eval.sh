@@ -88,6 +88,9 @@ cat >cloze.jsonl <<JSON
 JSON
 evaluate --cloze cloze.jsonl >cloze.json
 [ "$(value cloze_correct <cloze.json)" -eq 2 ] || fail "two are right: $(cat cloze.json)"
+sed 's/"text": "\(.*\) \([a-z]* *\)"/"context": "\1", "continuation": "\2"/' cloze.jsonl >pair.jsonl
+grep -q '"continuation": "mat"' pair.jsonl || fail "$(cat pair.jsonl)"
+evaluate --cloze pair.jsonl | cmp - cloze.json || fail "context and continuation"
 [ "$(value cloze_accuracy <cloze.json)" = 0.5 ] || fail "$(cat cloze.json)"
 "$mpirun" "$mpiexec" 3 "$trefoil" eval --ckpt out --json --cloze cloze.jsonl >ranks.out ||
     fail "cloze on 3 processes: $(cat ranks.out)"
@@ -101,6 +104,8 @@ expect 2 'at least two' "$trefoil" eval --ckpt out --data <(printf x)
 expect 2 'batch_size must be' "$trefoil" eval --ckpt out --data short.txt --batch_size 0
 echo '{"text": "word"}' >bad.jsonl
 expect 2 "'bad.jsonl': text 1 has no word with another before it: remove it" "$trefoil" eval --ckpt out --cloze bad.jsonl
+echo '{"context": "a", "continuation": "two words"}' >bad.jsonl
+expect 2 "bad.jsonl':1: .continuation. has several words" "$trefoil" eval --ckpt out --cloze bad.jsonl
 echo 'no json' >bad.jsonl
 expect 2 "bad.jsonl':1:" "$trefoil" eval --ckpt out --cloze bad.jsonl
 exit 0

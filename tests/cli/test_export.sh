@@ -43,6 +43,9 @@ export_hf --ckpt two --output hf-two
 "$trefoil" export --ckpt out --to gguf --output model.gguf --dtype float16 2>export.log ||
     fail "gguf: $(cat export.log)"
 [ "$(head -c 4 model.gguf)" = GGUF ] || fail "model.gguf is no GGUF"
+"$trefoil" inspect model.gguf >report || fail "inspect: $(cat report)"
+grep -q 'general.architecture *gpt2' report && grep -q 'token_embd.weight *F16' report ||
+    fail "inspect: $(cat report)"
 
 # Refusals, which leave everything as it was.
 ls >before
@@ -73,4 +76,6 @@ grep -q 'no tokenizer files are written' export.log || fail "silent: $(cat expor
 [ ! -e hf-other/tokenizer.json ] || fail "a tokenizer from nowhere"
 expect 2 'name it with --tokenizer' \
     "$trefoil" export --ckpt other --to gguf --output other.gguf
+head -c 3000 model.gguf >cut.gguf
+expect 2 "'cut.gguf' is not a readable GGUF file: at byte" "$trefoil" inspect cut.gguf
 exit 0

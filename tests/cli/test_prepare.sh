@@ -40,6 +40,9 @@ grep -q 'what stands between blank lines; --doc_separator' prepare.log ||
 "$trefoil" prepare --force --json --input - --output out/x <words.jsonl 2>prepare.log ||
     fail "JSON on standard input: $(cat prepare.log)"
 same_as_words out/x
+cp words.jsonl words_json.txt
+expect 0 "'words_json.txt' looks like JSON lines, but is read as plain text; --json" \
+    "$trefoil" prepare --input words_json.txt --output json/x
 expect 2 'named twice' "$trefoil" prepare --input - - --output new/x
 iconv -f UTF-8 -t UTF-16 words.txt >words.utf16
 expect 2 "'words.utf16' is not UTF-8 at byte 0 .* UTF-16LE: give --encoding UTF-16LE" \

@@ -6,6 +6,7 @@
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_json_lines.c
  */
 #include "base/fs.h"
+#include "base/log.h"
 #include "data/text_documents.h"
 
 #include <stdio.h>
@@ -97,6 +98,7 @@ static void read_as(const char *path, enum text_kind kind, int64_t n_lines,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[64];
+    log_set_level(LOG_ERROR);
     if (size > 1 && (data[0] == 0x1f || data[0] == 0x28 || data[0] == 0x50))
         return 0; // packed: fuzz_text_input's
     int fd = memfd_create("fuzz", MFD_CLOEXEC);

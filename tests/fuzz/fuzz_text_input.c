@@ -6,6 +6,7 @@
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_text_input.c
  */
 #include "base/fs.h"
+#include "base/log.h"
 #include "data/text_input.h"
 #include "data/utf8_check.h"
 
@@ -78,6 +79,7 @@ static const struct text_form forms[] = {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[64];
+    log_set_level(LOG_ERROR);
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     CHECK(fd >= 0 && fs_pwrite_exact(fd, data, size, 0) == 0, "no memory file");
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
