@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,13 +81,24 @@ static int write_stream(const char *path, const void *data, size_t n, struct err
     return write_and_close(fd, path, data, n, err);
 }
 
+/* A signal that ends the process comes before or after: no half of a file is left. */
+static int replace(const char *path, const void *data, size_t n, struct error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = fs_write_atomic(path, data, n, err);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
 /* Where a link leads there may be nothing yet. */
 static int write_through_link(const char *path, const void *data, size_t n,
                               struct error *err)
 {
     char target[PATH_MAX];
     if (realpath(path, target))
-        return fs_write_atomic(target, data, n, err);
+        return replace(target, data, n, err);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", path,
@@ -100,5 +112,5 @@ int output_file_write(const char *path, const void *data, size_t n, struct error
         return write_stream(path, data, n, err);
     if (is_link(path))
         return write_through_link(path, data, n, err);
-    return fs_write_atomic(path, data, n, err);
+    return replace(path, data, n, err);
 }

@@ -247,7 +247,7 @@ int ckpt_commit_finish(struct ckpt_commit *c, const struct ckpt_progress *progre
 
 static bool is_about_room(const struct error *why)
 {
-    static const int of_room[] = {ENOSPC, EDQUOT, EFBIG};
+    static const int of_room[] = {ENOSPC, EDQUOT};
     bool is_it = strstr(why->text, DISK_FULL);
     for (size_t i = 0; i < ARRAY_LEN(of_room); i++)
         is_it |= strstr(why->text, strerror(of_room[i])) != NULL;
@@ -265,6 +265,8 @@ int ckpt_commit_abandon(struct ckpt_commit *c, struct error *err)
     if (is_about_room(&cause) && fs_free_bytes(c->output_dir, &n_free, &ignored) == 0)
         snprintf(room, sizeof room, " (it takes %llu bytes, %llu are free there)",
                  (unsigned long long)c->needed_bytes, (unsigned long long)n_free);
+    else if (strstr(cause.text, strerror(EFBIG)))
+        snprintf(room, sizeof room, " (see ulimit -f, and save_load.max_file_bytes)");
     return error_set(err, ERROR_RUNTIME,
                      "cannot save the checkpoint '%s' in '%s': %.1200s%s; earlier "
                      "checkpoints are untouched",

@@ -7,6 +7,7 @@
  */
 #include "data/index_map.h"
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #define SHARED_DIR "/dev/shm"
+#define TELL_AFTER_SECONDS 10 // that another process makes what this one waits for
 
 struct home { // where a file may lie
     const char *dir;
@@ -120,11 +122,18 @@ static bool is_file(int fd, const char *path)
 static int lock_or_lose(int fd, const char *path)
 {
     static const struct timespec nap = {.tv_nsec = 2000000};
+    double since = clock_seconds();
+    bool is_told = false;
     while (flock(fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -1;
         if (!is_file(fd, path))
             return 0;
+        if (!is_told && clock_seconds() - since > TELL_AFTER_SECONDS) {
+            is_told = true;
+            log_warning(
+                "waiting for the process that is making '%s'; if it hangs, end it", path);
+        }
         nanosleep(&nap, NULL);
     }
     return 0;

@@ -385,7 +385,7 @@ static int agree_on_stop(struct train *t, int64_t *signal, struct error *err)
 static int stop_at_start(const struct train *t, int64_t signal, struct error *err)
 {
     const char *name = stop_signal_name((int)signal);
-    if (t->step == 0)
+    if (!t->resumed_from[0])
         return error_set(err, ERROR_UNSAVED,
                          "stopped by %s before the first step; nothing was saved", name);
     return error_set(err, ERROR_STOPPED,

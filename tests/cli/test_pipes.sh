@@ -25,7 +25,7 @@ done
 rm -rf small
 (
     ulimit -f 40
-    expect 3 "'epoch_0_step_20' in 'small'.*File too large" \
+    expect 3 "'epoch_0_step_20' in 'small'.*File too large .see ulimit -f" \
         "$trefoil" pretrain -c run.yaml -o save_load.output_dir=small
     grep -q "'epoch_0_step_10'.*Training goes on" expect.err || fail "$(cat expect.err)"
 ) || exit 1
