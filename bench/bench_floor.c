@@ -21,6 +21,7 @@
  * through their own cblas_sgemm, so neither can stand in for the other. Libraries that
  * are not installed are left out; without any the program fails.
  */
+#include "kernels/kernels.h"
 #include "measure.h"
 
 #include <dlfcn.h>
@@ -107,6 +108,7 @@ static int load_libraries(struct gemms *g, int64_t n_threads)
          NULL},
     };
     int n_loaded = 0;
+    kernels_choose(); // BLIS multiplies as it does for the program
     for (int i = 0; i < N_LIBRARIES; i++) {
         g->blas[i] = known[i];
         load_library(&g->blas[i], n_threads);

@@ -161,8 +161,8 @@ static void share_one_heap(void)
 /* Whether so many bytes can be had now. */
 static bool can_have(size_t n_bytes)
 {
-    void *room =
-        mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *room = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED)
         return false;
     munmap(room, n_bytes);
