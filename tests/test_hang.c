@@ -69,6 +69,7 @@ static void judge(const struct hang_rule *rule, int n, const struct seen_rank *r
 {
     bool is_culprit[MOST];
     struct hang hang = hang_judge(ranks, n, rule, is_culprit);
+    assert_true(decision == HANG_NONE || hang.seconds > 5);
     int found = 0;
     for (int i = 0; i < n; i++)
         found += is_culprit[i];

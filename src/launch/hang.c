@@ -122,7 +122,8 @@ struct hang hang_judge(const struct seen_rank *ranks, int n_ranks,
         if (hang.culprit < 0)
             hang.culprit = i;
     }
-    if (!has_frozen && all_wait(ranks, n_ranks, rule, &hang.seconds)) {
+    if (hang.culprit < 0 && !has_frozen &&
+        all_wait(ranks, n_ranks, rule, &hang.seconds)) {
         hang.decision = HANG_ENDS;
         hang.is_deadlock = true;
     }

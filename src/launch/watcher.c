@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -132,9 +133,13 @@ static void run(struct watcher *w)
 
 /* -- its start ----------------------------------------------------------------------- */
 
-/* Nothing of the rank is kept: its pipes would never end, its locks never be free. */
+/* Nothing of the rank is kept: its pipes would never end, its locks never be free, its
+ * directory never be unmounted. */
 static void let_go(int kept)
 {
+    if (chdir("/"))
+        _exit(1);
+    prctl(PR_SET_NAME, "trefoil-watch");
     int null = open("/dev/null", O_RDWR);
     for (int fd = 0; fd < 3; fd++)
         dup2(null, fd);

@@ -1,0 +1,83 @@
+#!/bin/bash
+# A rank that freezes is found and named, the job ended and started again with the same
+# bits; one that is only slow is left alone.
+. "$(dirname "$0")/layout_lib.sh"
+make_corpus
+make_layout_config
+sed -i 's/max_steps: 20/max_steps: 30/; s/save_steps: -1/save_steps: 10/; s/eval_freq: 2/eval_freq: 0/' run.yaml
+
+# start COMMAND...: in the background, until the run in out/ has made `steps` steps
+start() {
+    rm -rf out
+    "$@" >run.log 2>&1 &
+    job=$!
+    for _ in $(seq 1200); do
+        [ "$(grep -cs '"loss"' out/metrics.jsonl)" -lt "$steps" ] || return 0
+        kill -0 $job 2>/dev/null || fail "ended before step $steps: $(tail -5 run.log)"
+        sleep 0.05
+    done
+    fail "no step: $(cat run.log)"
+}
+rank_pid() { # rank_pid RANK: of the job that writes to out/
+    local process
+    for process in $(pgrep -f "output_dir=out "); do
+        [ "$(cat "/proc/$process/comm")" = trefoil ] &&
+            [ "$(readlink "/proc/$process/cwd")" = "$work" ] &&
+            grep -qzxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" "/proc/$process/environ" &&
+            echo "$process" && return
+    done
+}
+train_job() { # train_job settings...: with an end that is never reached
+    "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o max_steps=1000000 "$@"
+}
+named() { # named RANK: with the exit code of the job
+    wait $job
+    local code=$?
+    [ $code = 3 ] || fail "rank $1 was stopped: ended with $code: $(tail -3 run.log)"
+    grep -qE "ERROR\] - rank $1 on $(hostname) is stopped" run.log || fail "not named: $(cat run.log)"
+    grep -qE "^ +$1 $(hostname) +[0-9]+ .* stopped" run.log || fail "no table: $(cat run.log)"
+}
+
+# -- stopped: a table, the rank, its stack in its log
+steps=3
+start train_job -o Distributed.pp_degree=2 -o hang_timeout=5
+kill -STOP "$(rank_pid 0)"
+named 0
+for rank in 0 1; do
+    grep -q 'the stack of this rank' out/log/workerlog.$rank || fail "no stack of rank $rank"
+done
+
+# -- the same without our launcher; its watcher ends with it
+start "$mpirun" "$mpiexec" 2 "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out \
+    -o max_steps=1000000 -o Distributed.dp_degree=2 -o hang_timeout=5
+kill -STOP "$(rank_pid 1)"
+named 1
+watchers() { grep -lzx "PWD=$work" $(pgrep -x trefoil-watch | sed 's|.*|/proc/&/environ|') /dev/null 2>/dev/null; }
+for _ in $(seq 200); do
+    [ -n "$(watchers)" ] || break
+    sleep 0.05
+done
+[ -z "$(watchers)" ] || fail "a watcher is left: $(watchers)"
+
+# -- a pause is no hang
+steps=30 start "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o Distributed.dp_degree=2
+wait $job || fail "the reference: $(tail -3 run.log)"
+curve out/metrics.jsonl >whole
+slow() { "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o Distributed.dp_degree=2; }
+start slow
+pid=$(rank_pid 1)
+[ -z "$pid" ] || { kill -STOP "$pid" && sleep 1 && kill -CONT "$pid"; }
+wait $job || fail "a pause ended the job: $(tail -3 run.log)"
+cmp whole <(curve out/metrics.jsonl) || fail "a pause changed the losses"
+
+# -- ended, and started again: the same bits
+start "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o max_steps=400 \
+    -o Distributed.dp_degree=2
+wait $job || fail "the longer reference: $(tail -3 run.log)"
+tail -1 <(curve out/metrics.jsonl) >last
+steps=12 start "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o max_steps=400 \
+    -o Distributed.dp_degree=2 -o hang_timeout=10 --max_restarts 1
+kill -STOP "$(rank_pid 1)"
+wait $job || fail "not started again: $(tail -3 run.log)"
+grep -qE "rank 1 on $(hostname) is stopped.*Restart 1 of 1" run.log || fail "no restart: $(cat run.log)"
+cmp last <(tail -1 <(curve out/metrics.jsonl)) || fail "a restart changed the losses"
