@@ -540,6 +540,8 @@ static void test_base__that_is_wrong_names_file_and_line(void **state)
     assert_file_refused(f, "top.yaml", "top.yaml:1:9: '_base_' takes the name of one");
     put(f, "top.yaml", "_base_: sub\n");
     assert_file_refused(f, "top.yaml", "top.yaml:1:9: _base_: cannot read '");
+    put(f, "top.yaml", "_base_: \"a\\nb\"\n");
+    assert_file_refused(f, "top.yaml", "top.yaml:1:9: _base_: control character 0x0a");
     put(f, "top.yaml", "_base_: a\n_base_: b\n");
     assert_file_refused(f, "top.yaml", "top.yaml:2:1: '_base_' is set a second time");
     put(f, "top.yaml", "Model: {_base_: a}\n");

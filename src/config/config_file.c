@@ -54,11 +54,11 @@ static int note_base(struct layer *f, const struct config_node *node, struct err
     if (f->base[0])
         return refuse_node(f, node->key_place, err, BASE,
                            "is set a second time: a file has one base");
-    if (strlen(node->text) >= sizeof f->base)
-        return refuse_node(f, node->value_place, err, BASE,
-                           "is too long for the name of a file");
-    snprintf(f->base, sizeof f->base, "%s", node->text);
     f->base_place = node->value_place;
+    if (config_check_text(node->text, strlen(node->text), err))
+        return error_prefix(err, "%s:%d:%d: %s", f->file, f->base_place.line,
+                            f->base_place.column, BASE);
+    snprintf(f->base, sizeof f->base, "%s", node->text);
     return 0;
 }
 
