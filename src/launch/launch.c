@@ -323,9 +323,10 @@ static int open_job(struct launch_job *job, const struct launch_options *opt,
                                .signal_fd = -1,
                                .inotify_fd = -1,
                                .restart = {.most = opt->max_restarts, .newest_step = -1},
-                               .tail = {.log_dir = job->log_dir, .fd = -1}};
+                               .tail = {.fd = -1, .progress_fd = -1}};
     if (open_log_dir(job, err))
         return -1;
+    log_tail_open(&job->tail, job->log_dir);
     launch_sweep_dead();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

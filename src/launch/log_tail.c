@@ -1,6 +1,7 @@
 #include "launch/log_tail.h"
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/log_view.h"
 #include "launch/rank_status.h"
 
@@ -9,6 +10,34 @@
 #include <unistd.h>
 
 #define COPY_BYTES ((size_t)16384)
+
+_Static_assert(sizeof((struct log_tail *)0)->progress == RANK_PROGRESS_BYTES,
+               "what rank 0 writes is what is read");
+
+void log_tail_open(struct log_tail *tail, const char *log_dir)
+{
+    char path[4096];
+    *tail = (struct log_tail){.log_dir = log_dir, .fd = -1, .progress_fd = -1};
+    rank_progress_path(path, sizeof path, log_dir);
+    unlink(path); // of one that was killed
+    if (log_is_terminal())
+        tail->progress_fd =
+            open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+}
+
+/* Lines push the progress out of the way, so it is shown again after them. */
+static void show_progress(struct log_tail *tail, bool has_lines)
+{
+    char text[RANK_PROGRESS_BYTES];
+    if (tail->progress_fd < 0 ||
+        pread(tail->progress_fd, text, sizeof text, 0) != sizeof text)
+        return;
+    text[sizeof text - 1] = 0;
+    if (!has_lines && strcmp(text, tail->progress) == 0)
+        return;
+    memcpy(tail->progress, text, sizeof text);
+    log_status("%s", text);
+}
 
 /* How much of n bytes at `at` may be shown. Asked after the bytes were read: a rank
  * records where its failure begins before it writes it. */
@@ -49,6 +78,7 @@ void log_tail_copy(struct log_tail *tail)
 {
     char path[4096], buf[COPY_BYTES];
     struct log_view view = log_view_of(STDERR_FILENO);
+    bool has_lines = false;
     ssize_t n;
     if (tail->fd < 0) {
         rank_log_path(path, sizeof path, tail->log_dir, 0);
@@ -58,6 +88,8 @@ void log_tail_copy(struct log_tail *tail)
         size_t shown = n_showable(tail, (size_t)n);
         if (shown == 0)
             return;
+        log_status_clear();
+        has_lines = true;
         if (view.is_terminal)
             shown = show_lines(&view, buf, shown);
         else
@@ -66,6 +98,7 @@ void log_tail_copy(struct log_tail *tail)
             return; // the rest of the line is to come
         tail->at += (off_t)shown;
     }
+    show_progress(tail, has_lines);
 }
 
 void log_tail_skip(struct log_tail *tail)
@@ -77,6 +110,14 @@ void log_tail_skip(struct log_tail *tail)
 
 void log_tail_close(struct log_tail *tail)
 {
+    char path[4096];
+    if (tail->progress_fd >= 0) {
+        log_status_clear();
+        rank_progress_path(path, sizeof path, tail->log_dir);
+        unlink(path);
+        close(tail->progress_fd);
+        tail->progress_fd = -1;
+    }
     if (tail->fd >= 0)
         close(tail->fd);
     tail->fd = -1;

@@ -1,6 +1,6 @@
 /*
  * log_tail - rank 0's log, copied to standard error as it grows; on a terminal it looks
- * as the log of one process does there (base/log_view.h).
+ * as the log of one process does there (base/log_view.h), with its progress below.
  */
 #ifndef LAUNCH_LOG_TAIL_H
 #define LAUNCH_LOG_TAIL_H
@@ -13,7 +13,12 @@ struct log_tail {
     const char *log_dir; // borrowed
     int fd;              // -1: the file is not there yet
     off_t at;            // what comes next
+    int progress_fd;     // of rank_progress_path(); -1: no terminal
+    char progress[256];  // as it is shown
 };
+
+/* Take nothing yet. On a terminal rank 0 is to leave its progress. */
+void log_tail_open(struct log_tail *tail, const char *log_dir);
 
 /* Copy what is new. Stops before the reason of a failure, which the launcher tells in its
  * own words. */

@@ -37,6 +37,11 @@ void rank_log_path(char *buf, size_t size, const char *log_dir, int rank)
     snprintf(buf, size, "%s/workerlog.%d", log_dir, rank);
 }
 
+void rank_progress_path(char *buf, size_t size, const char *log_dir)
+{
+    snprintf(buf, size, "%s/progress", log_dir);
+}
+
 static int64_t now_ns(void)
 {
     struct timespec now;

@@ -54,6 +54,11 @@ struct rank_status {
 void rank_status_path(char *buf, size_t size, const char *log_dir, int rank);
 void rank_log_path(char *buf, size_t size, const char *log_dir, int rank);
 
+/* The file that is there while the launcher's log is a terminal: rank 0 leaves its
+ * progress in it, at most RANK_PROGRESS_BYTES of text, and the launcher shows it. */
+#define RANK_PROGRESS_BYTES 256
+void rank_progress_path(char *buf, size_t size, const char *log_dir);
+
 /* -- the rank's side ----------------------------------------------------------------- */
 
 /* Write the file of this process. */

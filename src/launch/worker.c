@@ -221,6 +221,35 @@ void worker_set_step(int64_t step)
         rank_status_set_step(log_dir(), job_rank(), step);
 }
 
+static int open_progress(void)
+{
+    char path[4096];
+    if (!worker_is_rank() || job_rank() > 0)
+        return -1;
+    rank_progress_path(path, sizeof path, log_dir());
+    return open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
+bool worker_is_shown(void)
+{
+    int fd = open_progress();
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+void worker_show_progress(const char *text)
+{
+    char line[RANK_PROGRESS_BYTES] = "";
+    int fd = open_progress();
+    if (fd < 0)
+        return;
+    snprintf(line, sizeof line, "%s", text);
+    ssize_t unused = pwrite(fd, line, sizeof line, 0); // whole or not at all
+    (void)unused;
+    close(fd);
+}
+
 bool worker_has_own_log(void)
 {
     return log_dir() && job_rank() > 0;

@@ -35,6 +35,10 @@ int worker_threads(void);
 /* The step this rank is in, for who watches it, and for the message should it die. */
 void worker_set_step(int64_t step);
 
+/* Whether the launcher shows the progress of this rank, and the text to show. */
+bool worker_is_shown(void);
+void worker_show_progress(const char *text);
+
 /* Does this process have a log of its own, in which it tells of itself alone? Rank 0 has
  * not: its log is the job's, and tells of all. What is told there is log_note()'s. */
 bool worker_has_own_log(void);

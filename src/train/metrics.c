@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "launch/worker.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -192,23 +193,34 @@ static bool is_tenth(const struct metrics *m, int64_t step)
                (step - 1) * PROGRESS_TENTHS / m->max_steps;
 }
 
-static void show_progress(const struct metrics *m, const struct metrics_step *s)
+static void show_bar(const struct metrics *m, const struct metrics_step *s,
+                     const char *left)
 {
     static const char marks[] = "####################", gaps[] = "                    ";
-    char left[64];
+    char text[256];
     int percent = (int)(100 * s->step / m->max_steps);
     int n = percent * (int)(sizeof marks - 1) / 100;
-    bool is_terminal = log_is_terminal();
+    snprintf(text, sizeof text,
+             "[Epoch %lld / Train] %3d%%|%.*s%s| %lld/%lld%s, loss %.4f, %.0f tokens/s",
+             (long long)s->epoch, percent, n, marks, gaps + n, (long long)s->step,
+             (long long)m->max_steps, left, s->loss,
+             (double)m->tokens_per_step / s->step_seconds);
+    log_status("%s", text);
+    worker_show_progress(text);
+}
+
+/* A bar on the terminal of this process or of its launcher, or lines. */
+static void show_progress(const struct metrics *m, const struct metrics_step *s)
+{
+    char left[64];
+    bool is_seen = log_is_terminal() || worker_is_shown();
     time_left(m, s->step, left, sizeof left);
-    if (is_terminal && m->has_bar)
-        log_status("[Epoch %lld / Train] %3d%%|%.*s%s| %lld/%lld%s, loss %.4f, "
-                   "%.0f tokens/s",
-                   (long long)s->epoch, percent, n, marks, gaps + n, (long long)s->step,
-                   (long long)m->max_steps, left, s->loss,
-                   (double)m->tokens_per_step / s->step_seconds);
-    if (!is_terminal && m->has_progress_lines && is_tenth(m, s->step))
-        log_info("progress: %d%%, step %lld/%lld, epoch %lld%s", percent,
-                 (long long)s->step, (long long)m->max_steps, (long long)s->epoch, left);
+    if (is_seen && m->has_bar)
+        show_bar(m, s, left);
+    if (!is_seen && m->has_progress_lines && is_tenth(m, s->step))
+        log_info("progress: %lld%%, step %lld/%lld, epoch %lld%s",
+                 (long long)(100 * s->step / m->max_steps), (long long)s->step,
+                 (long long)m->max_steps, (long long)s->epoch, left);
 }
 
 /* As JSON, which has no infinity and no NaN: null. */

@@ -133,11 +133,17 @@ grep -q '^{"step": 30,' out/metrics.jsonl || fail "colossal: the last step"
 
 # on a terminal the progress is a bar of steps, epoch and time left, and no line of the log
 on_terminal=$(dirname "$trefoil")/tests/on_terminal
-TERM=xterm "$on_terminal" 120 "" "$trefoil" pretrain -c colossal.yaml -o parallel.pipeline=1 \
-    -o parallel.tensor.size=1 | tr '\r' '\n' >shown.txt
-grep -qE '\[Epoch 1 / Train\] +50%\|#{10} {10}\| 15/30, 0:[0-9:]+ left, loss [0-9.]+' shown.txt ||
-    fail "no bar: $(grep -a Epoch shown.txt)"
-grep -q 'progress:' shown.txt && fail "progress as lines on a terminal"
+bar='\[Epoch [012] / Train\] +[0-9]+%\|#+ *\| [0-9]+/30, 0:[0-9:]+ left, loss [0-9.]+'
+for layout in 1 2; do
+    TERM=xterm "$on_terminal" 120 "" "$trefoil" pretrain -c colossal.yaml \
+        -o parallel.pipeline=$layout -o parallel.tensor.size=1 -o eval_freq=0 |
+        tr '\r' '\n' >shown.txt
+    grep -qE "$bar" shown.txt || fail "$layout: no bar: $(cat shown.txt)"
+    grep -q 'progress:' shown.txt && fail "$layout: progress as lines on a terminal"
+    grep -q 'Init done, global batch size = 48' shown.txt || fail "$layout: $(cat shown.txt)"
+done
+grep -q 'left, loss' out/log/workerlog.0 && fail "the bar is in the log"
+[ -e out/log/progress ] && fail "left behind: out/log/progress"
 "$trefoil" pretrain -c colossal.yaml -o parallel.pipeline=1 -o parallel.tensor.size=1 \
     -o display_progress=False 2>run.log || fail "colossal: $(tail -3 run.log)"
 grep -q 'progress:' run.log && fail "display_progress False"
