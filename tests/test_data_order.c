@@ -226,7 +226,7 @@ static void whole_turns(struct blend_turn *turns)
         sum += weights[d];
     for (int64_t i = 0; i < N_TURNS; i++) {
         int64_t best = 0;
-        double most = -INFINITY;
+        double most = -(double)INFINITY;
         for (int64_t d = 0; d < D; d++) {
             volatile double due = weights[d] / sum * (i > 0 ? (double)i : 1.0);
             volatile double behind = due - (double)had[d];

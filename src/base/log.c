@@ -207,7 +207,7 @@ void log_from_handler(enum log_level level, const char *const *words, size_t n_w
         return;
     stamp_in_handler(stamp);
     const char *const head[] = {
-        "[", stamp, "] [", log_view_padding(level), log_view_levels[level], "] - "};
+        "[", stamp, "] [", log_view_padding((int)level), log_view_levels[level], "] - "};
     for (size_t i = 0; i < ARRAY_LEN(head); i++)
         n = append(line, sizeof line, n, head[i]);
     for (size_t i = 0; i < n_words; i++)

@@ -3,8 +3,8 @@
  *
  * Options are written `--name VALUE`, `--name=VALUE`, `-x VALUE` or `-xVALUE`; a list
  * option takes several values and may be repeated; an operand is a word without a name.
- * `--help` and `--version` exist everywhere. What the table does not name is refused, with
- * the nearest name it does.
+ * `--help` and `--version` exist everywhere. What the table does not name is refused,
+ * with the nearest name it does.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H

@@ -211,7 +211,8 @@ static int wait_for(pid_t child, struct error *err)
         nanosleep(&nap, NULL);
     }
     if (stop_is_wanted())
-        return error_set(err, ERROR_STOPPED, "stopped by %s", stop_signal_name(stop_signal()));
+        return error_set(err, ERROR_STOPPED, "stopped by %s",
+                         stop_signal_name(stop_signal()));
     if (WIFSIGNALED(status))
         return error_set(err, ERROR_RUNTIME, "ended by signal %d", WTERMSIG(status));
     if (WEXITSTATUS(status) != 0)

@@ -48,7 +48,7 @@ static const char *map_file(struct index_map *map, int fd, const struct cache_ke
     void *base = mmap(NULL, (size_t)n_bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return "there is no memory for it";
-    const int64_t *values = (const int64_t *)((const char *)base + INDEX_HEADER_BYTES);
+    const int64_t *values = (const int64_t *)base + INDEX_HEADER_BYTES / sizeof *values;
     if (!index_header_fits(header, values, n)) {
         munmap(base, (size_t)n_bytes);
         return "its checksum is wrong";
@@ -98,7 +98,7 @@ static int make_in_file(struct index_map *map, int fd, const struct cache_key *k
                         : mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return error_set(err, ERROR_RUNTIME, "%s", strerror(reason ? reason : errno));
-    int64_t *values = (int64_t *)((char *)base + INDEX_HEADER_BYTES);
+    int64_t *values = (int64_t *)base + INDEX_HEADER_BYTES / sizeof *values;
     maker->fill(maker->context, values);
     index_header_put(base, key, values, n);
     mprotect(base, n_bytes, PROT_READ);

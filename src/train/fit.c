@@ -38,11 +38,11 @@ int fit_refuse(const struct plan_memory *mem, int rank, double needed, double av
                const struct config *cfg, const struct plan_data *data, int n_local,
                struct error *err)
 {
-    char changes[1024], whose[64];
+    char changes[1024], whose[64] = "";
     fit_changes(changes, sizeof changes, cfg, data, n_local,
                 available + fit_needed(mem, n_local) - needed);
-    snprintf(whose, sizeof whose, n_local > 1 ? "for each of the %d processes here" : "",
-             n_local);
+    if (n_local > 1)
+        snprintf(whose, sizeof whose, "for each of the %d processes here", n_local);
     return error_set(
         err, ERROR_RUNTIME,
         "not enough memory: rank %d needs %.2f GB and %.2f GB are available%s%s; "
