@@ -11,6 +11,7 @@ make_config
 run() {
     local ranks=$1 program=$2 start=("$mpirun" "$mpiexec" "$1") options=()
     shift 2
+    rm -f spoiled
     [ "$ranks" -gt 1 ] || start=()
     for setting in max_steps=8 eval_freq=0 save_load.save_steps=2 "$@"; do
         options+=(-o "$setting")

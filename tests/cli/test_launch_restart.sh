@@ -58,7 +58,7 @@ grep -q 'stopped by SIGTERM before it had anything to save' err || fail "$(cat e
 # -- a signal instead of a restart
 "$probe" launch -n 2 --max_restarts 9 eval kill 1 2>err &
 launcher=$!
-until grep -q 'Restart 2 of 9 in 2 s' err || ! kill -0 $launcher 2>/dev/null; do
+until grep -q 'Restart 3 of 9 in 4 s' err || ! kill -0 $launcher 2>/dev/null; do
     sleep 0.05
 done
 kill -TERM $launcher

@@ -2,29 +2,32 @@
 # SIGINT, SIGTERM, SIGHUP and SIGUSR1: finish the step, save, exit 75; the continued run is
 # the same run. Repeated signals are one, nohup is kept, and a start can be stopped too.
 . "$(dirname "$0")/lib.sh"
+faults=$(dirname "$trefoil")/tests/trefoil_faults
 make_corpus
 make_config
 must_train save_load.output_dir=whole max_steps=300 logging_freq=1 eval_freq=0 \
     save_load.save_steps=0
 
-# start SETTING...: a run in the background, as $pid, its log in run.log; returns when it
-# has trained. bash starts background jobs with SIGINT ignored; a fresh session resets
+# start SETTING...: a run in the background, as $pid, its log in run.log; returns when it is
+# in step 5, where it stays until go. bash starts background jobs with SIGINT ignored; a fresh session resets
 # nothing, so the signal's default is restored before the program runs.
 start() {
     local settings=()
     for setting in "$@"; do settings+=(-o "$setting"); done
     : >run.log # of the run before
-    perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$trefoil" pretrain -c run.yaml \
-        "${settings[@]}" 2>run.log &
+    TREFOIL_PAUSED_STEP=5 perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$faults" pretrain \
+        -c run.yaml "${settings[@]}" 2>run.log &
     pid=$!
-    until grep -q 'global step' run.log || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
+    until [ -e paused ] || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
 }
+go() { rm -f paused; }
 
 for signal in INT TERM HUP USR1; do
     rm -rf stopped
     start save_load.output_dir=stopped max_steps=300 eval_freq=0 save_load.save_steps=0
     kill -$signal $pid
     kill -$signal $pid 2>/dev/null # a repetition, as schedulers send: no more than one
+    go
     wait $pid
     code=$?
     [ $code -eq 75 ] || fail "SIG$signal ended with $code: $(tail -2 run.log)"
@@ -47,6 +50,7 @@ rm -rf stopped
 start save_load.output_dir=stopped max_steps=300 eval_freq=0 save_load.save_steps=0
 trap - HUP
 kill -HUP $pid
+go
 wait $pid || fail "SIGHUP under nohup: $(tail -2 run.log)"
 curve stopped/metrics.jsonl | cmp - <(curve whole/metrics.jsonl) || fail "nohup"
 
@@ -55,6 +59,7 @@ rm -rf stopped
 start save_load.output_dir=stopped max_steps=300 eval_freq=0 save_load.save_steps=0
 kill -TSTP $pid
 kill -CONT $pid
+go
 wait $pid || fail "SIGTSTP and SIGCONT: $(tail -2 run.log)"
 curve stopped/metrics.jsonl | cmp - <(curve whole/metrics.jsonl) || fail "job control"
 

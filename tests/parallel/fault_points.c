@@ -4,10 +4,12 @@
  *
  *     TREFOIL_FAULT=CKPT_AT_FILE_SYNCED:1:0:kill    rank 1, first time: SIGKILL
  *     TREFOIL_FAULT=CKPT_AT_COPIED:0:2:28           rank 0, third time: errno 28
- *     TREFOIL_FAULT=CKPT_AT_FILE_WRITTEN:0:2:sleep  rank 0, third time: 1.5 s longer
- *     TREFOIL_FAULT=CKPT_AT_COMMITTED:0:1:peer      rank 0, second time: rank 1 is killed
- *     TREFOIL_FAULT=...,...                         several
+ *     TREFOIL_FAULT=CKPT_AT_FILE_WRITTEN:0:2:sleep  rank 0, third time: 1 s longer,
+ * counted from the spoiled step if there is one TREFOIL_FAULT=CKPT_AT_COMMITTED:0:1:peer
+ * rank 0, second time: rank 1 is killed TREFOIL_FAULT=...,... several
  *     TREFOIL_SPOILED_STEP=5                        rank 0's gradients of step 5 are none
+ *     TREFOIL_PAUSED_STEP=5                         in step 5 rank 0 makes the file
+ * `paused` and waits until it is removed
  */
 #include "ckpt/ckpt_failpoint.h"
 #include "comm/comm.h"
@@ -67,15 +69,38 @@ static void kill_peer(void)
     abort();
 }
 
+/* Until the file is there (or gone), two minutes at most. */
+static void await_file(const char *name, bool is_there)
+{
+    const struct timespec moment = {.tv_nsec = 10000000};
+    for (int i = 0; i < 12000 && (access(name, F_OK) == 0) != is_there; i++)
+        nanosleep(&moment, NULL);
+}
+
+static void make_file(const char *name)
+{
+    FILE *f = fopen(name, "we");
+    if (!f || fclose(f))
+        abort();
+}
+
+/* Where a step is spoiled, until that has happened and for a moment more. */
+static int do_sleep(void)
+{
+    const struct timespec pause = {.tv_sec = 1};
+    if (getenv("TREFOIL_SPOILED_STEP"))
+        await_file("spoiled", true);
+    return nanosleep(&pause, NULL);
+}
+
 static int do_fault(const struct fault *f)
 {
-    const struct timespec pause = {.tv_sec = 1, .tv_nsec = 500000000};
     if (strcmp(f->what, "kill") == 0)
         kill(getpid(), SIGKILL);
     if (strcmp(f->what, "peer") == 0)
         kill_peer();
     if (strcmp(f->what, "sleep") == 0)
-        return nanosleep(&pause, NULL);
+        return do_sleep();
     errno = atoi(f->what);
     return -1;
 }
@@ -94,9 +119,16 @@ int ckpt_failpoint(enum ckpt_failpoint at)
 void train_grads_hook(struct train *t)
 {
     const char *step = getenv("TREFOIL_SPOILED_STEP");
+    const char *paused = getenv("TREFOIL_PAUSED_STEP");
     int rank = comm_world_rank(t->grid.world);
     if (t->step == t->first_step && getenv("TREFOIL_FAULT"))
         note_pid(rank);
-    if (step && t->step + 1 == atoll(step) && rank == 0)
+    if (paused && t->step + 1 == atoll(paused) && rank == 0) {
+        make_file("paused");
+        await_file("paused", false);
+    }
+    if (step && t->step + 1 == atoll(step) && rank == 0) {
         ((float *)t->gpt.d[0].wte)[7] = NAN;
+        make_file("spoiled");
+    }
 }
