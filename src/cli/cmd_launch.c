@@ -21,6 +21,7 @@ static int find_command(int argc, char **argv)
     while (i < argc && argv[i][0] == '-') {
         bool is_alone = strchr(argv[i], '=') || strcmp(argv[i], "--help") == 0 ||
                         strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--version") == 0;
+        is_alone |= argv[i][1] != '-' && strlen(argv[i]) > 2; // -n8
         i += is_alone ? 1 : 2;
     }
     return i < argc ? i : argc;

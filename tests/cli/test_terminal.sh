@@ -49,6 +49,10 @@ for line in 'rank 1 of 2 on .* begins; 2 of .* on 1 thread$' 'rank 1 is dp 1, pp
         fail "no '$line' in the log of rank 1: $(cat out/log/workerlog.1)"
 done
 
+# a letter and its value may be one word, for launch and for what it runs
+"$trefoil" launch -n2 --log_dir joined pretrain -crun.yaml "${two[@]}" -omax_steps=1 \
+    2>launch.log || fail "launch -n2: $(cat launch.log)"
+
 # Ctrl-C is answered at once
 "$on_terminal" 80 "global step" "$trefoil" pretrain -c run.yaml -o max_steps=100000 \
     -o save_load.output_dir=stopped >shown.txt
