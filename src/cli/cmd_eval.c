@@ -28,6 +28,7 @@ struct eval {
     struct eval_data_form form;
     int64_t stride; // 0: the whole window
     int64_t num_threads;
+    double hang_timeout;
     bool is_json;
     struct trained_options layout;
     char **argv; // all words of the command
@@ -179,7 +180,9 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
                 struct error *err)
 {
     struct eval *ev = context;
-    *job = (struct self_launch_plan){.num_threads = ev->num_threads, .has_output = true};
+    *job = (struct self_launch_plan){.num_threads = ev->num_threads,
+                                     .hang_timeout = ev->hang_timeout,
+                                     .has_output = true};
     if (check_options(ev, err))
         return -1;
     // ranks that meet will find out together
@@ -239,6 +242,9 @@ int cmd_eval(int argc, char **argv)
         {"pp_degree", 0, OPTION_INT, &ev.layout.pp_degree, false, "N",
          "Processes that share the layers (1)."},
         {"json", 0, OPTION_FLAG, &ev.is_json, false, NULL, "Print one JSON object."},
+        {"hang_timeout", 0, OPTION_NUMBER, &ev.hang_timeout, false, "SECONDS",
+         "End a job of several processes that makes no progress for so long (0: when a "
+         "process is frozen)."},
         {"num_threads", 0, OPTION_INT, &ev.num_threads, false, "N",
          "Threads (0: all cores)."},
     };

@@ -23,6 +23,7 @@
 struct generate {
     const char *tokenizer_name; // NULL: not given
     int64_t max_tokens, batch_size, num_threads, seed;
+    double hang_timeout;
     bool is_greedy, is_json;
     struct trained_options layout;
     struct sampler sampler;
@@ -62,7 +63,9 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
                 struct error *err)
 {
     struct generate *gen = context;
-    *job = (struct self_launch_plan){.num_threads = gen->num_threads, .has_output = true};
+    *job = (struct self_launch_plan){.num_threads = gen->num_threads,
+                                     .hang_timeout = gen->hang_timeout,
+                                     .has_output = true};
     if (check_options(gen, err) || text_encoding_check(gen->prompts.encoding, err))
         return -1;
     // ranks that meet will find out together
@@ -215,6 +218,9 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
          "Processes that share each layer (1)."},
         {"pp_degree", 0, OPTION_INT, &gen->layout.pp_degree, false, "N",
          "Processes that share the layers (1)."},
+        {"hang_timeout", 0, OPTION_NUMBER, &gen->hang_timeout, false, "SECONDS",
+         "End a job of several processes that makes no progress for so long (0: when a "
+         "process is frozen)."},
         {"num_threads", 0, OPTION_INT, &gen->num_threads, false, "N",
          "Threads (0: all cores)."},
     };

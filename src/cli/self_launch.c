@@ -32,6 +32,20 @@ static int fail(const struct error *err)
     return error_exit_code(err);
 }
 
+#define HANG_TIMEOUT_MOST 1e6 // as in the table of keys
+
+static int make_plan(const struct self_launch *command, int64_t n_processes,
+                     struct self_launch_plan *plan, struct error *err)
+{
+    if (command->plan(command->context, n_processes, plan, err))
+        return -1;
+    if (plan->hang_timeout >= 0 && plan->hang_timeout <= HANG_TIMEOUT_MOST)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "--hang_timeout is %g; it must lie in 0..%g seconds",
+                     plan->hang_timeout, HANG_TIMEOUT_MOST);
+}
+
 /* -- one process --------------------------------------------------------------------- */
 
 /* The processors that are for this process, by who started it or by fair shares. */
@@ -127,7 +141,7 @@ static int run_rank(const struct self_launch *command, struct error *err)
         return -1;
     // what there is to warn of was told by the process that planned this job
     log_set_level(getenv(ENV_PLANNED) ? LOG_ERROR : level);
-    int rc = command->plan(command->context, launch.size, &plan, err);
+    int rc = make_plan(command, launch.size, &plan, err);
     log_set_level(level); // rank 0 speaks for all
     return rc ? -1 : run_here(command, &plan, err);
 }
@@ -214,7 +228,7 @@ int self_launch(const struct self_launch *command)
         int rc = run_rank(command, &err);
         return worker_finish(rc, &err);
     }
-    if (command->plan(command->context, 0, &plan, &err))
+    if (make_plan(command, 0, &plan, &err))
         return fail(&err);
     bool is_job = plan.n_processes > 1 || plan.max_restarts != 0;
     int rc = is_job ? run_job(command, &plan, &err) : run_here(command, &plan, &err);

@@ -22,6 +22,7 @@
 #define KILL_RANKS_AFTER 1.0 // seconds, see above; longer with several hosts
 #define KILL_ALL_AFTER 2.5
 #define PATIENCE_WITH_HOSTS 5.0
+#define PATIENCE_WITH_HANG 2.0 // watchers of other hosts end their ranks themselves
 #define STOP_UNBEGUN_AFTER 5.0 // for ranks that are about to begin when a signal comes
 #define BEGIN_WITHIN 50.0      // seconds after the rank before, or after mpiexec
 #define BEGIN_WITHIN_COMPLAINT 20.0 // the same, when mpiexec has complained
@@ -107,6 +108,8 @@ static void press_on(struct launch_job *job)
     bool has_hosts = job->opt->hosts || job->opt->hostfile;
     bool is_patient = has_hosts && !job->is_stop_repeated && job->ranks.n_known > 0;
     double patience = is_patient ? PATIENCE_WITH_HOSTS : 1;
+    if (is_patient && launch_watch_has_hung(&job->watch)) // mpiexec finds nothing to tell
+        patience = PATIENCE_WITH_HANG;
     double seconds = clock_seconds() - job->ending_since;
     if (seconds >= KILL_RANKS_AFTER * patience && !job->dialect->kills_job)
         launch_ranks_kill(&job->ranks);

@@ -17,11 +17,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define REPORT_EVERY 0.5      // seconds
-#define OUT_OF_REACH_AFTER 10 // seconds of silence
-#define TOKEN_WITHIN 5.0      // seconds; who is silent for longer is cut off
-#define TRY_EVERY 2.0         // seconds for an address to answer
-#define STRANGERS_MOST 64     // connections that have not told the token
+#define REPORT_EVERY 0.5     // seconds
+#define OUT_OF_REACH_AFTER 3 // seconds of silence; it matters when nobody moves
+#define TOKEN_WITHIN 5.0     // seconds; who is silent for longer is cut off
+#define TRY_EVERY 2.0        // seconds for an address to answer
+#define STRANGERS_MOST 64    // connections that have not told the token
 #define LINE_BYTES 512
 
 struct watch_host {
