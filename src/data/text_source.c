@@ -91,6 +91,7 @@ int text_source_read(struct text_source *s, void *buf, size_t size, size_t *n,
             *n = (size_t)got;
             s->n_bytes += got;
             s->is_at_end = got == 0;
+            s->is_waiting_for_writer = false;
             return 0;
         } else if (errno != EINTR && errno != EAGAIN) {
             return error_set(err, fs_error_kind(errno), "cannot read '%s': %s", s->name,

@@ -15,9 +15,18 @@ expect 2 'max_position_embeddings' run -o dataset.max_seq_len=64
 expect 2 'trefoil prepare' run -o dataset.input_dir=.
 expect 2 "'nowhere' is no directory" run -o dataset.input_dir=nowhere
 expect 2 'not yet in this version' run -o device=gpu
-expect 2 'vocab_size|token id' run -o Model.vocab_size=100
+expect 2 'set Model.vocab_size to 257, the size of its tokenizer' run -o Model.vocab_size=100
 expect 2 'valid' run -o dataset.split=100,0,0
 expect 2 'eos_token_id' run -o dataset.eos_token_id=3
+"$trefoil" tokenizer train --input words.txt --vocab_size 290 --output bpe 2>other.log &&
+    "$trefoil" prepare --input words.txt --tokenizer bpe --output mixed/bpe 2>other.log ||
+    fail "$(cat other.log)"
+cp data/words.* mixed
+expect 2 'two different ends of document.*words.bin.; use datasets made with one tokenizer$' \
+    run -o dataset.input_dir=mixed -o Model.vocab_size=290
+must_train max_steps=1 save_steps=1 eval_freq=0 save_load.output_dir=whole
+expect 2 "another model.*set Model.hidden_size: 32 \(it is 64\), Model.num_layers: 2 \(it is 3\)" \
+    run -o save_load.ckpt_dir=whole -o save_load.output_dir=whole -o Model.hidden_size=64 -o Model.num_layers=3
 # layouts that cannot run, refused before anything is started
 expect 2 'cannot be split over 7 stages' run -o Distributed.pp_degree=7
 expect 2 'mp_degree: 3 does not divide num_attention_heads 4.*use 1, 2 or 4' \

@@ -74,6 +74,18 @@ expect 2 "there is no tokenizer 'none'" "$trefoil" tokenizer encode --tokenizer 
 expect 2 "cannot open 'none.txt'" "$trefoil" tokenizer encode --tokenizer tok none.txt
 expect 2 "cannot read '.'" "$trefoil" tokenizer encode --tokenizer tok .
 expect 2 "unknown argument 'b'" "$trefoil" tokenizer encode --tokenizer tok a b
+mkdir bert half
+printf '{"[PAD]": 0, "[CLS]": 1, "##ing": 2}' >bert/vocab.json
+expect 2 "'bert/vocab.json' is the vocabulary of another kind of tokenizer .WordPiece, as BERT" \
+    "$trefoil" tokenizer encode --tokenizer bert words.txt
+rm bert/vocab.json && touch bert/vocab.txt
+expect 2 "'bert/vocab.txt' is of another kind" "$trefoil" tokenizer encode --tokenizer bert words.txt
+cp tok/vocab.json half
+expect 2 "'half/vocab.json' has no 'merges.txt' beside it" \
+    "$trefoil" tokenizer encode --tokenizer half words.txt
+mkfifo half/tokenizer.json
+expect 2 'it is not a file' "$trefoil" tokenizer encode --tokenizer half words.txt
+expect 2 'is a device' "$trefoil" tokenizer encode --tokenizer tok /dev/zero
 printf '1 2 x3\n' >bad
 expect 2 "word 3 of 'bad', 'x3', is no token id" "$trefoil" tokenizer decode --tokenizer tok bad
 printf '1 300' >bad
