@@ -238,9 +238,36 @@ static void test_safetensors__every_half_and_bfloat_is_converted_exactly(void **
     }
 }
 
+static void test_safetensors__finds_each_of_many(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    struct safetensors st;
+    struct error err;
+    size_t room = (size_t)N * 100 + 16, used = 1;
+    char *json = malloc(room), name[32];
+    json[0] = '{';
+    for (int i = 0; i < N; i++) // in no order that sorts
+        used += (size_t)snprintf(json + used, room - used,
+                                 "%s\"t%d\":{\"dtype\":\"U8\",\"shape\":[1],"
+                                 "\"data_offsets\":[%d,%d]}",
+                                 i ? "," : "", i * 7919 % N, i, i + 1);
+    json[used++] = '}';
+    assert_ok(safetensors_parse(&st, json, used, N, "f", &err), err);
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "t%d", i * 7919 % N);
+        assert_ptr_equal(safetensors_find(&st, name), &st.tensors[i]);
+    }
+    assert_null(safetensors_find(&st, "t"));
+    assert_null(safetensors_find(&st, "zzz"));
+    safetensors_release(&st);
+    free(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_safetensors__finds_each_of_many),
         cmocka_unit_test(test_safetensors__files_that_break_a_rule_are_refused),
         cmocka_unit_test(
             test_safetensors__short_and_overlong_files_and_directories_are_refused),

@@ -46,15 +46,46 @@ void safetensors_release(struct safetensors *st)
     for (int64_t i = 0; i < st->n_tensors; i++)
         free(st->tensors[i].name);
     free(st->tensors);
+    free((void *)st->by_name);
     *st = (struct safetensors){0};
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct safetensors_tensor *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+int safetensors_sort_names(struct safetensors *st, struct error *err)
+{
+    size_t n = (size_t)st->n_tensors;
+    st->by_name = calloc(n + 1, sizeof *st->by_name);
+    if (!st->by_name)
+        return error_set(err, ERROR_RUNTIME, "out of memory for %zu names", n);
+    for (size_t i = 0; i < n; i++)
+        st->by_name[i] = &st->tensors[i];
+    if (n > 1)
+        qsort((void *)st->by_name, n, sizeof *st->by_name, compare_names);
+    return 0;
 }
 
 const struct safetensors_tensor *safetensors_find(const struct safetensors *st,
                                                   const char *name)
 {
-    for (int64_t i = 0; i < st->n_tensors; i++)
+    for (int64_t i = 0; i < st->n_tensors && !st->by_name; i++)
         if (strcmp(st->tensors[i].name, name) == 0)
             return &st->tensors[i];
+    int64_t low = 0, high = st->by_name ? st->n_tensors : 0;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        int order = strcmp(st->by_name[middle]->name, name);
+        if (order == 0)
+            return st->by_name[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
     return NULL;
 }
 

@@ -59,7 +59,8 @@ struct safetensors {
     struct safetensors_tensor *tensors; // n_tensors in the order of their data, owned
     int64_t n_tensors;
     int64_t capacity;
-    int64_t header_bytes; // N + 8: where the data starts
+    const struct safetensors_tensor **by_name; // of a file that was read: sorted; or NULL
+    int64_t header_bytes;                      // N + 8: where the data starts
     int64_t data_bytes;
 };
 
@@ -68,6 +69,8 @@ void safetensors_release(struct safetensors *st);
 /* The tensor called `name`, or NULL. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *st,
                                                   const char *name);
+/* Sort the names, by which safetensors_find() need not look at all of them. */
+MUST_CHECK int safetensors_sort_names(struct safetensors *st, struct error *err);
 /* Where in the file the tensor's data starts. */
 int64_t safetensors_offset(const struct safetensors *st,
                            const struct safetensors_tensor *t);

@@ -175,6 +175,8 @@ int safetensors_parse(struct safetensors *st, const char *json, size_t n,
         goto done;
     }
     rc = parse_entries(st, root, path, err);
+    if (rc == 0)
+        rc = safetensors_sort_names(st, err);
 done:
     json_decref(root);
     if (rc)
