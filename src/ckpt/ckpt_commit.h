@@ -56,6 +56,10 @@ int ckpt_commit_abandon(struct ckpt_commit *c, struct error *err);
  * be kept. Failures are warnings. */
 void ckpt_tidy(const char *output_dir, const struct ckpt_name *saved, const char *run_id,
                const struct ckpt_keep *keep);
+/* The two halves of that. */
+void ckpt_tidy_note(const char *output_dir, const struct ckpt_name *saved);
+void ckpt_tidy_prune(const char *output_dir, const struct ckpt_name *saved,
+                     const char *run_id, const struct ckpt_keep *keep);
 /* Remove unfinished and discarded checkpoints. Only for who holds the lock. */
 void ckpt_tidy_leftovers(const char *output_dir);
 /* Give the checkpoint at `path` a name that is no checkpoint's, and remove it. */

@@ -100,8 +100,8 @@ void ckpt_tidy_leftovers(const char *output_dir)
 
 /* Remove the run's checkpoints up to `saved`, which is one of them, that `keep` does not
  * name. One that looks damaged, or is another run's, is neither counted nor removed. */
-static void prune(const char *output_dir, const struct ckpt_name *saved,
-                  const char *run_id, const struct ckpt_keep *keep)
+void ckpt_tidy_prune(const char *output_dir, const struct ckpt_name *saved,
+                     const char *run_id, const struct ckpt_keep *keep)
 {
     struct ckpt_list list;
     struct error err;
@@ -130,7 +130,7 @@ static void prune(const char *output_dir, const struct ckpt_name *saved,
     ckpt_list_release(&list);
 }
 
-static void write_latest(const char *output_dir, const struct ckpt_name *name)
+void ckpt_tidy_note(const char *output_dir, const struct ckpt_name *name)
 {
     char path[PATH_MAX], line[CKPT_NAME_BYTES + 2];
     struct error err;
@@ -145,6 +145,6 @@ static void write_latest(const char *output_dir, const struct ckpt_name *name)
 void ckpt_tidy(const char *output_dir, const struct ckpt_name *saved, const char *run_id,
                const struct ckpt_keep *keep)
 {
-    write_latest(output_dir, saved);
-    prune(output_dir, saved, run_id, keep);
+    ckpt_tidy_note(output_dir, saved);
+    ckpt_tidy_prune(output_dir, saved, run_id, keep);
 }

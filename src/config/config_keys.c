@@ -306,15 +306,16 @@ const struct config_key config_keys[] = {
         .meaning = "Where checkpoints and metrics are written."},
     {KEY("save_load.ckpt_dir", CONFIG_TEXT, save_load.ckpt_dir),
         .default_text = "",
-        .meaning = "A checkpoint to go on from, or a directory of them (the newest valid one); "
-                   "empty means from scratch."},
+        .meaning = "A checkpoint to go on from, or a directory of them (the valid one of the "
+                   "highest step); empty means from scratch."},
     {KEY("save_load.offload_dir", CONFIG_TEXT, save_load.offload_dir),
         .default_text = "",
         .meaning = "Where sharding_offload keeps its files, which have no names and are gone when "
                    "the run ends; a fast local disk. Empty means output_dir."},
     {KEY("save_load.keep_last", CONFIG_INT, save_load.keep_last),
         .default_text = "3", .range = BETWEEN(0, MAX_COUNT),
-        .meaning = "Checkpoints kept in output_dir, older ones are removed; 0 keeps all."},
+        .meaning = "A run's checkpoints kept in output_dir, its older ones are removed; 0 "
+                   "keeps all."},
     {KEY("save_load.keep_every", CONFIG_INT, save_load.keep_every),
         .default_text = "0", .range = BETWEEN(0, MAX_COUNT),
         .meaning = "Checkpoints of steps that are multiples of this are kept whatever keep_last "

@@ -61,5 +61,8 @@ bool own_checkpoints_before(const struct train *t, int64_t step, char path[PATH_
                    fs_join(path, PATH_MAX, dir, list.names[i].text, &ignored) == 0;
     }
     ckpt_list_release(&list);
-    return is_found;
+    if (is_found || !t->resumed_from[0] || t->first_step >= step)
+        return is_found;
+    memcpy(path, t->resumed_from, PATH_MAX);
+    return true;
 }

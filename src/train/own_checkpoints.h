@@ -19,8 +19,8 @@ void own_checkpoints_warn_of_others(const struct train *t);
 MUST_CHECK int own_checkpoints_path(const struct train *t, char path[PATH_MAX],
                                     struct error *err);
 
-/* The path of this run's newest checkpoint before `step`; false: there is none. (local)
- */
+/* The path of this run's newest checkpoint before `step`, in output_dir or where it was
+ * resumed from; false: there is none. (local) */
 bool own_checkpoints_before(const struct train *t, int64_t step, char path[PATH_MAX]);
 
 #endif

@@ -54,6 +54,9 @@ struct saver {
     struct ckpt_part part; // what this rank writes
     struct ckpt_sums sums;
     struct ckpt_lock lock; // rank 0's
+    /* What was saved last is of a state that no step has begun with yet: it may be the
+     * one that gives no loss, so older ones stay until a step has. */
+    bool awaits_proof;
     bool has_kept_tokenizer;
 
     bool is_async;
@@ -209,14 +212,23 @@ static bool keep_tokenizer(const struct config *cfg)
     return rc == 0;
 }
 
+static void prune(struct saver *s)
+{
+    const struct config_save_load *save = &s->t->cfg.save_load;
+    struct ckpt_keep keep = {.last = save->keep_last, .every = save->keep_every};
+    s->awaits_proof = false;
+    ckpt_tidy_prune(save->output_dir, &s->commit.name, s->progress.run_id, &keep);
+}
+
 static void *tidy(void *context)
 {
     struct saver *s = context;
     const struct config_save_load *save = &s->t->cfg.save_load;
     if (!s->has_kept_tokenizer)
         s->has_kept_tokenizer = keep_tokenizer(&s->t->cfg);
-    struct ckpt_keep keep = {.last = save->keep_last, .every = save->keep_every};
-    ckpt_tidy(save->output_dir, &s->commit.name, s->progress.run_id, &keep);
+    ckpt_tidy_note(save->output_dir, &s->commit.name);
+    if (!s->awaits_proof)
+        prune(s);
     atomic_store(&s->is_done, true);
     return NULL;
 }
@@ -455,6 +467,7 @@ static int settle(struct saver *s, enum save_kind kind, struct error *err)
         return 0;
     log_info("saved checkpoint '%s' (%.1f s)", s->commit.final,
              clock_seconds() - s->start_seconds);
+    s->awaits_proof = kind != SAVE_FINAL && s->progress.step == s->t->step;
     if (s->is_async && kind == SAVE_IN_PASSING)
         run_aside(s, tidy);
     else
@@ -525,6 +538,8 @@ int train_save(struct train *t, bool is_final, struct error *err)
 int train_save_poll(struct train *t, struct error *err)
 {
     struct saver *s = t->saver;
+    if (s->awaits_proof && s->progress.step < t->step)
+        prune(s);
     if (!s->is_in_flight)
         return 0;
     int64_t is_busy = !atomic_load(&s->is_done);

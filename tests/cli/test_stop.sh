@@ -117,9 +117,11 @@ must_train save_load.output_dir=both save_load.ckpt_dir=both/epoch_0_step_25 max
 [ "$(cat both/*/trainer.json | grep '"run_id"' | sort | uniq -c | awk '{print $1}' | xargs)" = "3 3" ] ||
     fail "$(grep run_id both/*/trainer.json)"
 
-# diverged: the checkpoint that gave the NaN is not the one to go on from
+# diverged: the checkpoint that gave the NaN is not the one to go on from, and it has not
+# pushed out the one that is
 must_train save_load.output_dir=burst max_steps=10 eval_freq=0 save_load.save_steps=5
 train save_load.output_dir=burst save_load.ckpt_dir=burst eval_freq=0 save_load.save_steps=1 \
+    save_load.keep_last=1 save_load.async_save=False \
     Optimizer.grad_clip=0 Optimizer.lr.max_lr=900 Optimizer.lr.min_lr=900
 [ $? -eq 3 ] || fail "diverged: $(tail -1 run.log)"
 step=$(grep -o 'ERROR.*step [0-9]*: the loss is' run.log | grep -o '[0-9]*' | tail -1)
