@@ -24,8 +24,8 @@
 #define PATIENCE_WITH_HOSTS 5.0
 #define PATIENCE_WITH_HANG 2.0 // watchers of other hosts end their ranks themselves
 #define STOP_UNBEGUN_AFTER 5.0 // for ranks that are about to begin when a signal comes
-#define BEGIN_WITHIN 50.0      // seconds after the rank before, or after mpiexec
-#define BEGIN_WITHIN_COMPLAINT 20.0 // the same, when mpiexec has complained
+#define BEGIN_WITHIN 45.0      // seconds after the rank before, or after mpiexec
+#define BEGIN_WITHIN_COMPLAINT 15.0 // the same, when mpiexec has complained
 #define END_WITHIN 10.0 // for mpiexec, when all ranks have written their end marks
 
 /* -- signals ------------------------------------------------------------------------- */
@@ -106,7 +106,8 @@ static void kill_all(struct launch_job *job)
 static void press_on(struct launch_job *job)
 {
     bool has_hosts = job->opt->hosts || job->opt->hostfile;
-    bool is_patient = has_hosts && !job->is_stop_repeated && job->ranks.n_known > 0;
+    bool is_patient =
+        has_hosts && !job->is_stop_repeated && job->ranks.n_known == job->ranks.n_ranks;
     double patience = is_patient ? PATIENCE_WITH_HOSTS : 1;
     if (is_patient && launch_watch_has_hung(&job->watch)) // mpiexec finds nothing to tell
         patience = PATIENCE_WITH_HANG;

@@ -229,26 +229,33 @@ static int explain_lost_host(const struct launch_ranks *ranks,
                      hosts, which, words);
 }
 
-/* The host that rank `rank` was to run on: hosts are filled in their order; "": not
- * known. */
-static void find_host_of(const struct launch_options *opt, int rank, char host[256])
+/* The host that keeps rank `rank` from beginning; "": not known. Where mpiexec names one
+ * it is that; else, while no rank has begun, the first that is not this machine; else the
+ * rank's own: hosts are filled in their order. */
+static void find_silent_host(const struct launch_ranks *ranks,
+                             const struct launch_end *end, int rank, char found[256])
 {
-    char spelled[65536];
+    char spelled[65536], host[256];
     int64_t first = 0;
+    int how_sure = 0; // 2: named, 1: by its place
     struct error ignored;
-    host[0] = '\0';
-    if (!opt || !opt->hosts ||
-        launch_hosts_spell(spelled, sizeof spelled, opt->hosts, &ignored) < 0)
+    found[0] = '\0';
+    if (!end->opt || !end->opt->hosts ||
+        launch_hosts_spell(spelled, sizeof spelled, end->opt->hosts, &ignored) < 0)
         return;
     for (char *at = spelled; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         int n = 0;
         if (sscanf(at, "%255[^:]:%d", host, &n) != 2)
             break;
+        bool is_here = strcmp(host, ranks->host) == 0;
+        bool has_it = ranks->n_known == 0 ? !is_here : rank >= first && rank < first + n;
+        int sureness = !is_here && strstr(end->said, host) ? 2 : has_it ? 1 : 0;
+        if (sureness > how_sure) {
+            how_sure = sureness;
+            snprintf(found, 256, "%s", host);
+        }
         first += n;
-        if (rank < first)
-            return;
     }
-    host[0] = '\0';
 }
 
 /* What may help ranks to begin. */
@@ -280,12 +287,12 @@ static int explain_unbegun(const struct launch_ranks *ranks, const struct launch
         rank++;
     if (ranks->n_known > 0)
         snprintf(missing, sizeof missing, "rank %d did not begin", rank);
-    find_host_of(end->opt, rank, host);
+    find_silent_host(ranks, end, rank, host);
     suggest_for_beginning(end, host, remedy, sizeof remedy);
     launch_words_condense(end->said, words, sizeof words);
-    return error_set(
-        err, ERROR_RUNTIME, "%s%s%s, and the job was ended; mpiexec %s%s; %s", missing,
-        host[0] ? " on " : "", host, words[0] ? "said: " : "said nothing", words, remedy);
+    return error_set(err, ERROR_RUNTIME, "%s%s%s; mpiexec said%s%s; %s", missing,
+                     host[0] ? " on " : "", host, words[0] ? ": " : " nothing", words,
+                     remedy);
 }
 
 static int explain_mpiexec(const struct launch_end *end, struct error *err)
@@ -374,7 +381,8 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
         stopped(end, ERROR_RUNTIME, " before it had anything to save", err);
     else if (find_lost_host(ranks, end, hosts, sizeof hosts))
         explain_lost_host(ranks, end, hosts, err);
-    else if (end->is_unbegun)
+    else if (end->is_unbegun ||
+             (ranks->n_known == 0 && WIFEXITED(end->wait_status) && !is_mpiexec_content))
         explain_unbegun(ranks, end, err);
     else if ((is_mpiexec_shot(end) && !has_last_word) ||
              (cause < 0 && !is_mpiexec_content))

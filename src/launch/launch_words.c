@@ -83,6 +83,17 @@ static bool is_frame(const char *line, const char *end)
     return true;
 }
 
+/* Here Open MPI begins to guess at length. */
+static bool is_guess(const char *line, const char *end)
+{
+    static const char *const guesses[] = {"This usually is caused by", "This is usually"};
+    for (size_t i = 0; i < ARRAY_LEN(guesses); i++)
+        if ((size_t)(end - line) >= strlen(guesses[i]) &&
+            strncmp(line, guesses[i], strlen(guesses[i])) == 0)
+            return true;
+    return false;
+}
+
 void launch_words_condense(const char *said, char *text, size_t size)
 {
     size_t used = 0;
@@ -95,6 +106,8 @@ void launch_words_condense(const char *said, char *text, size_t size)
         const char *from = skip_prefixes(line, end);
         const char *to = in_file && in_file < end ? in_file : end; // source lines
         char word[512];
+        if (is_guess(from, end))
+            return;
         snprintf(word, sizeof word, "%.*s", (int)(to > from ? to - from : 0), from);
         if (from >= to || is_frame(from, to) || strstr(text, word))
             continue;

@@ -150,7 +150,7 @@ void mpiexec_listen(struct mpiexec_process *m)
     char buf[4096];
     ssize_t n;
     while ((n = read(m->output, buf, sizeof buf)) > 0) {
-        size_t room = sizeof m->said - 1 - m->n_said;
+        size_t room = m->is_heard ? 0 : sizeof m->said - 1 - m->n_said;
         size_t kept = (size_t)n < room ? (size_t)n : room;
         memcpy(m->said + m->n_said, buf, kept);
         m->n_said += kept;

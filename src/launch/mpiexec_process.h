@@ -16,6 +16,7 @@ struct mpiexec_process {
     int output; // its standard output and error; non-blocking
     char said[8192];
     size_t n_said;
+    bool is_heard; // what it says now is not kept any more
 };
 
 /* The path of the mpiexec that belongs to the MPI library of this program. */
