@@ -95,7 +95,7 @@ static void test_grid_suggest__every_suggestion_has_the_right_size(void **state)
     char text[4096];
     const struct grid_shape wanted = {.dp = 3, .pp = 2, .sharding = 2, .mp = 5};
     for (int n = 1; n <= 60; n++) {
-        grid_suggest(&wanted, n, 16, text, sizeof text);
+        grid_suggest(&wanted, n, 16, NULL, NULL, text, sizeof text);
         for (char *save, *layout = strtok_r(text, ";", &save); layout;
              layout = strtok_r(NULL, ";", &save)) {
             int product = 1;
@@ -112,7 +112,7 @@ static void test_grid_suggest__a_short_buffer_is_cut_not_overrun(void **state)
     (void)state;
     char text[16];
     memset(text, 'x', sizeof text);
-    grid_suggest(&shapes[0], 64, 16, text, sizeof text - 2);
+    grid_suggest(&shapes[0], 64, 16, NULL, NULL, text, sizeof text - 2);
     assert_true(strlen(text) < sizeof text - 2);
     assert_true(text[14] == 'x' && text[15] == 'x');
 }

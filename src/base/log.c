@@ -28,9 +28,11 @@ bool log_is_terminal(void)
     return log_view_of(STDERR_FILENO).is_redrawable;
 }
 
-void log_set_level(enum log_level level)
+enum log_level log_set_level(enum log_level level)
 {
+    enum log_level before = lowest_level;
     lowest_level = level;
+    return before;
 }
 
 /* What cannot be written is dropped: there is nobody left to tell. */

@@ -39,7 +39,7 @@ void log_status_clear(void);
 /* Standard error is a terminal on which a status line can be redrawn. */
 bool log_is_terminal(void);
 
-/* Hide lines below `level` (tests use it to stay quiet). */
-void log_set_level(enum log_level level);
+/* Hide lines below `level` (tests use it to stay quiet); what it was before. */
+enum log_level log_set_level(enum log_level level);
 
 #endif

@@ -29,7 +29,7 @@ struct eval {
     int64_t stride; // 0: the whole window
     int64_t num_threads;
     double hang_timeout;
-    bool is_json;
+    bool is_json, is_oversubscribed;
     struct trained_options layout;
     char **argv; // all words of the command
 
@@ -182,7 +182,8 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
     struct eval *ev = context;
     *job = (struct self_launch_plan){.num_threads = ev->num_threads,
                                      .hang_timeout = ev->hang_timeout,
-                                     .has_output = true};
+                                     .has_output = true,
+                                     .is_oversubscribed = ev->is_oversubscribed};
     if (check_options(ev, err))
         return -1;
     // ranks that meet will find out together
@@ -245,6 +246,8 @@ int cmd_eval(int argc, char **argv)
         {"hang_timeout", 0, OPTION_NUMBER, &ev.hang_timeout, false, "SECONDS",
          "End a job of several processes that makes no progress for so long (0: when a "
          "process is frozen)."},
+        {"oversubscribe", 0, OPTION_FLAG, &ev.is_oversubscribed, false, NULL,
+         "Allow more than 4 processes per processor."},
         {"num_threads", 0, OPTION_INT, &ev.num_threads, false, "N",
          "Threads (0: all cores)."},
     };

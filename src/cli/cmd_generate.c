@@ -24,7 +24,7 @@ struct generate {
     const char *tokenizer_name; // NULL: not given
     int64_t max_tokens, batch_size, num_threads, seed;
     double hang_timeout;
-    bool is_greedy, is_json;
+    bool is_greedy, is_json, is_oversubscribed;
     struct trained_options layout;
     struct sampler sampler;
     struct generate_prompts prompts;
@@ -65,7 +65,8 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
     struct generate *gen = context;
     *job = (struct self_launch_plan){.num_threads = gen->num_threads,
                                      .hang_timeout = gen->hang_timeout,
-                                     .has_output = true};
+                                     .has_output = true,
+                                     .is_oversubscribed = gen->is_oversubscribed};
     if (check_options(gen, err) || text_encoding_check(gen->prompts.encoding, err))
         return -1;
     // ranks that meet will find out together
@@ -221,6 +222,8 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
         {"hang_timeout", 0, OPTION_NUMBER, &gen->hang_timeout, false, "SECONDS",
          "End a job of several processes that makes no progress for so long (0: when a "
          "process is frozen)."},
+        {"oversubscribe", 0, OPTION_FLAG, &gen->is_oversubscribed, false, NULL,
+         "Allow more than 4 processes per processor."},
         {"num_threads", 0, OPTION_INT, &gen->num_threads, false, "N",
          "Threads (0: all cores)."},
     };

@@ -1,7 +1,7 @@
 #include "base/log.h"
 #include "cli/cmd.h"
+#include "cli/launch_plan.h"
 #include "cli/options.h"
-#include "cli/pretrain_options.h"
 #include "cli/resume_point.h"
 #include "cli/self_launch.h"
 #include "launch/launch.h"
@@ -13,18 +13,30 @@
 /* The commands that know how to be one rank of several. */
 static const char *const parallel_commands[] = {"pretrain", "eval", "generate"};
 
-/* Where the options of launch end and the command begins: all options take a value, and
- * --help ends them wherever it stands. */
+#define OVERSUBSCRIBE "oversubscribe"
+
+/* Where the options of launch end and the command begins: all options but one take a
+ * value, and --help ends them wherever it stands. */
 static int find_command(int argc, char **argv)
 {
     int i = 1;
     while (i < argc && argv[i][0] == '-') {
         bool is_alone = strchr(argv[i], '=') || strcmp(argv[i], "--help") == 0 ||
+                        strcmp(argv[i], "--" OVERSUBSCRIBE) == 0 ||
                         strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--version") == 0;
         is_alone |= argv[i][1] != '-' && strlen(argv[i]) > 2; // -n8
         i += is_alone ? 1 : 2;
     }
     return i < argc ? i : argc;
+}
+
+/* The script of the recipes that this program stands in for, at any path. */
+static const char *rename_script(const char *command)
+{
+    static const char script[] = "run_pretrain.py";
+    const char *slash = command ? strrchr(command, '/') : NULL;
+    bool is_script = command && strcmp(slash ? slash + 1 : command, script) == 0;
+    return is_script ? parallel_commands[0] : command;
 }
 
 static int check_command(const char *command, struct error *err)
@@ -61,23 +73,22 @@ static int count_ranks(int64_t n_given, const char *devices, int64_t *n_ranks,
     return 0;
 }
 
-/* The job of `argv`, whose runs of pretrain go on from their own checkpoints. */
-static int launch_again(struct launch_options *opt, int argc, char **argv,
-                        struct error *err)
+/* A job of pretrain, whose runs go on from their own checkpoints. */
+static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
+                           struct error *err)
 {
-    struct pretrain_options options;
+    struct pretrain_options options = {0};
     struct config cfg;
     struct resume_point point = {0};
+    struct launch_resume resume;
     int code = 0;
-    int rc = pretrain_options_parse(&options, argc, argv, err);
-    log_set_level(LOG_ERROR); // the ranks will warn
-    if (rc == 0)
-        rc = pretrain_options_load(&options, &cfg, opt->n_ranks, err);
-    log_set_level(LOG_INFO);
-    if (rc == 0)
+    int rc = launch_plan_pretrain(&options, &cfg, opt, argc, argv, err);
+    opt->is_oversubscribed = opt->is_oversubscribed || options.is_oversubscribed;
+    if (rc == 0 && opt->max_restarts > 0) {
         rc = resume_point_init(&point, &cfg, argv, err);
-    struct launch_resume resume = resume_point_for_launch(&point);
-    opt->resume = &resume;
+        resume = resume_point_for_launch(&point);
+        opt->resume = &resume;
+    }
     if (rc < 0)
         code = error_exit_code(err);
     else if (rc == 0)
@@ -88,29 +99,18 @@ static int launch_again(struct launch_options *opt, int argc, char **argv,
     return code;
 }
 
-/* A dry run is of one process, and it prints. */
-static int refuse_dry_run(int argc, char **argv, struct error *err)
-{
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--dry_run") == 0)
-            return error_set(err, ERROR_INPUT,
-                             "trefoil launch: --dry_run starts no processes, so there is "
-                             "nothing to launch: trefoil pretrain -c FILE --dry_run, "
-                             "with -o Distributed.dp_degree=N for N data ranks");
-    return 0;
-}
-
 static int launch(struct launch_options *opt, int argc, char **argv, struct error *err)
 {
+    struct launch_options any_crowd = *opt; // pretrain tells of it together with memory
     bool is_pretrain = strcmp(argv[0], "pretrain") == 0;
-    if (launch_check(opt, err) || (is_pretrain && refuse_dry_run(argc, argv, err)))
+    any_crowd.is_oversubscribed = opt->is_oversubscribed || is_pretrain;
+    if (launch_check(&any_crowd, err))
         return error_exit_code(err);
-    if (is_pretrain && opt->max_restarts > 0)
-        return launch_again(opt, argc, argv, err);
+    if (is_pretrain)
+        return launch_pretrain(opt, argc, argv, err);
     // the others print results; rank 0 of several hosts, which may be on any, to its log
     bool has_hosts = opt->hosts || opt->hostfile;
-    return is_pretrain || has_hosts ? launch_run(opt, argv, err)
-                                    : self_launch_printing(opt, argv, err);
+    return has_hosts ? launch_run(opt, argv, err) : self_launch_printing(opt, argv, err);
 }
 
 int cmd_launch(int argc, char **argv)
@@ -127,12 +127,15 @@ int cmd_launch(int argc, char **argv)
         {"hostfile", 0, OPTION_TEXT, &opt.hostfile, false, "FILE",
          "A file of hosts, as the MPI library reads it."},
         {"rsh", 0, OPTION_TEXT, &opt.rsh, false, "PROGRAM",
-         "Starts a command on another host, in place of ssh."},
+         "Reaches hosts in place of ssh, called as PROGRAM ARGUMENTS HOST COMMAND; may "
+         "have arguments, as in \"ssh -F FILE\"."},
         {"log_dir", 0, OPTION_TEXT, &opt.log_dir, false, "DIR",
          "Where workerlog.N of each process goes; ./" LAUNCH_LOG_DIR
          " unless given. Hosts must share it."},
         {"max_restarts", 0, OPTION_INT, &opt.max_restarts, false, "K",
          "If the job dies, start it again from its newest checkpoint, K times at most."},
+        {OVERSUBSCRIBE, 0, OPTION_FLAG, &opt.is_oversubscribed, false, NULL,
+         "Allow more than 4 processes per processor of a host."},
     };
     const struct command cmd = {"trefoil launch",
                                 "Run a command on several processes: trefoil launch "
@@ -141,6 +144,7 @@ int cmd_launch(int argc, char **argv)
     struct error err;
     int at = find_command(argc, argv), code = 0;
     int rc = options_parse(&cmd, at, argv, &err);
+    argv[at] = (char *)(uintptr_t)rename_script(argv[at]);
     if (rc == 0)
         rc = check_command(argv[at], &err) || count_ranks(n, devices, &opt.n_ranks, &err)
                  ? -1

@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "launch/worker.h"
 #include "train/layout.h"
+#include "train/room.h"
 #include "train/train.h"
 #include "train/usage.h"
 
@@ -51,7 +52,11 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
     const struct config *cfg = &p->cfg;
     if (pretrain_options_load(&p->options, &p->cfg, n_processes > 0 ? n_processes : 1,
                               err) ||
-        layout_check(cfg, n_processes, err))
+        pretrain_options_check_layout(&p->options, cfg, n_processes, err))
+        return -1;
+    int64_t n_wanted = config_n_processes(cfg);
+    if (n_processes == 0 && n_wanted > 1 &&
+        room_check(n_wanted, p->options.is_oversubscribed, cfg, err))
         return -1;
     if (p->options.max_restarts != 0 && n_processes > 0)
         return error_set(err, ERROR_INPUT,
@@ -59,7 +64,8 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
                          "give it to trefoil launch, before pretrain");
     if (p->options.max_restarts != 0 && plan_restarts(p, job, err))
         return -1;
-    job->n_processes = config_n_processes(cfg);
+    job->n_processes = n_wanted;
+    job->is_oversubscribed = p->options.is_oversubscribed;
     job->num_threads = cfg->num_threads;
     job->hang_timeout = cfg->hang_timeout;
     snprintf(job->log_dir, sizeof job->log_dir, "%s/log", cfg->save_load.output_dir);

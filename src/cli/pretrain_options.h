@@ -15,6 +15,7 @@ struct pretrain_options { // strings are argv's own
     struct option_list overrides;
     bool is_dry;
     int64_t max_restarts;
+    bool is_oversubscribed;
 };
 
 /* As options_parse(). To be released, whatever it returns. */
@@ -25,6 +26,12 @@ void pretrain_options_release(struct pretrain_options *o);
 /* The configuration they mean in a job of n_processes. */
 MUST_CHECK int pretrain_options_load(const struct pretrain_options *o, struct config *cfg,
                                      int64_t n_processes, struct error *err);
+
+/* Refuse a layout that n_processes (0: as many as it wants) cannot run, with those that
+ * these options would accept instead. *cfg is what they mean. */
+MUST_CHECK int pretrain_options_check_layout(const struct pretrain_options *o,
+                                             const struct config *cfg,
+                                             int64_t n_processes, struct error *err);
 
 /* The words of argv for the processes of a job: --max_restarts is for who starts them.
  * NULL-terminated; the array is malloc'ed, the words are borrowed. NULL: no memory. */

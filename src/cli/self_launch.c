@@ -197,6 +197,7 @@ static int run_job_in(const char *dir, const struct self_launch *command,
                                  .log_dir = plan->log_dir[0] ? plan->log_dir : dir,
                                  .log_dir_key = plan->log_dir_key,
                                  .is_log_temporary = !plan->log_dir[0],
+                                 .is_oversubscribed = plan->is_oversubscribed,
                                  .max_restarts = plan->max_restarts,
                                  .resume = plan->resume};
     setenv(ENV_PLANNED, "1", 1);

@@ -26,6 +26,7 @@ struct self_launch_plan {    // filled by the command; zeros before
     char log_dir[PATH_MAX];  // of a job started here; "": one in the system's temporary
                              // directory, which goes with the job
     const char *log_dir_key; // what the user sets to choose another; NULL: cannot
+    bool is_oversubscribed;  // of a job started here: more ranks than are sensible
     int64_t max_restarts;    // of a job started here, also of one process
     const struct launch_resume *resume; // how it goes on then; borrowed
     bool has_output; // rank 0's standard output is the command's: what it prints

@@ -153,6 +153,7 @@ static void build_command(struct command_line *line, const struct selftest *st,
         add_word(line, "%lld", (long long)n);
         add_word(line, "--log_dir");
         add_word(line, "run%lld/log", (long long)st->n_runs);
+        add_word(line, "--oversubscribe"); // its models are small
     }
     add_word(line, "pretrain");
     add_word(line, "-c");

@@ -210,15 +210,27 @@ static void prefer_shared_memory(void)
         setenv("OMPI_MCA_pml", "ob1", 0);
 }
 
+#ifdef OPEN_MPI
+#define MPI_LIBRARY "Open MPI"
+#else
+#define MPI_LIBRARY "MPICH"
+#endif
+
+/* Debian's Open MPI knows PMIx alone, MPICH PMI-2. */
+static const char *srun_plugin(void)
+{
+    return strcmp(MPI_LIBRARY, "Open MPI") == 0 ? "pmix" : "pmi2";
+}
+
 static int check_launch(const struct comm_launch *launch, struct error *err)
 {
     if (launch->has_mpi)
         return 0;
     return error_set(err, ERROR_INPUT,
                      "srun started %d tasks that have no way to meet: start them with "
-                     "'srun --mpi=pmix' or 'srun --mpi=pmi2' ('srun --mpi=list' shows "
-                     "what this machine has), or with mpiexec",
-                     launch->size);
+                     "'srun --mpi=%s', which fits %s ('srun --mpi=list' shows what this "
+                     "machine has), or with mpiexec",
+                     launch->size, srun_plugin(), MPI_LIBRARY);
 }
 
 /* A launcher of another MPI library leaves every process alone in a world of its own. */
@@ -229,11 +241,15 @@ static int check_world_size(const struct comm_job *job, const struct comm_launch
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size == launch->size)
         return 0;
+    char srun[64] = "";
+    if (getenv("SLURM_STEP_NUM_TASKS"))
+        snprintf(srun, sizeof srun, "'srun --mpi=%s' or ", srun_plugin());
     return error_set(err, ERROR_INPUT,
                      "the launcher started %d processes (%s=%d), but %s, which this "
-                     "program was built with, sees %d: start it with the mpiexec of that "
-                     "library",
-                     launch->size, launch->launcher, launch->size, job->library, size);
+                     "program was built with, sees %d: start it with %sthe mpiexec of "
+                     "that library",
+                     launch->size, launch->launcher, launch->size, job->library, size,
+                     srun);
 }
 
 /* The first words of the library's description: "Open MPI v4.1.4", "MPICH Version: 4". */

@@ -41,11 +41,14 @@ MUST_CHECK int grid_fit(struct grid_shape *shape, int64_t n_processes, struct er
 /* "dp 2 x mp 3": the degrees above one, "dp 1" when there are none. */
 void grid_describe(const struct grid_shape *shape, char *text, size_t text_bytes);
 
+/* Whether a layout suits whoever asks for one. */
+typedef bool grid_accept_fn(void *context, const struct grid_shape *shape);
+
 /* The layouts of n_processes nearest to `shape`, nearest first, as "dp 8; dp 4 x mp 2";
- * at most `n_most` of them; none for more than 2^20 processes. shape's degrees are >= 1.
- */
+ * at most `n_most` of them, of those that `accepts` (NULL: all); none for more than 2^20
+ * processes. shape's degrees are >= 1. */
 void grid_suggest(const struct grid_shape *shape, int64_t n_processes, int n_most,
-                  char *text, size_t text_bytes);
+                  grid_accept_fn *accepts, void *context, char *text, size_t text_bytes);
 
 /* -- this process in the grid -----------------------------------------------------------
  */

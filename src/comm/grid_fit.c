@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #define N_SUGGESTED 4
-#define N_SUGGESTED_MOST 16
+#define N_CONSIDERED 64 // of which those that suit are suggested
 
 static const struct {
     const char *name; // in sentences
@@ -63,8 +63,8 @@ struct candidate {
 
 struct candidates { // the n nearest so far, nearest first
     const struct grid_shape *wanted;
-    struct candidate list[N_SUGGESTED_MOST];
-    int n, n_most;
+    struct candidate list[N_CONSIDERED];
+    int n;
 };
 
 static double distance_between(const struct grid_shape *a, const struct grid_shape *b)
@@ -81,9 +81,9 @@ static void candidates_offer(struct candidates *best, struct grid_shape shape)
     int at = best->n;
     while (at > 0 && new.distance < best->list[at - 1].distance - 1e-9) // rounding
         at--;
-    if (at == best->n_most)
+    if (at == N_CONSIDERED)
         return;
-    best->n = (int)i64_min(best->n + 1, best->n_most);
+    best->n = (int)i64_min(best->n + 1, N_CONSIDERED);
     for (int i = best->n - 1; i > at; i--)
         best->list[i] = best->list[i - 1];
     best->list[at] = new;
@@ -126,17 +126,19 @@ static void find_nearest(struct candidates *best, int n)
 }
 
 void grid_suggest(const struct grid_shape *shape, int64_t n_processes, int n_most,
-                  char *text, size_t text_bytes)
+                  grid_accept_fn *accepts, void *context, char *text, size_t text_bytes)
 {
-    struct candidates best = {.wanted = shape,
-                              .n_most = (int)i64_min(n_most, N_SUGGESTED_MOST)};
+    struct candidates best = {.wanted = shape};
     char layout[128];
     size_t used = 0;
     text[0] = '\0';
     if (n_processes < 1 || n_processes > N_PROCESSES_MOST)
         return;
     find_nearest(&best, (int)n_processes);
-    for (int i = 0; i < best.n; i++) {
+    for (int i = 0; i < best.n && n_most > 0; i++) {
+        if (accepts && !accepts(context, &best.list[i].shape))
+            continue;
+        n_most--;
         grid_describe(&best.list[i].shape, layout, sizeof layout);
         append(text, text_bytes, &used, "; ", layout);
     }
@@ -168,7 +170,7 @@ int grid_fit(struct grid_shape *shape, int64_t n_processes, struct error *err)
         return 0;
     }
     grid_describe(&asked, layout, sizeof layout);
-    grid_suggest(&asked, n_processes, N_SUGGESTED, others, sizeof others);
+    grid_suggest(&asked, n_processes, N_SUGGESTED, NULL, NULL, others, sizeof others);
     if (size == INT64_MAX)
         snprintf(need, sizeof need, "more processes than can be counted");
     else

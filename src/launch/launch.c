@@ -130,27 +130,54 @@ static int end_mpiexec(struct launch_job *job)
     return status;
 }
 
+struct job_environment { // what mpiexec and its ranks are told
+    char log_dir[PATH_MAX + 32], id[96], watch[WATCH_CONTACT_BYTES + 32];
+    char rsh_arguments[PATH_MAX];
+    const char *entries[8]; // NULL-terminated
+};
+
+static void make_environment(struct job_environment *env, const struct launch_job *job)
+{
+    const char *rsh = job->opt->rsh, *variable = job->dialect->rsh_arguments;
+    const char *arguments = rsh ? strchr(rsh, ' ') : NULL;
+    int n = 0;
+    *env = (struct job_environment){.entries = {NULL}};
+    snprintf(env->log_dir, sizeof env->log_dir, "%s=%s", LAUNCH_ENV_LOG_DIR,
+             job->log_dir);
+    snprintf(env->id, sizeof env->id, "%s=%s", LAUNCH_ENV_JOB, job->id);
+    env->entries[n++] = env->log_dir;
+    snprintf(env->watch, sizeof env->watch, "%s=%s", LAUNCH_ENV_WATCH,
+             job->watch.contact);
+    env->entries[n++] = env->id;
+    env->entries[n++] = env->watch;
+    if (job->opt->is_oversubscribed)
+        env->entries[n++] = LAUNCH_ENV_OVERSUBSCRIBE "=1";
+    if (arguments && variable) {
+        snprintf(env->rsh_arguments, sizeof env->rsh_arguments, "%s=%s", variable,
+                 arguments + 1);
+        env->entries[n++] = env->rsh_arguments;
+    }
+    // ranks record their crashes themselves; UCX below MPICH would take that from them
+    if (!getenv("UCX_HANDLE_ERRORS"))
+        env->entries[n++] = "UCX_HANDLE_ERRORS=none";
+}
+
 static int start_mpiexec(struct launch_job *job, char *const *argv, struct error *err)
 {
     struct launch_command cmd = {0};
+    struct job_environment env;
     char mpiexec[PATH_MAX], program[PATH_MAX];
-    char log_dir[PATH_MAX + 32], id[96], watch[WATCH_CONTACT_BYTES + 32];
-    // ranks record their crashes themselves; UCX below MPICH would take that from them
-    const char *ucx = getenv("UCX_HANDLE_ERRORS") ? NULL : "UCX_HANDLE_ERRORS=none";
-    const char *const environment[] = {log_dir, id, watch, ucx, NULL};
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     if (n < 0)
         return error_set(err, ERROR_RUNTIME, "cannot read /proc/self/exe: %s",
                          strerror(errno));
     program[n] = '\0';
-    snprintf(log_dir, sizeof log_dir, "%s=%s", LAUNCH_ENV_LOG_DIR, job->log_dir);
-    snprintf(id, sizeof id, "%s=%s", LAUNCH_ENV_JOB, job->id);
-    snprintf(watch, sizeof watch, "%s=%s", LAUNCH_ENV_WATCH, job->watch.contact);
+    make_environment(&env, job);
     int rc = mpiexec_find(job->dialect, mpiexec, sizeof mpiexec, err) ||
                      launch_keeper_open(&job->keeper, job->id, err) ||
                      launch_command_build(&cmd, job->dialect, mpiexec, program, job->opt,
                                           geteuid() == 0, argv, err) ||
-                     mpiexec_open(&job->mpiexec, job->dialect, &cmd, environment, err) ||
+                     mpiexec_open(&job->mpiexec, job->dialect, &cmd, env.entries, err) ||
                      watch_fd(job, job->mpiexec.pidfd, EVENT_MPIEXEC, err) ||
                      watch_fd(job, job->mpiexec.output, EVENT_OUTPUT, err)
                  ? -1

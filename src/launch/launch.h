@@ -47,14 +47,18 @@ struct launch_resume {
     int (*next)(void *context, char *const **argv, int64_t *step, struct error *err);
 };
 
+#define LAUNCH_RANKS_PER_PROCESSOR 4 // of a host; more must be asked for
+
 struct launch_options {      // all strings borrowed; NULL: not given
     int64_t n_ranks;         // 1 to LAUNCH_RANKS_MOST
     const char *hosts;       // "a,b:2": names with the ranks each may hold, 1 if not said
     const char *hostfile;    // a file of hosts in the format of the MPI library
-    const char *rsh;         // program that starts a command on a host, in place of ssh
+    const char *rsh;         // in place of ssh, with arguments: called as
+                             // PROGRAM ARGUMENTS HOST COMMAND
     const char *log_dir;     // NULL: LAUNCH_LOG_DIR; shared by all hosts
     const char *log_dir_key; // the option that would choose another; NULL: --log_dir
     bool is_log_temporary;   // it goes with the job: its files are not named to the user
+    bool is_oversubscribed;  // more than LAUNCH_RANKS_PER_PROCESSOR are wanted
     int64_t max_restarts;    // 0 to LAUNCH_RESTARTS_MOST; 0: never
     const struct launch_resume *resume; // NULL: always the same words, no checkpoints
 };
@@ -62,6 +66,11 @@ struct launch_options {      // all strings borrowed; NULL: not given
 /* What a job needs beside a good command: the checks of launch_run() alone, before
  * anything is started or written. */
 MUST_CHECK int launch_check(const struct launch_options *opt, struct error *err);
+
+/* How many ranks this machine would get; 0: none, or it cannot be told. */
+int64_t launch_ranks_here(const struct launch_options *opt);
+/* Whether n_ranks are too many for the processors of this machine. */
+bool launch_is_crowded(int64_t n_ranks);
 
 /* Run this very program with the words of `argv` (NULL-terminated; "pretrain", "-c", ...)
  * on all ranks, and wait; opt->resume may change the words. Returns the exit code for

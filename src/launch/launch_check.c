@@ -3,10 +3,13 @@
 #include "launch/launch.h"
 #include "launch/launch_command.h"
 #include "launch/mpiexec_process.h"
+#include "launch/pin.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int check_hosts(const struct launch_options *opt, struct error *err)
 {
@@ -37,19 +40,65 @@ static int check_hostfile(const char *path, struct error *err)
     return 0;
 }
 
-/* Open MPI takes the program as a list with ':' between and cuts it at spaces. */
+/* A program and its arguments. Both libraries cut them at spaces, whatever quotes say,
+ * and Open MPI takes what is between colons for alternatives. */
 static int check_rsh(const char *rsh, struct error *err)
 {
-    char path[PATH_MAX];
-    if (rsh[strcspn(rsh, " \t\n:,")] != '\0')
+    char path[PATH_MAX], program[PATH_MAX];
+    size_t n = strcspn(rsh, " ");
+    if (rsh[strcspn(rsh, "\t\n:,'\"\\")] != '\0' || n == 0 || n >= sizeof program)
         return error_set(err, ERROR_INPUT,
-                         "--rsh '%s' must be one program, and its path have no spaces, "
-                         "colons or commas",
+                         "--rsh '%s' must be a program and its arguments with spaces "
+                         "between them, without quotes, colons or commas",
                          rsh);
-    if (!mpiexec_find_program(rsh, path, sizeof path))
-        return error_set(err, ERROR_INPUT, "--rsh '%s' is not a program that can be run",
-                         rsh);
+    snprintf(program, sizeof program, "%.*s", (int)n, rsh);
+    if (!mpiexec_find_program(program, path, sizeof path))
+        return error_set(err, ERROR_INPUT, "--rsh: '%s' is not a program that can be run",
+                         program);
     return 0;
+}
+
+/* A host may be listed by its whole name or by the first part of it. */
+static bool is_this_host(const char *name, const char *own)
+{
+    size_t n = strcspn(own, ".");
+    return strcmp(name, own) == 0 || strcmp(name, "localhost") == 0 ||
+           (strncmp(name, own, n) == 0 && (name[n] == '\0' || name[n] == '.'));
+}
+
+int64_t launch_ranks_here(const struct launch_options *opt)
+{
+    char spelled[65536], name[256], own[256] = "";
+    int64_t n_here = 0;
+    struct error ignored;
+    if (!opt->hosts)
+        return opt->hostfile ? 0 : opt->n_ranks;
+    gethostname(own, sizeof own - 1);
+    if (launch_hosts_spell(spelled, sizeof spelled, opt->hosts, &ignored) < 0)
+        return 0;
+    for (char *at = spelled; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        int n;
+        if (sscanf(at, "%255[^:]:%d", name, &n) == 2 && is_this_host(name, own))
+            n_here += n;
+    }
+    return n_here < opt->n_ranks ? n_here : opt->n_ranks;
+}
+
+bool launch_is_crowded(int64_t n_ranks)
+{
+    return n_ranks > (int64_t)LAUNCH_RANKS_PER_PROCESSOR * pin_n_processors();
+}
+
+static int check_processors(const struct launch_options *opt, struct error *err)
+{
+    int64_t n = launch_ranks_here(opt);
+    if (opt->is_oversubscribed || !launch_is_crowded(n))
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "too many ranks: %lld processes on this machine of %d processors, "
+                     "where more than %d need --oversubscribe",
+                     (long long)n, pin_n_processors(),
+                     LAUNCH_RANKS_PER_PROCESSOR * pin_n_processors());
 }
 
 int launch_check(const struct launch_options *opt, struct error *err)
@@ -76,5 +125,5 @@ int launch_check(const struct launch_options *opt, struct error *err)
     if (opt->max_restarts < 0 || opt->max_restarts > LAUNCH_RESTARTS_MOST)
         return error_set(err, ERROR_INPUT, "--max_restarts must be 0 to %d, and is %lld",
                          LAUNCH_RESTARTS_MOST, (long long)opt->max_restarts);
-    return 0;
+    return check_processors(opt, err);
 }

@@ -62,12 +62,13 @@ const struct launch_dialect launch_dialect_openmpi = {
  * MPICH's Hydra kills all ranks the moment one dies, and then nobody can tell which was
  * first: on one machine, where the launcher sees that by itself, it is told not to.
  * SIGTERM it passes on and no more, but a second SIGINT and the first SIGHUP end it: it
- * does not hear those.
+ * does not hear those. Its launcher "rsh" adds no word of its own to the program that
+ * reaches hosts, where "ssh" adds -x.
  */
 static const char *const mpich_names[] = {"mpiexec.mpich", "mpiexec.hydra", NULL};
 static const char *const mpich_one_host[] = {"-disable-auto-cleanup", NULL};
 static const int mpich_deaf_to[] = {SIGINT, SIGHUP, SIGUSR1, 0};
-static const char *const mpich_rsh[] = {"-launcher", "ssh", "-launcher-exec", NULL};
+static const char *const mpich_rsh[] = {"-launcher", "rsh", "-launcher-exec", NULL};
 
 const struct launch_dialect launch_dialect_mpich = {
     .name = "MPICH",
@@ -77,6 +78,7 @@ const struct launch_dialect launch_dialect_mpich = {
     .hosts = "-hosts",
     .hostfile = "-f",
     .rsh = mpich_rsh,
+    .rsh_arguments = "HYDRA_LAUNCHER_EXTRA_ARGS",
     .always = no_words,
     .one_host = mpich_one_host,
     .as_root = NULL,
@@ -154,6 +156,17 @@ static int add_hosts(struct launch_command *cmd, const struct launch_dialect *di
     return add_option(cmd, dialect->hostfile, opt->hostfile, err);
 }
 
+/* The program that reaches hosts, called as PROGRAM ARGUMENTS HOST COMMAND. */
+static int add_rsh(struct launch_command *cmd, const struct launch_dialect *dialect,
+                   const char *rsh, struct error *err)
+{
+    if (add_words(cmd, dialect->rsh, err) || add_word(cmd, rsh, err))
+        return -1;
+    if (dialect->rsh_arguments) // they go by the environment
+        cmd->words[cmd->n_words - 1][strcspn(rsh, " ")] = '\0';
+    return 0;
+}
+
 int launch_command_build(struct launch_command *cmd, const struct launch_dialect *dialect,
                          const char *mpiexec, const char *program,
                          const struct launch_options *opt, bool is_root,
@@ -167,11 +180,14 @@ int launch_command_build(struct launch_command *cmd, const struct launch_dialect
     if (!failed && is_root && dialect->as_root)
         failed = add_word(cmd, dialect->as_root, err);
     if (!failed && opt->rsh)
-        failed = add_words(cmd, dialect->rsh, err) || add_word(cmd, opt->rsh, err);
+        failed = add_rsh(cmd, dialect, opt->rsh, err);
     if (!failed && dialect->export_option)
-        failed = add_option(cmd, dialect->export_option, LAUNCH_ENV_LOG_DIR, err) ||
-                 add_option(cmd, dialect->export_option, LAUNCH_ENV_WATCH, err) ||
-                 add_option(cmd, dialect->export_option, LAUNCH_ENV_JOB, err);
+        failed =
+            add_option(cmd, dialect->export_option, LAUNCH_ENV_LOG_DIR, err) ||
+            add_option(cmd, dialect->export_option, LAUNCH_ENV_WATCH, err) ||
+            add_option(cmd, dialect->export_option, LAUNCH_ENV_JOB, err) ||
+            add_option(cmd, dialect->export_option,
+                       opt->is_oversubscribed ? LAUNCH_ENV_OVERSUBSCRIBE : NULL, err);
     if (!failed)
         failed = add_option(cmd, dialect->n_ranks, n_ranks, err) ||
                  add_word(cmd, program, err);

@@ -16,6 +16,7 @@ struct launch_dialect {
     const char *n_ranks;      // the options' names
     const char *hosts, *hostfile;
     const char *const *rsh;    // words before the program, NULL-terminated
+    const char *rsh_arguments; // variable that takes them; NULL: they follow the program
     const char *const *always; // words of every job
     const char *const *one_host;
     const char *as_root;                        // NULL: needs none
@@ -34,6 +35,7 @@ extern const struct launch_dialect launch_dialect_openmpi, launch_dialect_mpich;
 #define LAUNCH_ENV_LOG_DIR "TREFOIL_LOG_DIR" // absolute
 #define LAUNCH_ENV_WATCH "TREFOIL_WATCH"     // where other hosts report, or empty
 #define LAUNCH_ENV_JOB "TREFOIL_JOB"         // tells this job's processes from all others
+#define LAUNCH_ENV_OVERSUBSCRIBE "TREFOIL_OVERSUBSCRIBE" // "1": a host may be crowded
 
 struct launch_command {
     char **words; // NULL-terminated; release with launch_command_release()

@@ -178,6 +178,20 @@ static void share_processors(void)
     setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "1", 0);
 }
 
+/* The launcher has counted the ranks of its own machine; each other is counted by those
+ * who came to it. */
+static int check_crowd(struct error *err)
+{
+    int n = number_in(launch_dialect()->local_size);
+    if (n < 1 || getenv(LAUNCH_ENV_OVERSUBSCRIBE) || !launch_is_crowded(n))
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "too many ranks: %d processes on this host of %d processors, where "
+                     "more than %d need --oversubscribe",
+                     n, pin_n_processors(),
+                     LAUNCH_RANKS_PER_PROCESSOR * pin_n_processors());
+}
+
 int worker_start(struct error *err)
 {
     const char *dir = log_dir();
@@ -202,6 +216,8 @@ int worker_start(struct error *err)
         return error_set(err, ERROR_RUNTIME, "out of memory for the start of rank %d",
                          rank);
     watch_crashes(dir, rank);
+    if (check_crowd(err))
+        return -1;
     share_processors();
     return 0;
 }

@@ -33,23 +33,24 @@ cat >enter <<EOF
 exec ip netns exec "\$1" unshare --uts --mount bash -c '
     hostname "\$1" && mount --bind $work/hosts /etc/hosts && shift && exec "\$@"' - "\${@:2}"
 EOF
-# Called as ssh is: [-x] HOST WORDS..., the words for a shell there.
+# Called as --help of launch says: ARGUMENTS HOST WORDS..., the words for a shell there.
 cat >agent <<EOF
 #!/bin/bash
-while [ "\${1#-}" != "\$1" ]; do shift; done
-host=\$1
-shift
+[ "\$1 \$2" = "-F $work/known" ] || { echo "agent was called with \$*" >&2; exit 1; }
+host=\$3
+shift 3
 case \$host in hosta) space=$a ;; hostb) space=$b ;; *) exit 1 ;; esac
 exec $work/enter \$space \$host bash -c "\$*"
 EOF
 chmod +x enter agent
+agent="$work/agent -F $work/known"
 timeout 30 ./enter $a hosta true 2>/dev/null || skip "no namespaces of host names"
 # UCX, below MPICH, would notice that both hosts are one machine.
 export UCX_TLS=tcp,self
 export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
 launch() {
     timeout 60 ./enter $a hosta "$probe" launch -n 2 --hosts hosta,hostb \
-        --rsh "$work/agent" --log_dir log pretrain "$@" 2>err
+        --rsh "$agent" --log_dir log pretrain "$@" 2>err
 }
 
 launch hello || fail "hello ended with $?: $(cat err)"
@@ -70,7 +71,7 @@ if grep -q libmpich libraries; then
 else
     printf 'hosta slots=1\nhostb slots=1\n' >hostfile
 fi
-timeout 60 ./enter $a hosta "$probe" launch -n 2 --hostfile hostfile --rsh "$work/agent" \
+timeout 60 ./enter $a hosta "$probe" launch -n 2 --hostfile hostfile --rsh "$agent" \
     --log_dir log pretrain hello 2>err || fail "with a hostfile: $(cat err)"
 grep -q 'on hostb' log/workerlog.1 || fail "rank 1 is not on hostb"
 
@@ -79,7 +80,7 @@ make_corpus
 make_config
 must_train max_steps=3 eval_freq=0 save_load.output_dir=alone
 timeout 120 ./enter $a hosta "$trefoil" launch -n 2 --hosts hosta,hostb \
-    --rsh "$work/agent" --log_dir log pretrain -c run.yaml -o Distributed.dp_degree=2 \
+    --rsh "$agent" --log_dir log pretrain -c run.yaml -o Distributed.dp_degree=2 \
     -o batch_size.local_batch_size=3 -o max_steps=3 -o eval_freq=0 \
     -o save_load.output_dir=apart 2>err || fail "training: $(tail -3 err)"
 first() { grep -m1 -o '"loss": [^,]*' "$1/metrics.jsonl"; }

@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "base/stop.h"
 #include "cli/cmd.h"
+#include "cli/launch_plan.h"
 #include "comm/comm.h"
 #include "launch/rank_watch.h"
 #include "launch/worker.h"
@@ -146,6 +147,15 @@ static const struct {
     {"agree", do_agree},   {"crash", do_crash}, {"kill", do_kill}, {"exit", do_exit},
     {"linger", do_linger}, {"deaf", do_deaf},
 };
+
+/* Of `launch`: the words after "pretrain" are an action, not options. */
+int launch_plan_pretrain(struct pretrain_options *options, struct config *cfg,
+                         const struct launch_options *opt, int argc, char **argv,
+                         struct error *err)
+{
+    (void)options, (void)cfg, (void)opt, (void)argc, (void)argv, (void)err;
+    return 0;
+}
 
 static int run_action(const char *name, const char *culprit, struct error *err)
 {
