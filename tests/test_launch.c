@@ -310,6 +310,15 @@ static void test_launch_verdict__names_the_first_cause(void **state)
          "",
          3,
          "rank 1 on near failed at step 40: agreed; its log: "},
+        {{"failure 5 0 3 0 cannot save 'x': rank 1 on near: the disk is full; rank 0 "
+          "too\n",
+          ""},
+         3,
+         "",
+         3,
+         "rank 1 on near failed at step 40: cannot save 'x': the disk is full; rank 0 "
+         "too; "
+         "its log: "},
         {{"", "signal 5 11\n"},
          139,
          "",
@@ -344,6 +353,72 @@ static void test_launch_verdict__names_the_first_cause(void **state)
         assert_ok(fs_remove_tree(dir, &err), err);
         free(dir);
     }
+}
+
+/* -- what ranks and mpiexec say otherwise -------------------------------------------- */
+
+static void test_launch_verdict__takes_last_words_that_no_file_took(void **state)
+{
+    (void)state;
+    struct launch_ranks ranks;
+    struct error err;
+    assert_ok(launch_ranks_init(&ranks, "/nonexistent", 2, -1, &err), err);
+    launch_ranks_take_spare(&ranks, "1 far 1001 failure 9 0 3 0 late\n");
+    launch_ranks_take_spare(&ranks, "0 far 1000 failure 5 0 3 0 the disk is full\n");
+    launch_ranks_take_spare(&ranks, "7 far 1000 failure 1 0 3 0 no such rank\n");
+    launch_ranks_take_spare(&ranks, "0 far");
+    struct launch_end end = {.wait_status = 3 << 8, .said = ""};
+    assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
+    assert_string_equal(err.text, "rank 0 on far failed: the disk is full");
+    launch_ranks_release(&ranks);
+}
+
+static void test_launch_verdict__names_a_lost_host(void **state)
+{
+    (void)state;
+    static const char lost[] =
+        "----\nORTE has lost communication with a remote daemon.\n\n"
+        "  HNP daemon   : [[1,0],0] on node near\n"
+        "  Remote daemon: [[1,0],1] on node far\n\n"
+        "This is usually due to either a failure of the TCP network\n----\n";
+    char *dir = test_make_directory();
+    struct launch_ranks ranks;
+    struct error err;
+    for (int r = 0; r < 2; r++)
+        write_status(dir, r, "");
+    assert_ok(launch_ranks_init(&ranks, dir, 2, -1, &err), err);
+    launch_ranks_look_at_all(&ranks);
+    ranks.all[0].is_local = true;
+    ranks.all[0].exit_signal = SIGKILL; // by mpirun, after the host was lost
+    ranks.all[0].seen_dead_ns = 5;
+    struct launch_end end = {.wait_status = 1 << 8, .said = lost};
+    assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
+    assert_non_null(strstr(err.text, "host far was lost with rank 0, 1: "));
+    assert_non_null(strstr(err.text, "mpiexec said: ORTE has lost communication"));
+    assert_null(strstr(err.text, "usually"));
+    launch_ranks_release(&ranks);
+    assert_ok(fs_remove_tree(dir, &err), err);
+    free(dir);
+}
+
+static void test_launch_verdict__tells_of_ranks_that_do_not_begin(void **state)
+{
+    (void)state;
+    static const struct launch_options opt = {.n_ranks = 2, .hosts = "near,far"};
+    struct launch_ranks ranks;
+    struct error err;
+    assert_ok(launch_ranks_init(&ranks, "/nonexistent", 2, -1, &err), err);
+    snprintf(ranks.host, sizeof ranks.host, "near");
+    struct launch_end end = {.opt = &opt,
+                             .wait_status = SIGKILL,
+                             .said = "ssh: connect to host far port 22: refused\n",
+                             .is_mpiexec_killed = true,
+                             .is_unbegun = true};
+    assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
+    assert_string_equal(err.text,
+                        "no rank began on far; mpiexec said: ssh: connect to host far "
+                        "port 22: refused; see that 'ssh far true' works by itself");
+    launch_ranks_release(&ranks);
 }
 
 static void test_launch_verdict__knows_its_own_signals(void **state)
@@ -491,6 +566,9 @@ int main(void)
         cmocka_unit_test(test_rank_status__needs_whole_lines),
         cmocka_unit_test(test_launch_verdict__reads_mpiexec),
         cmocka_unit_test(test_launch_verdict__names_the_first_cause),
+        cmocka_unit_test(test_launch_verdict__takes_last_words_that_no_file_took),
+        cmocka_unit_test(test_launch_verdict__names_a_lost_host),
+        cmocka_unit_test(test_launch_verdict__tells_of_ranks_that_do_not_begin),
         cmocka_unit_test(test_launch_verdict__knows_its_own_signals),
         cmocka_unit_test(test_launch_verdict__infers_a_signal_nobody_saw),
         cmocka_unit_test(test_launch_verdict__tells_what_would_come_again),

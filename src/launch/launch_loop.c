@@ -11,7 +11,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "launch/worker.h"
 
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/pidfd.h>
@@ -156,9 +158,25 @@ static void tick(struct launch_job *job)
     hurry_mpiexec(job);
 }
 
+/* What ranks say where their files cannot be written. */
+static bool take_line(void *context, const char *line)
+{
+    struct launch_job *job = context;
+    size_t n_log = strlen(WORKER_LOG_MARK), n_status = strlen(RANK_STATUS_MARK);
+    if (strncmp(line, WORKER_LOG_MARK, n_log) == 0)
+        log_tail_show(&job->tail, line + n_log);
+    else if (strncmp(line, RANK_STATUS_MARK, n_status) == 0)
+        launch_ranks_take_spare(&job->ranks, line + n_status);
+    else
+        return false;
+    return true;
+}
+
 void launch_loop(struct launch_job *job)
 {
     struct epoll_event events[64];
+    job->mpiexec.take_line = take_line;
+    job->mpiexec.context = job;
     double next_tick = clock_seconds();
     for (bool is_over = false; !is_over;) {
         int n = epoll_wait(job->epoll_fd, events, ARRAY_LEN(events), TICK_MS);

@@ -33,6 +33,7 @@ void launch_ranks_release(struct launch_ranks *ranks)
         if (ranks->all[r].pidfd >= 0)
             close(ranks->all[r].pidfd);
     free(ranks->all);
+    free(ranks->told);
     *ranks = (struct launch_ranks){0};
 }
 
@@ -113,6 +114,41 @@ void launch_ranks_look_at_all(struct launch_ranks *ranks)
 {
     for (int r = 0; r < ranks->n_ranks; r++)
         look_at(ranks, r);
+}
+
+void launch_ranks_take_spare(struct launch_ranks *ranks, const char *text)
+{
+    struct rank_status status;
+    int r = rank_status_parse_spare(text, &status);
+    if (r < 0 || r >= ranks->n_ranks)
+        return;
+    struct launch_rank *rank = &ranks->all[r];
+    if (!rank->is_known)
+        ranks->n_known++;
+    rank->is_known = true;
+    take_last_word(rank, &status);
+    if (status.state == RANK_ENDED ||
+        (ranks->told && ranks->told->time_ns <= status.time_ns))
+        return;
+    if (!ranks->told)
+        ranks->told = malloc(sizeof *ranks->told);
+    if (!ranks->told)
+        return;
+    *ranks->told = status;
+    ranks->told_rank = r;
+}
+
+bool launch_ranks_status(const struct launch_ranks *ranks, int r,
+                         struct rank_status *status)
+{
+    bool has_file = rank_status_read(ranks->log_dir, r, status);
+    if (!ranks->told || ranks->told_rank != r ||
+        (has_file && status->state != RANK_RUNNING))
+        return has_file;
+    int64_t step = has_file ? status->step : -1;
+    *status = *ranks->told;
+    status->step = step;
+    return true;
 }
 
 void launch_ranks_note_end(struct launch_ranks *ranks, int r)

@@ -30,14 +30,16 @@ struct launch_ranks {
     bool is_log_temporary; // its files are not named to the user
     char host[256];        // this machine
     int n_ranks;
-    int n_known;             // ranks that have begun
-    int n_local;             // those of this machine
-    double last_begun_at;    // clock_seconds() when the last of them became known; or 0
-    int next;                // whose file is looked at next
-    int epoll_fd;            // borrowed; tells the end of rank r by the number r
-    struct launch_rank *all; // (n_ranks)
-    uint32_t job;            // of Open MPI, 0: not known
-    char session[512];       // its directory, "": not known
+    int n_known;              // ranks that have begun
+    int n_local;              // those of this machine
+    double last_begun_at;     // clock_seconds() when the last of them became known; or 0
+    int next;                 // whose file is looked at next
+    int epoll_fd;             // borrowed; tells the end of rank r by the number r
+    struct launch_rank *all;  // (n_ranks)
+    uint32_t job;             // of Open MPI, 0: not known
+    char session[512];        // its directory, "": not known
+    int told_rank;            // whose failure came first of those told the spare way, and
+    struct rank_status *told; // what; NULL: nobody
 };
 
 MUST_CHECK int launch_ranks_init(struct launch_ranks *ranks, const char *log_dir,
@@ -48,6 +50,12 @@ void launch_ranks_release(struct launch_ranks *ranks);
 void launch_ranks_look(struct launch_ranks *ranks);
 void launch_ranks_look_at(struct launch_ranks *ranks, int rank); // ignored below 0
 void launch_ranks_look_at_all(struct launch_ranks *ranks);
+/* A rank's last word that its status file did not take: the text of
+ * rank_status_parse_spare(). */
+void launch_ranks_take_spare(struct launch_ranks *ranks, const char *text);
+/* What rank r has said, by its file or otherwise; false: nothing. */
+bool launch_ranks_status(const struct launch_ranks *ranks, int r,
+                         struct rank_status *status);
 /* The pidfd of this rank says that it is gone. */
 void launch_ranks_note_end(struct launch_ranks *ranks, int rank);
 

@@ -1,5 +1,6 @@
 #include "launch/launch_verdict.h"
 
+#include "base/fs.h"
 #include "launch/launch_words.h"
 
 #include <signal.h>
@@ -69,14 +70,14 @@ static int find_signal(const struct launch_rank *rank, const struct launch_death
     return rank->exit_signal > 0 ? rank->exit_signal : death->signal_number;
 }
 
-/* "; its log: 'PATH'", or nothing where the log goes with the job. */
+/* "; its log: 'PATH'", or nothing where the log goes with the job or was removed. */
 static const char *log_text(char *buf, size_t size, const struct launch_ranks *ranks,
                             int rank, const char *words)
 {
     char path[4096];
     buf[0] = '\0';
     rank_log_path(path, sizeof path, ranks->log_dir, rank);
-    if (!ranks->is_log_temporary)
+    if (!ranks->is_log_temporary && fs_is_directory(ranks->log_dir))
         snprintf(buf, size, "; %s: '%s'", words, path);
     return buf;
 }
@@ -89,33 +90,39 @@ static const char *step_text(char *buf, size_t size, int64_t step)
     return buf;
 }
 
-/* A failure that the ranks agreed on is headed "rank R on HOST: " by the one that passes
- * it on: *rank and the host become those of its origin. Returns the reason. */
-static const char *find_origin(const char *text, int n_ranks, int *rank, char host[256])
+/* A failure that the ranks agreed on has "rank R on HOST: " in it, at its head or after
+ * what was to be done, from the one that passes it on: *rank and the host become those of
+ * its origin, and the words are left out of the text. */
+static void take_origin(char *text, int n_ranks, int *rank, char host[256])
 {
-    int origin, at = 0;
-    char origin_host[256];
-    if (sscanf(text, "rank %d on %255[^:, ]%n", &origin, origin_host, &at) != 2 ||
-        origin < 0 || origin >= n_ranks)
-        return text;
-    const char *reason = strstr(text + at, ": ");
-    if (!reason)
-        return text;
-    *rank = origin;
-    memcpy(host, origin_host, sizeof origin_host);
-    return reason + 2;
+    for (char *at = strstr(text, "rank "); at; at = strstr(at + 1, "rank ")) {
+        int origin, n = 0;
+        char origin_host[256];
+        bool is_head = at == text || (at - text >= 2 && strncmp(at - 2, ": ", 2) == 0);
+        if (!is_head ||
+            sscanf(at, "rank %d on %255[^:, ]%n", &origin, origin_host, &n) != 2 ||
+            origin < 0 || origin >= n_ranks)
+            continue;
+        const char *reason = strstr(at + n, ": ");
+        if (!reason)
+            return;
+        *rank = origin;
+        memcpy(host, origin_host, sizeof origin_host);
+        memmove(at, reason + 2, strlen(reason + 2) + 1);
+        return;
+    }
 }
 
 static int explain_failure(const struct launch_ranks *ranks, int rank,
                            struct rank_status *status, struct error *err)
 {
     char step[40], log[4200];
-    const char *reason = find_origin(status->text, ranks->n_ranks, &rank, status->host);
     enum error_kind kind = status->code == 2    ? ERROR_INPUT
                            : status->is_lasting ? ERROR_DIVERGED
                                                 : ERROR_RUNTIME;
+    take_origin(status->text, ranks->n_ranks, &rank, status->host);
     return error_set(err, kind, "rank %d on %s failed%s: %s%s", rank, status->host,
-                     step_text(step, sizeof step, status->step), reason,
+                     step_text(step, sizeof step, status->step), status->text,
                      log_text(log, sizeof log, ranks, rank, "its log"));
 }
 
@@ -149,7 +156,7 @@ static int explain_rank(const struct launch_ranks *ranks, int rank, int signal_n
                         struct error *err)
 {
     struct rank_status status;
-    if (rank_status_read(ranks->log_dir, rank, &status))
+    if (launch_ranks_status(ranks, rank, &status))
         return status.state == RANK_FAILED
                    ? explain_failure(ranks, rank, &status, err)
                    : explain_death(ranks, rank, &status, signal_number, err);

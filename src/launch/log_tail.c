@@ -6,6 +6,7 @@
 #include "launch/rank_status.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -94,11 +95,28 @@ void log_tail_copy(struct log_tail *tail)
             shown = show_lines(&view, buf, shown);
         else
             put(buf, shown);
+        tail->is_in_line = shown > 0 && buf[shown - 1] != '\n';
         if (shown == 0)
             return; // the rest of the line is to come
         tail->at += (off_t)shown;
     }
     show_progress(tail, has_lines);
+}
+
+void log_tail_show(struct log_tail *tail, const char *line)
+{
+    struct log_view view = log_view_of(STDERR_FILENO);
+    size_t n = strlen(line);
+    char *shown = malloc(n + LOG_VIEW_MORE_BYTES);
+    log_status_clear();
+    if (tail->is_in_line)
+        put("\n", 1);
+    if (shown)
+        put(shown, log_view_line(&view, line, n, shown));
+    else
+        put(line, n);
+    free(shown);
+    tail->is_in_line = false;
 }
 
 void log_tail_skip(struct log_tail *tail)

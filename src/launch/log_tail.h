@@ -15,6 +15,7 @@ struct log_tail {
     off_t at;            // what comes next
     int progress_fd;     // of rank_progress_path(); -1: no terminal
     char progress[256];  // as it is shown
+    bool is_in_line;     // the last line shown has not ended
 };
 
 /* Take nothing yet. On a terminal rank 0 is to leave its progress. */
@@ -23,6 +24,8 @@ void log_tail_open(struct log_tail *tail, const char *log_dir);
 /* Copy what is new. Stops before the reason of a failure, which the launcher tells in its
  * own words. */
 void log_tail_copy(struct log_tail *tail);
+/* Show a line that did not reach the file; it ends with a newline. */
+void log_tail_show(struct log_tail *tail, const char *line);
 /* Leave out what was not copied: what comes next is of the job started again. */
 void log_tail_skip(struct log_tail *tail);
 void log_tail_close(struct log_tail *tail);

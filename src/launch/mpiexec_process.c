@@ -145,17 +145,35 @@ done:
     return rc;
 }
 
+static void keep(struct mpiexec_process *m, const char *text, size_t n)
+{
+    size_t room = m->is_heard ? 0 : sizeof m->said - 1 - m->n_said;
+    n = n < room ? n : room;
+    memcpy(m->said + m->n_said, text, n);
+    m->n_said += n;
+    m->said[m->n_said] = '\0';
+}
+
+static void end_line(struct mpiexec_process *m)
+{
+    m->line[m->n_line] = '\0';
+    if (!m->take_line || !m->take_line(m->context, m->line))
+        keep(m, m->line, m->n_line);
+    m->n_line = 0;
+}
+
 void mpiexec_listen(struct mpiexec_process *m)
 {
     char buf[4096];
     ssize_t n;
-    while ((n = read(m->output, buf, sizeof buf)) > 0) {
-        size_t room = m->is_heard ? 0 : sizeof m->said - 1 - m->n_said;
-        size_t kept = (size_t)n < room ? (size_t)n : room;
-        memcpy(m->said + m->n_said, buf, kept);
-        m->n_said += kept;
-        m->said[m->n_said] = '\0';
-    }
+    while ((n = read(m->output, buf, sizeof buf)) > 0)
+        for (ssize_t i = 0; i < n; i++) {
+            m->line[m->n_line++] = buf[i];
+            if (buf[i] == '\n' || m->n_line == sizeof m->line - 1)
+                end_line(m);
+        }
+    if (n == 0 && m->n_line > 0) // the end, within a line
+        end_line(m);
 }
 
 void mpiexec_close(struct mpiexec_process *m)

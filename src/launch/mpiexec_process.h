@@ -16,7 +16,12 @@ struct mpiexec_process {
     int output; // its standard output and error; non-blocking
     char said[8192];
     size_t n_said;
-    bool is_heard; // what it says now is not kept any more
+    bool is_heard;   // what it says now is not kept any more
+    char line[4096]; // that has begun
+    size_t n_line;
+    /* Takes a line that is not mpiexec's own but a rank's; false: it is not. */
+    bool (*take_line)(void *context, const char *line);
+    void *context;
 };
 
 /* The path of the mpiexec that belongs to the MPI library of this program. */
@@ -32,7 +37,8 @@ MUST_CHECK int mpiexec_open(struct mpiexec_process *m,
                             const struct launch_dialect *dialect,
                             const struct launch_command *cmd,
                             const char *const *environment, struct error *err);
-/* Take what it has printed; the first 8 KiB are kept. */
+/* Take what it has printed: lines of ranks go to take_line, if there is one; of the rest
+ * the first 8 KiB are kept. */
 void mpiexec_listen(struct mpiexec_process *m);
 /* Its end must have been waited for. */
 void mpiexec_close(struct mpiexec_process *m);

@@ -85,17 +85,36 @@ int rank_status_create(const char *log_dir, int rank, struct error *err)
     return fs_write_atomic(path, text, (size_t)n, err);
 }
 
-/* Whether the line arrived is not asked: nobody could be told. */
-static void append_line(const char *log_dir, int rank, const char *line)
+static int spare_fd = -1;
+
+void rank_status_set_spare(int fd)
+{
+    spare_fd = fd;
+}
+
+static int append_to_file(const char *log_dir, int rank, const char *line)
 {
     char path[4096];
     rank_status_path(path, sizeof path, log_dir, rank);
     int fd = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return;
-    int unused = fs_write_exact(fd, line, strlen(line));
-    (void)unused;
+        return -1;
+    int rc = fs_write_exact(fd, line, strlen(line));
     close(fd);
+    return rc;
+}
+
+/* Whether the line arrived is not asked: nobody could be told. */
+static void append_line(const char *log_dir, int rank, const char *line)
+{
+    char host[256] = "", text[2600];
+    if (append_to_file(log_dir, rank, line) == 0 || spare_fd < 0)
+        return;
+    gethostname(host, sizeof host - 1);
+    int n = snprintf(text, sizeof text, RANK_STATUS_MARK "%d %s %d %s", rank, host,
+                     (int)getpid(), line);
+    int unused = fs_write_exact(spare_fd, text, (size_t)i64_min(n, sizeof text - 1));
+    (void)unused;
 }
 
 void rank_status_set_step(const char *log_dir, int rank, int64_t step)
@@ -203,6 +222,20 @@ bool rank_status_parse(char *text, struct rank_status *s)
     if (strcmp(s->session, "-") == 0)
         s->session[0] = '\0';
     return s->pid > 0 && s->host[0];
+}
+
+int rank_status_parse_spare(const char *text, struct rank_status *s)
+{
+    int rank, pid, at = 0;
+    char word[2600];
+    *s = (struct rank_status){.step = -1};
+    if (sscanf(text, "%d %255s %d %n", &rank, s->host, &pid, &at) != 3 || at == 0 ||
+        rank < 0)
+        return -1;
+    s->pid = pid;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(text + at, "\n"), text + at);
+    take_last_word(s, word);
+    return s->state == RANK_RUNNING ? -1 : rank;
 }
 
 bool rank_status_read(const char *log_dir, int rank, struct rank_status *s)

@@ -63,6 +63,10 @@ void rank_progress_path(char *buf, size_t size, const char *log_dir);
 
 /* Write the file of this process. */
 MUST_CHECK int rank_status_create(const char *log_dir, int rank, struct error *err);
+/* Last words that the file does not take (the disk is full, the directory was removed) go
+ * to descriptor `fd`, as "MARK RANK HOST PID WORD". */
+#define RANK_STATUS_MARK "trefoil-status: "
+void rank_status_set_spare(int fd);
 /* These cannot report errors to anybody and say nothing when they fail. */
 void rank_status_set_step(const char *log_dir, int rank, int64_t step);
 void rank_status_failure(const char *log_dir, int rank, int64_t log_bytes, int exit_code,
@@ -77,6 +81,9 @@ void rank_status_crash(int fd, int signal_number);
 bool rank_status_read(const char *log_dir, int rank, struct rank_status *status);
 /* The same from the text of the file, which is modified. */
 bool rank_status_parse(char *text, struct rank_status *status);
+
+/* What the text behind RANK_STATUS_MARK says, and of which rank; -1: nothing. */
+int rank_status_parse_spare(const char *text, struct rank_status *status);
 
 /* The rank whose status file has this name in its directory; -1: it is another file. */
 int rank_of_status_file(const char *name);

@@ -20,6 +20,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,12 +63,23 @@ bool worker_is_rank(void)
 
 /* -- start --------------------------------------------------------------------------- */
 
+/* mpiexec's own way to the launcher is kept for what the log directory does not take: the
+ * last word of any rank, and the lines of rank 0, which are for the terminal. */
+static void keep_spare(int rank)
+{
+    int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    rank_status_set_spare(fd);
+    if (rank == 0)
+        log_set_spare(fd, WORKER_LOG_MARK);
+}
+
 /* Appended to: the launcher has removed the logs of former jobs, and those that are there
  * are of this one, before it was started again. */
 static int redirect_output(const char *dir, int rank, struct error *err)
 {
     char path[4096];
     rank_log_path(path, sizeof path, dir, rank);
+    keep_spare(rank);
     if (fs_make_directories(dir, err))
         return -1;
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -194,6 +206,7 @@ static int check_crowd(struct error *err)
 
 int worker_start(struct error *err)
 {
+    char host[256] = "";
     const char *dir = log_dir();
     int rank = job_rank();
     if (!dir)
@@ -219,7 +232,25 @@ int worker_start(struct error *err)
     if (check_crowd(err))
         return -1;
     share_processors();
+    gethostname(host, sizeof host - 1);
+    worker_log("rank %d begins on %s as process %d, %d of %d there, with %s thread(s)",
+               rank, host, (int)getpid(), number_in(launch_dialect()->local_rank),
+               number_in(launch_dialect()->local_size), getenv(ENV_THREADS));
     return 0;
+}
+
+void worker_log(const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    if (!worker_is_rank() || job_rank() == 0)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    enum log_level level = log_set_level(LOG_INFO);
+    log_info("%s", text);
+    log_set_level(level);
 }
 
 int worker_threads(void)
@@ -282,6 +313,7 @@ void worker_report_failure(const struct error *err)
         rank_status_set_step(log_dir(), job_rank(), atomic_load(&beat_mine->step));
         rank_status_failure(log_dir(), job_rank(), S_ISREG(log.st_mode) ? log.st_size : 0,
                             error_exit_code(err), err->kind != ERROR_RUNTIME, err->text);
+        log_set_spare(-1, NULL); // the launcher has it
     }
     log_error("%s", err->text);
 }
@@ -303,6 +335,10 @@ int worker_finish(int rc, const struct error *err)
     if (worker_has_own_log())
         log_note("rank %d ends, with code %d", job_rank(), code);
     fflush(stdout);
+    worker_log("rank %d ends%s", job_rank(),
+               code == 0    ? ", its work done"
+               : code == 75 ? ", stopped"
+                            : ", failed");
     rank_status_end(dir, job_rank(), code);
     return code == 75 ? 0 : code;
 }

@@ -18,6 +18,8 @@
 #include "base/base.h"
 #include "base/error.h"
 
+#define WORKER_LOG_MARK "trefoil-log: " // before rank 0's lines that its log did not take
+
 /* Whether launch_run() started this process; it may be a job of one. */
 bool worker_is_rank(void);
 
@@ -26,6 +28,10 @@ bool worker_is_rank(void);
  * this machine can have one, and told to yield when idle where not; crashes are recorded
  * with the stack in the log. */
 MUST_CHECK int worker_start(struct error *err);
+
+/* A line in the log of this rank, where that is a file of its own and its level would
+ * leave the line out: rank 0, whose lines are shown, says such things for all. */
+void worker_log(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
 /* The threads this rank should use unless its configuration says otherwise: processors it
  * may use / ranks on this machine, at least 1. 0: no opinion, because launch_run() did

@@ -9,6 +9,7 @@
 #include "train/epoch.h"
 #include "train/layout.h"
 #include "train/own_checkpoints.h"
+#include "train/rank_log.h"
 #include "train/save.h"
 #include "train/usage.h"
 
@@ -532,7 +533,9 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
                  (long long)t.step, (long long)t.cfg.max_steps);
     log_start(&t);
     t.gathered_at_start = usage_gathered_bytes(&t);
+    rank_log_begin(&t);
     rc = train_loop(&t, err);
+    rank_log_end(&t);
     if (rc)
         train_save_rescue(&t, err);
     if (rc == 0 && t.step > t.first_step)

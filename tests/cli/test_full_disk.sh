@@ -45,3 +45,25 @@ grep -q "cannot save the checkpoint .*bytes, .* are free there.*Training goes on
 [ "$(grep -c "saved checkpoint" run.log)" -gt "$n" ] || fail "no save after there was room"
 must_train save_load.ckpt_dir=small/out save_load.output_dir=after max_steps=1 eval_freq=0
 grep -q "nothing to do: the checkpoint is at step" run.log || fail "it cannot be loaded"
+
+# Several processes: what rank 0 says reaches the terminal though its log takes no more,
+# and so does the reason when the last save fails; a disk that is full at the start is told.
+rm -rf small/*
+parallel=(-o Distributed.dp_degree=2 -o batch_size.local_batch_size=3 -o eval_freq=0
+    -o save_load.output_dir=small/out -o save_load.save_steps=20 -o logging_freq=10)
+dd if=/dev/zero of=small/full bs=4k 2>/dev/null
+expect 3 "cannot write to log directory '.*small/out/log': No space left" \
+    "$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=5
+rm -r small/*
+"$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=300 2>run.log &
+pid=$!
+until grep -q "saved checkpoint" run.log || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
+dd if=/dev/zero of=small/full bs=512 2>/dev/null
+wait $pid
+code=$?
+[ $code -eq 3 ] || fail "two processes on a full disk ended with $code: $(tail -2 run.log)"
+grep -q "cannot save the checkpoint .*Training goes on" run.log || fail "no warning: $(tail -3 run.log)"
+grep -q "global step 300" run.log || fail "the terminal fell silent: $(tail -3 run.log)"
+grep -qE "rank 0 on .* failed at step 300: cannot save the checkpoint 'epoch_[0-9]*_step_300' in '[^']*': the disk is full" run.log ||
+    fail "no reason: $(tail -1 run.log)"
+exit 0

@@ -48,6 +48,11 @@ done
 [ ! -e log/workerlog.7 ] || fail "a log of a former job is left"
 grep -q 'hello from rank 0' err || fail "rank 0 is not on the terminal"
 grep -q 'hello from rank 1' err && fail "rank 1 is on the terminal"
+for rank in 1 2; do
+    grep -q "rank $rank begins on" log/workerlog.$rank &&
+        grep -q "rank $rank ends, its work done" log/workerlog.$rank ||
+        fail "workerlog.$rank does not tell of its rank: $(cat log/workerlog.$rank)"
+done
 OMP_NUM_THREADS=3 launch 1 hello && grep -q 'threads 0,' log/workerlog.0 ||
     fail "OMP_NUM_THREADS of the user does not count: $(cat log/workerlog.0)"
 
@@ -112,6 +117,16 @@ done
 [ $((${EPOCHREALTIME/./} - first)) -gt 1000000 ] || kill -INT $launcher
 ends 75 "finishing step [0-9]+; again to stop now" "two signals at once, which are one"
 [ -e saved.0 ] && [ -e saved.1 ] || fail "two signals at once: ranks had no time to save"
+start train
+kill -TERM $launcher "$mpiexec" "$(pid_of 0)" "$(pid_of 1)" # to all, as schedulers do
+ends 75 "the job was stopped by SIGTERM, and can be resumed" "SIGTERM to all processes"
+[ -e saved.0 ] && [ -e saved.1 ] || fail "SIGTERM to all: ranks had no time to save"
+start train
+rm -r log
+kill -TERM $launcher # the ranks' last words take another way
+wait $launcher
+[ $? = 75 ] || fail "a removed log directory: $(cat err)"
+mkdir log
 start deaf
 for _ in $(seq 20); do # it may notice the first one late
     kill -INT $launcher 2>/dev/null || break
