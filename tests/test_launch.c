@@ -39,7 +39,7 @@ static void test_launch_command__speaks_both_dialects(void **state)
 #define X "-x|TREFOIL_LOG_DIR|-x|TREFOIL_WATCH|-x|TREFOIL_JOB|"
 #define KEEP                                                                             \
     "--mca|oob_tcp_keepalive_time|20|--mca|oob_tcp_keepalive_intvl|5|"                   \
-    "--mca|oob_tcp_keepalive_probes|8|"
+    "--mca|oob_tcp_keepalive_probes|8|--mca|orte_launch_agent|/p launch daemon orted|"
 #define END "|/p|pretrain|-c|a b;$c"
     static const struct {
         const struct launch_dialect *dialect;

@@ -1,12 +1,17 @@
 #include "base/log.h"
+#include "base/process.h"
 #include "cli/cmd.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
 #include "cli/resume_point.h"
 #include "cli/self_launch.h"
 #include "launch/launch.h"
+#include "launch/launch_command.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define N_NOT_GIVEN INT64_MIN
 
@@ -113,8 +118,20 @@ static int launch(struct launch_options *opt, int argc, char **argv, struct erro
     return has_hosts ? launch_run(opt, argv, err) : self_launch_printing(opt, argv, err);
 }
 
+/* LAUNCH_DAEMON_WORDS: how mpiexec has its daemon started on another host. */
+static int become_daemon(char **argv)
+{
+    process_restore_signals();
+    launch_make_deaf(launch_dialect());
+    execvp(argv[0], argv);
+    fprintf(stderr, "cannot run '%s': %s\n", argv[0], strerror(errno));
+    return 127;
+}
+
 int cmd_launch(int argc, char **argv)
 {
+    if (argc > 2 && strcmp(argv[1], "daemon") == 0)
+        return become_daemon(argv + 2);
     struct launch_options opt = {0};
     int64_t n = N_NOT_GIVEN;
     const char *devices = NULL;

@@ -8,8 +8,8 @@
  *   - each rank writes its output to LOG_DIR/workerlog.N and what happens to it to
  *     LOG_DIR/.status.N (worker.h is the rank's side); rank 0's output is also copied to
  *     standard error;
- *   - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are acknowledged and passed to the ranks (as
- *     SIGINT or SIGTERM), which save and end with 75; another one, LAUNCH_AGAIN_SECONDS
+ *   - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are acknowledged and passed to the ranks
+ *     (SIGUSR1 as SIGTERM), which save and end with 75; another one, LAUNCH_AGAIN_SECONDS
  *     later or more, kills the job. Whoever sends a signal to all processes of a job
  *     means one stop: mpiexec does not hear it, ranks take any number for one;
  *   - ranks that do not begin within a minute are told of, and the job ends;

@@ -1,6 +1,7 @@
 #include "launch/launch_command.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,8 @@ const struct launch_dialect launch_dialect_openmpi = {
     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
     .export_option = "-x",
     .deaf_to = openmpi_deaf_to,
+    .daemon_parameter = "orte_launch_agent",
+    .daemon = "orted",
     .stop_signal = SIGUSR2,
     .kills_job = true,
 };
@@ -167,6 +170,31 @@ static int add_rsh(struct launch_command *cmd, const struct launch_dialect *dial
     return 0;
 }
 
+void launch_make_deaf(const struct launch_dialect *dialect)
+{
+    sigset_t deaf_to;
+    sigemptyset(&deaf_to);
+    for (const int *number = dialect->deaf_to; *number; number++)
+        sigaddset(&deaf_to, *number);
+    sigprocmask(SIG_SETMASK, &deaf_to, NULL);
+}
+
+/* Daemons of other hosts are started by this program, which is there since ranks are. A
+ * path with a space in it would be cut there. */
+static int add_daemon(struct launch_command *cmd, const struct launch_dialect *dialect,
+                      const char *program, struct error *err)
+{
+    char words[PATH_MAX + 64];
+    if (!dialect->daemon || strchr(program, ' '))
+        return 0;
+    snprintf(words, sizeof words, "%s " LAUNCH_DAEMON_WORDS " %s", program,
+             dialect->daemon);
+    return add_word(cmd, "--mca", err) ||
+                   add_option(cmd, dialect->daemon_parameter, words, err)
+               ? -1
+               : 0;
+}
+
 int launch_command_build(struct launch_command *cmd, const struct launch_dialect *dialect,
                          const char *mpiexec, const char *program,
                          const struct launch_options *opt, bool is_root,
@@ -176,6 +204,7 @@ int launch_command_build(struct launch_command *cmd, const struct launch_dialect
     snprintf(n_ranks, sizeof n_ranks, "%lld", (long long)opt->n_ranks);
     *cmd = (struct launch_command){0};
     bool failed = add_word(cmd, mpiexec, err) || add_words(cmd, dialect->always, err) ||
+                  add_daemon(cmd, dialect, program, err) ||
                   add_hosts(cmd, dialect, opt, err);
     if (!failed && is_root && dialect->as_root)
         failed = add_word(cmd, dialect->as_root, err);

@@ -21,15 +21,22 @@ struct launch_dialect {
     const char *const *one_host;
     const char *as_root;                        // NULL: needs none
     const char *rank, *local_rank, *local_size; // environment variables of a rank
-    const char *export_option; // before the name of a variable; NULL: exports all
-    const int *deaf_to;        // signals that mpiexec does not hear, 0-terminated
-    int stop_signal;           // that mpiexec passes on to ranks that then have time
-    bool kills_job;            // ends the other ranks of one host when one dies
+    const char *export_option;    // before the name of a variable; NULL: exports all
+    const int *deaf_to;           // signals that mpiexec does not hear, 0-terminated
+    const char *daemon_parameter; // names the program that starts its daemon on another
+    const char *daemon;           // host, so that this one is as deaf; NULL: need not be
+    int stop_signal;              // that mpiexec passes on to ranks that then have time
+    bool kills_job;               // ends the other ranks of one host when one dies
 };
 
 /* The dialect of the MPI library this program was built with. */
 const struct launch_dialect *launch_dialect(void);
 extern const struct launch_dialect launch_dialect_openmpi, launch_dialect_mpich;
+
+/* In a child that is to become mpiexec, or its daemon. Async-signal-safe. */
+void launch_make_deaf(const struct launch_dialect *dialect);
+/* The words after the program by which it becomes a daemon that is deaf. */
+#define LAUNCH_DAEMON_WORDS "launch daemon"
 
 /* The environment variables the launcher sets for its ranks. */
 #define LAUNCH_ENV_LOG_DIR "TREFOIL_LOG_DIR" // absolute

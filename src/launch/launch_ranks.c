@@ -204,7 +204,7 @@ int launch_ranks_first_unfinished(const struct launch_ranks *ranks)
 
 int launch_ranks_ask_to_stop(struct launch_ranks *ranks, int stop_signal)
 {
-    int n = 0, passed_on = stop_signal == SIGINT ? SIGINT : SIGTERM;
+    int n = 0, passed_on = stop_signal == SIGUSR1 ? SIGTERM : stop_signal;
     for (int r = 0; r < ranks->n_ranks; r++) {
         struct launch_rank *rank = &ranks->all[r];
         if (rank->pidfd < 0 || rank->is_signalled)

@@ -67,8 +67,8 @@ int launch_ranks_count_ended(const struct launch_ranks *ranks, int code);
 /* The first rank without an end mark; -1: none. */
 int launch_ranks_first_unfinished(const struct launch_ranks *ranks);
 
-/* Ask the ranks of this machine that have not been asked to stop, by SIGINT for SIGINT
- * and SIGTERM for all others; how many there were. */
+/* Ask the ranks of this machine that have not been asked to stop, by this signal, or by
+ * SIGTERM for SIGUSR1, which is MPICH's in a rank; how many there were. */
 int launch_ranks_ask_to_stop(struct launch_ranks *ranks, int stop_signal);
 void launch_ranks_kill(const struct launch_ranks *ranks);
 

@@ -92,10 +92,6 @@ static void become_mpiexec(const struct launch_dialect *dialect, char **words,
                            char **environment, int output, pid_t parent)
 {
     static const char complaint[] = "it could not be executed\n";
-    sigset_t deaf_to;
-    sigemptyset(&deaf_to);
-    for (const int *number = dialect->deaf_to; *number; number++)
-        sigaddset(&deaf_to, *number);
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -105,7 +101,7 @@ static void become_mpiexec(const struct launch_dialect *dialect, char **words,
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
     process_restore_signals();
-    sigprocmask(SIG_SETMASK, &deaf_to, NULL);
+    launch_make_deaf(dialect);
     execve(words[0], words, environment);
     ssize_t unused = write(STDERR_FILENO, complaint, sizeof complaint - 1);
     (void)unused;
