@@ -50,7 +50,8 @@ void launch_take_signals(struct launch_job *job)
         if (!job->stop_signal) {
             job->stop_signal = (int)info.ssi_signo;
             job->stop_since = now;
-            acknowledge(job);
+            if (info.ssi_pid != (uint32_t)getpid()) // else it is no wish of a user's
+                acknowledge(job);
         } else if (now - job->stop_since >= LAUNCH_AGAIN_SECONDS) {
             job->is_stop_repeated = true;
             job->ending_since = now - KILL_ALL_AFTER; // there was time enough

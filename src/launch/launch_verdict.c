@@ -95,9 +95,11 @@ static const char *step_text(char *buf, size_t size, int64_t step)
  * its origin, and the words are left out of the text. */
 static void take_origin(char *text, int n_ranks, int *rank, char host[256])
 {
-    for (char *at = strstr(text, "rank "); at; at = strstr(at + 1, "rank ")) {
+    char *next;
+    for (char *at = strstr(text, "rank "); at; at = strstr(next, "rank ")) {
         int origin, n = 0;
         char origin_host[256];
+        next = at + 1;
         bool is_head = at == text || (at - text >= 2 && strncmp(at - 2, ": ", 2) == 0);
         if (!is_head ||
             sscanf(at, "rank %d on %255[^:, ]%n", &origin, origin_host, &n) != 2 ||
@@ -109,7 +111,7 @@ static void take_origin(char *text, int n_ranks, int *rank, char host[256])
         *rank = origin;
         memcpy(host, origin_host, sizeof origin_host);
         memmove(at, reason + 2, strlen(reason + 2) + 1);
-        return;
+        next = at; // it may have been agreed on more than once
     }
 }
 

@@ -55,15 +55,16 @@ dd if=/dev/zero of=small/full bs=4k 2>/dev/null
 expect 3 "cannot write to log directory '.*small/out/log': No space left" \
     "$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=5
 rm -r small/*
-"$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=300 2>run.log &
+"$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=4000 -o save_load.keep_last=1 2>run.log &
 pid=$!
 until grep -q "saved checkpoint" run.log || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
-dd if=/dev/zero of=small/full bs=512 2>/dev/null
+dd if=/dev/zero of=small/full bs=64k 2>/dev/null
+dd if=/dev/zero of=small/rest bs=512 2>/dev/null
 wait $pid
 code=$?
 [ $code -eq 3 ] || fail "two processes on a full disk ended with $code: $(tail -2 run.log)"
 grep -q "cannot save the checkpoint .*Training goes on" run.log || fail "no warning: $(tail -3 run.log)"
-grep -q "global step 300" run.log || fail "the terminal fell silent: $(tail -3 run.log)"
-grep -qE "rank 0 on .* failed at step 300: cannot save the checkpoint 'epoch_[0-9]*_step_300' in '[^']*': the disk is full" run.log ||
+grep -q "global step 4000" run.log || fail "the terminal fell silent: $(tail -3 run.log)"
+grep -qE "rank 0 on .* failed at step 4000: cannot save the checkpoint 'epoch_[0-9]*_step_4000' in '[^']*': the disk is full" run.log ||
     fail "no reason: $(tail -1 run.log)"
 exit 0
