@@ -451,6 +451,14 @@ static void test_launch_verdict__knows_its_own_signals(void **state)
     assert_non_null(strstr(err.text, "stopped by SIGTERM before it had anything"));
     launch_ranks_release(&none);
 
+    write_status(dir, 0, "failure 5 0 3 0 stopped by SIGINT before the first step\n");
+    struct launch_ranks unsaved;
+    assert_ok(launch_ranks_init(&unsaved, dir, 1, -1, &err), err);
+    launch_ranks_look_at_all(&unsaved);
+    assert_int_equal(launch_verdict(&unsaved, &end, &err), 3);
+    assert_string_equal(err.text, "the job was stopped by SIGINT before the first step");
+    launch_ranks_release(&unsaved);
+
     end.is_stop_repeated = true;
     assert_int_equal(launch_verdict(&ranks, &end, &err), 3);
     assert_non_null(strstr(err.text, "second signal"));

@@ -340,6 +340,16 @@ static void stopped(const struct launch_end *end, enum error_kind kind, const ch
               name ? name : "", how);
 }
 
+/* Ranks that were asked to stop had nothing to save, and said so: that is no failure of
+ * theirs. */
+static bool is_stopped_unsaved(const struct launch_ranks *ranks,
+                               const struct launch_end *end, int cause,
+                               struct rank_status *status)
+{
+    return end->stop_signal && cause >= 0 && launch_ranks_status(ranks, cause, status) &&
+           status->state == RANK_FAILED && strncmp(status->text, "stopped by ", 11) == 0;
+}
+
 /* Ranks asked to stop so early that they did not listen yet, or that never do, died of
  * it. */
 static bool is_stopped_early(const struct launch_ranks *ranks,
@@ -367,6 +377,7 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
                    struct error *err)
 {
     struct launch_death death;
+    struct rank_status status;
     char hosts[1024];
     launch_words_death(end->said, &death);
     int cause = find_cause(ranks, &death);
@@ -386,6 +397,8 @@ int launch_verdict(const struct launch_ranks *ranks, const struct launch_end *en
         error_set(err, ERROR_RUNTIME,
                   "the job was killed by the second signal, before it had stopped; its "
                   "last checkpoint is intact");
+    else if (is_stopped_unsaved(ranks, end, cause, &status))
+        error_set(err, ERROR_RUNTIME, "the job was %s", status.text);
     else if (is_stopped_early(ranks, end, cause, signal_number))
         stopped(end, ERROR_RUNTIME, " before it had anything to save", err);
     else if (find_lost_host(ranks, end, hosts, sizeof hosts))
