@@ -152,8 +152,10 @@ static void tick(struct launch_job *job)
     launch_watch_tick(&job->watch, job->stop_signal != 0);
     if (job->stop_signal)
         ask_to_stop(job);
-    if (job->ending_since <= 0 && must_end(job))
+    if (job->ending_since <= 0 && must_end(job)) {
         job->ending_since = clock_seconds();
+        job->mpiexec.is_heard = job->is_unbegun; // from here on it tells of our doing
+    }
     if (job->ending_since > 0)
         press_on(job);
     hurry_mpiexec(job);

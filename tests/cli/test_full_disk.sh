@@ -26,6 +26,7 @@ trap 'umount small; rm -rf "$work"' EXIT
 # filled while the run goes, emptied again when the log says that a save has failed
 settings=(-o max_steps=100000 -o eval_freq=0 -o save_load.save_steps=20 -o logging_freq=10
     -o save_load.output_dir=small/out -o save_load.keep_last=1)
+: >run.log # what is waited for below is of this run
 "$trefoil" pretrain -c run.yaml "${settings[@]}" 2>run.log &
 pid=$!
 until grep -q "saved checkpoint" run.log || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
@@ -55,11 +56,15 @@ dd if=/dev/zero of=small/full bs=4k 2>/dev/null
 expect 3 "cannot write to log directory '.*small/out/log': No space left" \
     "$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=5
 rm -r small/*
+: >run.log
 "$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=4000 -o save_load.keep_last=1 2>run.log &
 pid=$!
 until grep -q "saved checkpoint" run.log || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
-dd if=/dev/zero of=small/full bs=64k 2>/dev/null
-dd if=/dev/zero of=small/rest bs=512 2>/dev/null
+while kill -0 $pid 2>/dev/null; do # what old checkpoints leave, too
+    dd if=/dev/zero of=small/full bs=64k oflag=append conv=notrunc 2>/dev/null
+    dd if=/dev/zero of=small/full bs=512 oflag=append conv=notrunc 2>/dev/null
+    sleep 0.02
+done
 wait $pid
 code=$?
 [ $code -eq 3 ] || fail "two processes on a full disk ended with $code: $(tail -2 run.log)"
