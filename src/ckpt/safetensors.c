@@ -59,13 +59,13 @@ static int compare_names(const void *a, const void *b)
 int safetensors_sort_names(struct safetensors *st, struct error *err)
 {
     size_t n = (size_t)st->n_tensors;
-    st->by_name = calloc(n + 1, sizeof *st->by_name);
+    st->by_name = calloc(n + 1, sizeof(void *));
     if (!st->by_name)
         return error_set(err, ERROR_RUNTIME, "out of memory for %zu names", n);
     for (size_t i = 0; i < n; i++)
         st->by_name[i] = &st->tensors[i];
     if (n > 1)
-        qsort((void *)st->by_name, n, sizeof *st->by_name, compare_names);
+        qsort((void *)st->by_name, n, sizeof(void *), compare_names);
     return 0;
 }
 

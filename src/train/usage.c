@@ -123,15 +123,15 @@ static void note_own_row(const struct train *t, const double *peak)
     print_row(to_own_log, name, &t->memory, peak);
 }
 
-static void print_shared(print_fn *print, const struct plan_memory *rows, int n)
+static void print_shared(print_fn *print, double shared, int n)
 {
     char line[LINE_BYTES];
-    if (n == 1 || rows[0].shared == 0)
+    if (n == 1 || shared == 0)
         return;
     snprintf(line, sizeof line,
              "%.1f MB of data, the order of samples, are there once for all processes of "
              "a machine",
-             rows[0].shared / MB);
+             shared / MB);
     print(line);
 }
 
@@ -144,9 +144,10 @@ int usage_dry_run(const struct config *cfg, struct error *err)
     int n = (int)grid_size(&shape);
     struct plan_memory *rows = calloc((size_t)n, sizeof *rows);
     struct plan_data data;
+    struct error why;
     int rc = rows ? 0 : error_set(err, ERROR_RUNTIME, "out of memory for %d rows", n);
-    if (plan_data_find(&data, cfg, err))
-        log_info("the table is without the data's lengths and order: %s", err->text);
+    if (plan_data_find(&data, cfg, &why))
+        log_info("the table is without the data's lengths and order: %s", why.text);
     for (int rank = 0; rank < n && rc == 0; rank++) {
         struct plan plan;
         rc = plan_init(&plan, cfg, grid_coord_of(&shape, rank), err);
@@ -157,7 +158,7 @@ int usage_dry_run(const struct config *cfg, struct error *err)
     }
     if (rc == 0) {
         print_table(to_stdout, rows, NULL, n);
-        print_shared(to_stdout, rows, n);
+        print_shared(to_stdout, data.order, n);
     }
     free(rows);
     return rc;
@@ -190,7 +191,7 @@ int usage_report_predicted(struct train *t, struct error *err)
         log_info("%.2f M parameters in rank 0; predicted memory:",
                  (double)t->plan.table.n_elements / MB);
         print_table(to_log, all, NULL, size);
-        print_shared(to_log, all, size);
+        print_shared(to_log, t->memory.shared, size);
     }
     note_own_row(t, NULL);
     free(all);
