@@ -5,6 +5,7 @@
 #include "launch/hang.h"
 #include "launch/host_watch.h"
 #include "launch/proc_stat.h"
+#include "launch/watch_link.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -322,6 +323,67 @@ static void test_watch__progress_of_any_thread_ends_the_quiet(void **unused)
     host_watch_close(&hw);
 }
 
+/* -- what other hosts tell ----------------------------------------------------------- */
+
+/* A server of 2 ranks, and a reporter of rank 1 that has its contact; with another token
+ * where told so. */
+static void open_link(struct watch_server *server, struct watch_reporter *reporter,
+                      bool knows_token)
+{
+    struct error err;
+    char contact[WATCH_CONTACT_BYTES];
+    assert_int_equal(watch_server_open(server, 2, &err), 0);
+    watch_server_contact(server, contact);
+    assert_true(strlen(contact) > 32);
+    contact[0] = knows_token ? contact[0] : 'x';
+    watch_reporter_init(reporter, contact);
+}
+
+static void close_link(struct watch_server *server, struct watch_reporter *reporter)
+{
+    watch_reporter_close(reporter);
+    watch_server_close(server);
+}
+
+static void test_link__a_report_arrives_and_the_end_comes_back(void **unused)
+{
+    struct watch_server server;
+    struct watch_reporter reporter;
+    struct seen_rank here[2] = {{0}, frozen(RANK_STOPPED, 6, 0)}, seen[2] = {{0}};
+    bool is_end = false;
+    (void)unused;
+    open_link(&server, &reporter, true);
+    for (int i = 0; i < 1200 && !is_end; i++) {
+        is_end = watch_reporter_tick(&reporter, here, 2, 5);
+        watch_server_serve(&server, seen);
+        if (seen[1].is_seen)
+            watch_server_end(&server);
+        usleep(10000);
+    }
+    assert_true(is_end);
+    assert_false(seen[0].is_seen);
+    assert_int_equal(seen[1].condition, RANK_STOPPED);
+    assert_true(seen[1].in_condition >= 6 && seen[1].step == 12 && seen[1].peer == 0);
+    assert_true(strlen(seen[1].host) > 0 && (int)server.hang_timeout == 5);
+    close_link(&server, &reporter);
+}
+
+static void test_link__who_does_not_know_the_token_is_not_heard(void **unused)
+{
+    struct watch_server server;
+    struct watch_reporter reporter;
+    struct seen_rank here[2] = {{0}, computes(0)}, seen[2] = {{0}};
+    (void)unused;
+    open_link(&server, &reporter, false);
+    for (int i = 0; i < 100; i++) {
+        assert_false(watch_reporter_tick(&reporter, here, 2, 5));
+        watch_server_serve(&server, seen);
+        assert_false(seen[1].is_seen);
+        usleep(10000);
+    }
+    close_link(&server, &reporter);
+}
+
 static void test_proc_stat__a_variable_of_a_process_is_found(void **unused)
 {
     char value[8];
@@ -350,6 +412,8 @@ int main(void)
         cmocka_unit_test(test_watch__a_rank_that_is_gone_is_seen),
         cmocka_unit_test(test_watch__an_uninterruptible_rank_is_seen),
         cmocka_unit_test(test_watch__progress_of_any_thread_ends_the_quiet),
+        cmocka_unit_test(test_link__a_report_arrives_and_the_end_comes_back),
+        cmocka_unit_test(test_link__who_does_not_know_the_token_is_not_heard),
         cmocka_unit_test(test_proc_stat__a_variable_of_a_process_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,8 @@
  *   - ranks that do not begin within a minute are told of, and the job ends;
  *   - a rank that fails or is killed ends the job within seconds, with one sentence that
  *     names the rank, its host, the step, the reason and its log;
+ *   - a rank that freezes, and ranks that wait for each other, are found and named, and
+ *     the job ends (launch_watch.h);
  *   - at the end nothing is left: no process of the job on this machine, no shared memory
  *     and no session directory of it, also when the launcher itself is killed
  *     (launch_keeper.h); what a tree killed as a whole leaves, the next job sweeps;

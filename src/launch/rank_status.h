@@ -3,7 +3,8 @@
  *
  * Text, one fact a line. The file appears whole when the rank starts; later facts are
  * appended, each by one write, so that a rank that dies leaves whole lines. The step
- * stands first, in a field of fixed width that is overwritten in place.
+ * stands first, in a field of fixed width that is overwritten in place: by a rank that
+ * fails, and for all of them by the launcher, which sees their steps (launch_watch.h).
  *
  *     step                    12
  *     host node7

@@ -1,7 +1,7 @@
 /*
  * A rank's side of the launcher. All it knows comes from the environment that
  * launch_run() and mpiexec made, so there is no state to pass around: the status file is
- * opened by name each time, a few system calls a step.
+ * opened by name each time it has something to tell, which is not at every step.
  *
  * Order at the start: the output first, so that every later complaint is in the log; the
  * death signal next, so that nothing outlives the job; then the status file, which makes
