@@ -181,6 +181,11 @@ static void test_hang__a_stop_shortens_every_bound(void **unused)
     struct seen_rank saves = in_phase(frozen(RANK_STOPPED, 31, 0), BEAT_SAVE, 3);
     JUDGE(stopping, HANG_ENDS, 0, 1, saves, waits(40, 0));
     JUDGE(stopping, HANG_ENDS, -1, 0, waits(31, 1), waits(31, 0));
+    // a disk may be slow, and the checkpoint of a stop is worth waiting for
+    saves.condition = RANK_UNINTERRUPTIBLE;
+    JUDGE(stopping, HANG_NONE, -1, 0, saves, waits(40, 0));
+    saves.quiet = saves.in_condition = 121;
+    JUDGE(stopping, HANG_ENDS, 0, 1, saves, waits(121, 0));
 }
 
 static void test_hang__sentences_and_table_say_who_and_what(void **unused)

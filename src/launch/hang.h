@@ -11,7 +11,8 @@
  *   otherwise            a step: the larger of HANG_STEP_LEAST seconds and HANG_STEPS
  *                        median steps; until the first step is through, and in the other
  *                        phases, what hang_bound() has for them
- *   the job is to stop   HANG_STOP_MOST seconds at most
+ *   the job is to stop   HANG_STOP_MOST seconds at most; HANG_STOP_SAVE_MOST while a save
+ *                        is in the kernel, which may be a slow disk
  *
  * A rank that is stopped, uninterruptible, gone or out of reach ends the job, and so do
  * ranks that all wait for each other. One that runs, or is swapped out, may get there:
@@ -29,6 +30,7 @@
 #define HANG_STEPS 10
 #define HANG_START_LEAST 60.0
 #define HANG_STOP_MOST 30.0
+#define HANG_STOP_SAVE_MOST 120.0
 
 enum rank_condition {
     RANK_RUNS,
