@@ -118,7 +118,8 @@ static void show(const char *line, size_t n)
     free(shown);
 }
 
-static void write_line(enum log_level level, const char *fmt, va_list args)
+static PRINTF_LIKE(2, 0) void write_line(enum log_level level, const char *fmt,
+                                         va_list args)
 {
     char stamp[STAMP_BYTES], *text = NULL, *line = NULL;
     format_time(stamp);

@@ -195,7 +195,8 @@ static int resume(struct restore *r, struct error *err)
     const struct ckpt_manifest *manifest = &r->reader.manifest;
     const char *path = t->resumed_from;
     double start = clock_seconds();
-    if (load_newest(&what, t->grid.world, t->cfg.save_load.ckpt_dir, t->resumed_from, err))
+    if (load_newest(&what, t->grid.world, t->cfg.save_load.ckpt_dir, t->resumed_from,
+                    err))
         return -1;
     log_config_changes(manifest->config, t->config_json);
     warn_of_other_data(t, &manifest->progress);
