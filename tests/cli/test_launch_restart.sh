@@ -40,11 +40,11 @@ ends 3 "$killed" 0 "$probe" launch -n 2 eval kill 1
 # -- not retried: bad input, a stop, what never began
 ends 2 "cannot read 'tokens'" 0 "$probe" launch -n 2 --max_restarts 3 eval abort 1
 ends 2 'unknown action' 0 "$probe" launch -n 2 --max_restarts 3 eval no-such-action
-# a host that cannot be reached: MPICH's mpiexec waits for it without end
+# a host that cannot be reached: MPICH's mpiexec waits for it, and the launcher 45 s
 ldd "$probe" >libraries
 far=(--hosts far:2 --rsh "$work/reach" --max_restarts 3 eval hello)
 printf '#!/bin/sh\nexit 1\n' >reach && chmod +x reach
-grep -q libmpich libraries || ends 3 'mpiexec ended with' 0 "$probe" launch -n 2 "${far[@]}"
+grep -q libmpich libraries || ends 3 'no rank began on far; mpiexec said' 0 "$probe" launch -n 2 "${far[@]}"
 printf '#!/bin/sh\nexec sleep 60\n' >reach
 "$probe" launch -n 2 "${far[@]}" 2>err &
 launcher=$!
