@@ -93,6 +93,7 @@ WORDS
 # with nothing saved there is nothing to continue
 start save_load.output_dir=unsaved max_steps=100000 eval_freq=0 save_load.save_steps=-1
 kill -TERM $pid
+go
 wait $pid
 code=$?
 [ $code -eq 3 ] || fail "nothing saved must end with 3, not $code: $(tail -1 run.log)"
