@@ -155,6 +155,7 @@ static int apply_option(struct config_loader *l, const char *option, struct erro
     const struct config_alias *alias;
     if (split_option(option, &given, name, where, err))
         return -1;
+    CHECK(given.text.text, "an option without a value");
     const struct config_key *key = config_find_loose(given.name, &alias);
     const struct config_foreign *foreign = config_find_foreign(given.name);
     if (!key && foreign)
@@ -169,7 +170,7 @@ static int apply_option(struct config_loader *l, const char *option, struct erro
         return error_set(err, ERROR_INPUT, "%s: '%s' is not a known key: %s", where,
                          given.name, remedy);
     }
-    if (given.text.text && given.text.text[0] == '[' &&
+    if (given.text.text[0] == '[' &&
         (key->type == CONFIG_PATHS || key->type == CONFIG_NUMBERS))
         return apply_list(l, key, alias, &given, err);
     return config_apply(l, key, alias, &given, err);
