@@ -57,10 +57,10 @@ expect 3 "cannot write to log directory '.*small/out/log': No space left" \
     "$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=5
 rm -r small/*
 : >run.log
-"$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=4000 -o save_load.keep_last=1 2>run.log &
+"$trefoil" pretrain -c run.yaml "${parallel[@]}" -o max_steps=4000 -o save_load.keep_last=0 2>run.log &
 pid=$!
 until grep -q "saved checkpoint" run.log || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
-while kill -0 $pid 2>/dev/null; do # what old checkpoints leave, too
+while kill -0 $pid 2>/dev/null; do # also what failed saves leave; no old one makes room
     dd if=/dev/zero of=small/full bs=64k oflag=append conv=notrunc 2>/dev/null
     dd if=/dev/zero of=small/full bs=512 oflag=append conv=notrunc 2>/dev/null
     sleep 0.02
