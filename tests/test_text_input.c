@@ -207,7 +207,7 @@ static void test_text_input__files_that_are_no_text_are_refused(void **state)
         size_t n;
         const char *says;
     } cases[] = {
-        {"BZh91AY", 7, "bzip2"},
+        {"BZh91AY&SY", 10, "bzip2"},
         {"\xfd"
          "7zXZ",
          6, "xz"},
@@ -239,6 +239,21 @@ static void test_text_input__files_that_are_no_text_are_refused(void **state)
     }
     check_refused(test_path(*state, "missing"), "cannot open");
     free(file.at);
+}
+
+static void test_text_input__text_may_speak_of_other_files(void **state)
+{
+    static const char *const texts[] = {
+        "GGUF is a file format.\n",
+        "BZhang wrote this.\n",
+        "%PDF- is how a document begins.\n",
+        "{\"meta\":{\"set\": 1}, \"text\": \"a\"}\n",
+    };
+    const char *path = test_path(*state, "x");
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        test_write_file(path, texts[i], strlen(texts[i]));
+        check_reads_as(path, texts[i], strlen(texts[i]));
+    }
 }
 
 /* A window of 256 MiB, as `zstd --long=28` declares one, more than zstd takes by itself:
@@ -348,6 +363,7 @@ int main(void)
         data_test(test_text_input__all_members_and_frames_are_read),
         data_test(test_text_input__damage_is_an_error_with_a_place),
         data_test(test_text_input__files_that_are_no_text_are_refused),
+        data_test(test_text_input__text_may_speak_of_other_files),
         data_test(test_text_input__large_windows_of_zstd_are_read),
         data_test(test_text_input__devices_are_refused),
         data_test(test_text_input__a_pipe_without_a_writer_is_given_up),

@@ -99,6 +99,9 @@ static void test_text_records__each_kind_has_its_documents(void **state)
          "{}<2>1|{\n!1 the file ends inside the value that begins here!"},
         {TEXT_JSON_LINES, "[{},\n",
          "{}<2>1|!2 the file ends inside an array; is it cut off?!"},
+        // a string that is not closed ends with its line: the rest is still read
+        {TEXT_JSON_LINES, "[{\"t\": \"a},\n{\"t\": 1}]",
+         "{\"t\": \"a},<10>1|{\"t\": 1}<8>2|"},
         {TEXT_JSON_LINES, "{\"t\": 1}\n[2]\n", "{\"t\": 1}<8>1|[2]<3>2|"},
     };
     const char *path = test_path(*state, "x");

@@ -137,6 +137,6 @@ int stop_check(struct error *err)
 {
     if (!stop_is_wanted())
         return 0;
-    return error_set(err, ERROR_STOPPED, "stopped by %s; nothing was written",
+    return error_set(err, ERROR_UNSAVED, "stopped by %s; nothing was written",
                      stop_signal_name(stop_signal()));
 }

@@ -31,11 +31,14 @@ static char *describe(const char *config_json, const char *data_fingerprint)
     return text;
 }
 
+/* An imported model, of step 0, is no run's. */
 static bool holds_none(const char *output_dir)
 {
     struct ckpt_list list;
     struct error ignored;
-    bool is_empty = ckpt_scan(output_dir, &list, &ignored) == 0 && list.n_names == 0;
+    bool is_empty = ckpt_scan(output_dir, &list, &ignored) == 0;
+    for (int64_t i = 0; i < list.n_names; i++)
+        is_empty = is_empty && list.names[i].step == 0;
     ckpt_list_release(&list);
     return is_empty;
 }

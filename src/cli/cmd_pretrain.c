@@ -64,6 +64,8 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
                          "give it to trefoil launch, before pretrain");
     if (p->options.max_restarts != 0 && plan_restarts(p, job, err))
         return -1;
+    if (n_processes == 0 && n_wanted == 1 && p->options.max_restarts == 0)
+        stop_watch(STOP_ALONE); // from here on a signal gets an answer
     job->n_processes = n_wanted;
     job->is_oversubscribed = p->options.is_oversubscribed;
     job->num_threads = cfg->num_threads;

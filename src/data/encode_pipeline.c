@@ -324,7 +324,7 @@ int encode_pipeline_read(struct encode_pipeline *p, const char *path, enum text_
     p->kind = kind;
     if (read_file(p, err) == 0)
         return 0;
-    if (err->kind != ERROR_STOPPED && encode_pipeline_finish(p, &earlier))
+    if (err->kind != ERROR_UNSAVED && encode_pipeline_finish(p, &earlier))
         *err = earlier;
     return -1;
 }

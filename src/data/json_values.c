@@ -72,6 +72,8 @@ enum ends { GOES_ON, ENDS_BEFORE, ENDS_AFTER };
 /* Where `c`, a byte of a value or the one after, leaves it. */
 static enum ends step(struct json_values *v, char c, bool is_first)
 {
+    if (v->is_in_string && c == '\n')
+        return ENDS_BEFORE; // never closed: only this value is lost, not the rest
     if (v->is_escaped) {
         v->is_escaped = false;
     } else if (v->is_in_string) {

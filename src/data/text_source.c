@@ -80,7 +80,10 @@ int text_source_read(struct text_source *s, void *buf, size_t size, size_t *n,
     for (;;) {
         if (s->watch.tick && s->watch.tick(s->watch.context, err))
             return -1;
-        bool is_ready = poll(&polled, 1, WAIT_MILLISECONDS) != 0;
+        int n_ready = poll(&polled, 1, WAIT_MILLISECONDS);
+        if (n_ready < 0 && errno == EINTR)
+            continue; // tick() learns whether that asks us to stop
+        bool is_ready = n_ready != 0;
         if (!is_ready && !s->is_waiting_for_writer)
             continue;
         ssize_t got = read(s->fd, buf, size);

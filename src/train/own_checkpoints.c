@@ -28,6 +28,7 @@ void own_checkpoints_warn_of_others(const struct train *t)
     for (int64_t i = 0; i < list.n_names; i++) {
         struct ckpt_progress progress;
         if (ckpt_check(dir, &list.names[i], &progress, &ignored) ||
+            progress.step == 0 || // an imported model: no run's
             strcmp(progress.run_id, t->run_id) == 0)
             continue;
         log_warning("output_dir '%s' holds checkpoints of another run too, '%s' for one; "
