@@ -143,14 +143,6 @@ void log_line(enum log_level level, const char *fmt, ...)
     va_end(args);
 }
 
-void log_note(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    write_line(LOG_INFO, fmt, args);
-    va_end(args);
-}
-
 /* -- from a signal handler ----------------------------------------------------------- */
 
 void log_number(char text[LOG_NUMBER_BYTES], int64_t value)

@@ -22,9 +22,6 @@ void log_line(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 #define log_warning(...) log_line(LOG_WARNING, __VA_ARGS__)
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 
-/* News that no level hides. */
-void log_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
-
 /* The words, as one line, from a signal handler: async-signal-safe. Dropped where it
  * would have to wait. */
 void log_from_handler(enum log_level level, const char *const *words, size_t n_words);

@@ -97,16 +97,6 @@ static int join_watch(struct comm *world, struct error *err)
     return 0;
 }
 
-static void note_start(const struct comm *world)
-{
-    if (worker_has_own_log())
-        log_note(
-            "rank %d of %d on %s, process %d, begins; %d of the job's processes are on "
-            "this machine; kernels run on %d thread%s",
-            comm_rank(world), comm_size(world), comm_host(world), (int)getpid(),
-            comm_local_size(world), kernels_threads(), kernels_threads() == 1 ? "" : "s");
-}
-
 static int run_here(const struct self_launch *command,
                     const struct self_launch_plan *plan, struct error *err)
 {
@@ -117,7 +107,6 @@ static int run_here(const struct self_launch *command,
         return -1;
     comm_on_abort(world, worker_report_failure);
     set_threads(plan->num_threads, world);
-    note_start(world);
     int rc = join_watch(world, err);
     if (rc == 0)
         rc = comm_agree(world, kernels_start(err), err);

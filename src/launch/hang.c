@@ -43,7 +43,8 @@ double hang_bound(const struct hang_rule *rule, const struct seen_rank *r)
     } else if (r->phase == BEAT_STEP || r->phase == BEAT_EVALUATE) {
         bound = larger(bound, HANG_STEPS * rule->median_step);
     }
-    bool is_in_kernel = r->phase == BEAT_SAVE && r->condition == RANK_UNINTERRUPTIBLE;
+    bool is_in_kernel = (r->phase == BEAT_SAVE || r->phase == BEAT_END) && // files
+                        r->condition == RANK_UNINTERRUPTIBLE;
     double most = is_in_kernel ? HANG_STOP_SAVE_MOST : HANG_STOP_MOST;
     return rule->is_stopping ? smaller(bound, most) : bound;
 }

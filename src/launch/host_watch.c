@@ -13,10 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LOOK_CLOSER_AFTER 0.3 // seconds without progress: then /proc is asked
 #define SEARCH_EVERY 1.0      // seconds, for ranks that have not begun
+#define FACTS_NAPS 50         // of 10 ms, for what the kernel tells to be written
+#define HELD_UP_AFTER 1.0     // seconds between two looks: this process was held up
 #define SWAP_FAULTS 100       // pages read back since the last action: swapped out
 
 struct host_rank {
@@ -190,7 +194,8 @@ static void tell(const struct host_watch *hw, int r, double now, struct seen_ran
     const struct beat_slot *slot = &hw->file->slots[r];
     *seen = (struct seen_rank){
         .is_seen = true,
-        .is_over = atomic_load(&slot->is_over) != 0,
+        .is_over = atomic_load(&slot->is_over) != 0 && rank->condition != RANK_STOPPED &&
+                   rank->condition != RANK_UNINTERRUPTIBLE, // those never get away
         .condition = rank->condition,
         .in_condition = now - rank->since,
         .quiet = now - rank->moved,
@@ -199,15 +204,28 @@ static void tell(const struct host_watch *hw, int r, double now, struct seen_ran
         .detail = atomic_load(&slot->detail),
         .step = rank->has_begun ? atomic_load(&slot->step) : -1,
         .n_steps = atomic_load(&slot->n_steps),
-        .peer = rank->has_begun ? atomic_load(&slot->peer) : BEAT_EVERYBODY,
+        .peer = rank->has_begun ? atomic_load(&slot->peer) : BEAT_NOBODY,
         .host = hw->host,
     };
+}
+
+/* A job that is paused as a whole (a scheduler's suspend, a frozen container) is not
+ * looked at meanwhile: nobody was seen to be quiet then. */
+static void forgive_pause(struct host_watch *hw, double now)
+{
+    double gap = hw->looked > 0 ? now - hw->looked : 0;
+    hw->looked = now;
+    for (int r = 0; gap > HELD_UP_AFTER && r < hw->n_ranks; r++) {
+        hw->all[r].moved += gap;
+        hw->all[r].since += gap;
+    }
 }
 
 void host_watch_look(struct host_watch *hw, struct seen_rank *seen)
 {
     double now = clock_seconds();
     bool is_any_missing = false;
+    forgive_pause(hw, now);
     for (int r = 0; r < hw->n_ranks; r++) {
         struct host_rank *rank = &hw->all[r];
         const struct beat_slot *slot = &hw->file->slots[r];
@@ -270,6 +288,13 @@ static void append_kernel_facts(FILE *out, pid_t pid)
     }
 }
 
+/* It runs no handler that would write its stack. */
+static bool is_speechless(const struct seen_rank *seen)
+{
+    return seen->is_seen && !seen->is_over &&
+           (seen->condition == RANK_STOPPED || seen->condition == RANK_UNINTERRUPTIBLE);
+}
+
 static void append_facts(const struct host_watch *hw, int r, const struct seen_rank *seen,
                          const char *log_dir)
 {
@@ -291,18 +316,37 @@ static void append_facts(const struct host_watch *hw, int r, const struct seen_r
     (void)fclose(out);
 }
 
+/* By a child, which is not waited for long: the log may lie on the very disk that hangs.
+ * It keeps no file of ours open, least of all a pipe that somebody reads to its end. */
+static void append_facts_aside(const struct host_watch *hw, const struct seen_rank *seen,
+                               const char *log_dir)
+{
+    static const struct timespec nap = {.tv_nsec = 10000000};
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR);
+        for (int fd = 0; fd < 3; fd++)
+            dup2(null, fd);
+        close_range(3, ~0U, 0);
+        for (int r = 0; r < hw->n_ranks; r++)
+            if (hw->all[r].pidfd >= 0 && is_speechless(&seen[r]))
+                append_facts(hw, r, &seen[r], log_dir);
+        _exit(0);
+    }
+    for (int i = 0; pid > 0 && i < FACTS_NAPS && waitpid(pid, NULL, WNOHANG) == 0; i++)
+        nanosleep(&nap, NULL);
+}
+
 /* A stopped rank is let go on, into the handler of the signal that is waiting for it, and
  * is held there: so the signal is for its main thread, not for any that MPI has. */
 void host_watch_stacks(struct host_watch *hw, const struct seen_rank *seen,
                        const char *log_dir)
 {
+    append_facts_aside(hw, seen, log_dir);
     for (int r = 0; r < hw->n_ranks; r++) {
         const struct host_rank *rank = &hw->all[r];
         if (rank->pidfd < 0 || seen[r].condition == RANK_GONE || seen[r].is_over)
             continue;
-        if (seen[r].condition == RANK_STOPPED ||
-            seen[r].condition == RANK_UNINTERRUPTIBLE)
-            append_facts(hw, r, &seen[r], log_dir);
         if (!rank->has_begun)
             continue; // it has no handler yet
         atomic_store(&hw->file->slots[r].is_held, seen[r].condition == RANK_STOPPED);

@@ -21,7 +21,6 @@ struct host_rank;
 
 struct host_watch {
     char path[PATH_MAX]; // of the shared memory
-                         // it
     char host[256];
     int n_ranks;
     struct beat_file *file;
@@ -29,8 +28,8 @@ struct host_watch {
     const char *job; // of TREFOIL_JOB, borrowed; NULL: look at the daemon's children
     const char *rank_variable; // the environment's, that tells a rank its number
     pid_t daemon;
-    double opened, next_search; // clock_seconds()
-    bool is_borrowed;           // the file goes on without this watch
+    double opened, looked, next_search; // clock_seconds()
+    bool is_borrowed;                   // the file goes on without this watch
 };
 
 MUST_CHECK int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,

@@ -63,7 +63,7 @@ static void time_steps(struct job_watch *w)
     double now = clock_seconds();
     if (n == w->n_steps)
         return;
-    if (w->step_since > 0)
+    if (w->step_since > 0 && n > w->n_steps) // of a rank that is heard of later: not
         w->steps[w->n_timed++ % JOB_WATCH_STEPS] =
             (now - w->step_since) / (double)(n - w->n_steps);
     w->n_steps = n;

@@ -203,6 +203,7 @@ static int open_try(struct launch_job *job, struct error *err)
     job->is_mpiexec_asked_to_stop = job->is_mpiexec_killed = job->is_unbegun = false;
     job->ending_since = job->all_ended_at = 0;
     job->started_at = clock_seconds();
+    launch_sweep_logs(job->log_dir, true); // of a try whose disk hung
     if (launch_ranks_init(&job->ranks, job->log_dir, job->opt->n_ranks, job->epoll_fd,
                           err))
         return -1;
@@ -219,9 +220,10 @@ static void close_try(struct launch_job *job)
     job->has_begun = job->has_begun || job->ranks.n_known > 0;
     launch_keeper_close(&job->keeper);
     mpiexec_close(&job->mpiexec);
+    if (!launch_watch_found_hung_disk(&job->watch))
+        launch_sweep_logs(job->log_dir, true);
     launch_watch_close(&job->watch);
     launch_ranks_release(&job->ranks);
-    launch_sweep_logs(job->log_dir, true);
 }
 
 /* Start the job and stay with it to its end; its exit code. */
@@ -241,7 +243,8 @@ static int run_once(struct launch_job *job, char *const *argv, struct error *err
                                  .is_mpiexec_killed = job->is_mpiexec_killed,
                                  .is_unbegun = job->is_unbegun,
                                  .hang = job->watch.sentence};
-        launch_watch_record_steps(&job->watch);
+        if (!launch_watch_has_hung(&job->watch)) // its sentence has the step
+            launch_watch_record_steps(&job->watch);
         code = launch_verdict(&job->ranks, &end, err);
     }
     close_try(job);

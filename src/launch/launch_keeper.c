@@ -1,9 +1,11 @@
 #include "launch/launch_keeper.h"
 
+#include "base/beat.h"
 #include "launch/launch_sweep.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -34,7 +36,10 @@ _Noreturn static void keep(int fd, const char *job_id)
     while ((n = read(3, &word, 1)) < 0 && errno == EINTR)
         continue;
     if (n == 0) {
+        char path[PATH_MAX];
         launch_sweep_processes(job_id);
+        beat_path(path, sizeof path, job_id);
+        unlink(path);
         launch_sweep_dead();
     }
     _exit(0);

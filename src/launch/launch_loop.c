@@ -27,7 +27,7 @@
 #define PATIENCE_WITH_HANG 2.0 // watchers of other hosts end their ranks themselves
 #define STOP_UNBEGUN_AFTER 5.0 // for ranks that are about to begin when a signal comes
 #define BEGIN_WITHIN 45.0      // seconds after the rank before, or after mpiexec
-#define BEGIN_WITHIN_COMPLAINT 15.0 // the same, when mpiexec has complained
+#define BEGIN_WITHIN_COMPLAINT 30.0 // the same, when mpiexec has complained
 #define END_WITHIN 10.0 // for mpiexec, when all ranks have written their end marks
 
 /* -- signals ------------------------------------------------------------------------- */
@@ -147,9 +147,9 @@ static void take_status_files(struct launch_job *job)
 
 static void tick(struct launch_job *job)
 {
+    launch_watch_tick(&job->watch, job->stop_signal != 0); // needs no file of the job's
     log_tail_copy(&job->tail);
     launch_ranks_look(&job->ranks);
-    launch_watch_tick(&job->watch, job->stop_signal != 0);
     if (job->stop_signal)
         ask_to_stop(job);
     if (job->ending_since <= 0 && must_end(job)) {

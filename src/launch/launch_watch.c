@@ -101,6 +101,13 @@ bool launch_watch_has_hung(const struct launch_watch *w)
     return w->sentence[0] != '\0';
 }
 
+bool launch_watch_found_hung_disk(const struct launch_watch *w)
+{
+    int r = w->job.hang.culprit;
+    return launch_watch_has_hung(w) && r >= 0 &&
+           w->job.seen[r].condition == RANK_UNINTERRUPTIBLE;
+}
+
 int64_t launch_watch_step(const struct launch_watch *w, int r)
 {
     return w->job.seen && w->job.seen[r].is_seen ? w->job.seen[r].step : -1;

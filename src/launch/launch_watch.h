@@ -32,6 +32,9 @@ void launch_watch_close(struct launch_watch *w);
 void launch_watch_tick(struct launch_watch *w, bool is_stopping);
 /* The job hangs and must end; launch_watch.sentence says why. */
 bool launch_watch_has_hung(const struct launch_watch *w);
+/* A rank hangs in the kernel, as on a disk that does not answer: whoever touches the log
+ * directory may, too. */
+bool launch_watch_found_hung_disk(const struct launch_watch *w);
 /* The step rank r is in, or was when it was last seen; -1: none, or not known. */
 int64_t launch_watch_step(const struct launch_watch *w, int r);
 /* Write the steps the ranks were last seen in to their status files, when none of them

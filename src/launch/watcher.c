@@ -87,13 +87,15 @@ static bool is_cut_off(const struct watcher *w, double hang_timeout)
 {
     struct hang_rule rule = {.hang_timeout = hang_timeout};
     double silent = clock_seconds() - w->reporter.heard;
+    bool has_work = false; // those that have done theirs are let go
     for (int r = 0; r < w->opt->n_ranks; r++) {
         const struct seen_rank *seen = &w->job.seen[r];
         double bound = seen->is_seen ? hang_bound(&rule, seen) : 0;
         if (seen->is_seen && !seen->is_over && (seen->quiet <= bound || silent <= bound))
             return false;
+        has_work = has_work || (seen->is_seen && !seen->is_over);
     }
-    return true;
+    return has_work;
 }
 
 static void report(struct watcher *w)
@@ -146,12 +148,13 @@ static void let_go(int kept)
     if (kept > 3)
         close_range(3, (unsigned)kept - 1, 0);
     close_range(kept >= 3 ? (unsigned)kept + 1 : 3, ~0U, 0);
+    // a signal to all processes of a job is for its ranks
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
     for (int s = 1; s < NSIG; s++)
         signal(s, SIG_DFL);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
 }
 
 /* The parent of this process goes on as a rank; this one does not come back. */

@@ -297,11 +297,6 @@ void worker_show_progress(const char *text)
     close(fd);
 }
 
-bool worker_has_own_log(void)
-{
-    return log_dir() && job_rank() > 0;
-}
-
 /* The status is written before the log line: a launcher that has seen the line can know
  * where it begins, and shows the failure once, in its own words. */
 void worker_report_failure(const struct error *err)
@@ -332,8 +327,6 @@ int worker_finish(int rc, const struct error *err)
         worker_report_failure(err);
     if (!is_rank)
         return code;
-    if (worker_has_own_log())
-        log_note("rank %d ends, with code %d", job_rank(), code);
     fflush(stdout);
     worker_log("rank %d ends%s", job_rank(),
                code == 0    ? ", its work done"

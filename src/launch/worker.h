@@ -45,10 +45,6 @@ void worker_set_step(int64_t step);
 bool worker_is_shown(void);
 void worker_show_progress(const char *text);
 
-/* Does this process have a log of its own, in which it tells of itself alone? Rank 0 has
- * not: its log is the job's, and tells of all. What is told there is log_note()'s. */
-bool worker_has_own_log(void);
-
 /* Log the sentence as an error and record it: the launcher shows it, once, and ends the
  * job. When several ranks report, the first one counts. */
 void worker_report_failure(const struct error *err);

@@ -162,17 +162,6 @@ static int open_metrics(struct train *t, struct error *err)
     return metrics_open(&t->metrics, cfg->save_load.output_dir, t->first_step, err);
 }
 
-static void note_place(const struct train *t)
-{
-    const struct grid_coord *at = &t->grid.coord;
-    if (worker_has_own_log())
-        log_note(
-            "rank %d is dp %d, pp %d, sharding %d, mp %d of the layout and has %.2f M "
-            "of the parameters",
-            comm_rank(t->grid.world), at->dp, at->pp, at->sharding, at->mp,
-            (double)t->plan.table.n_elements / 1e6);
-}
-
 /* Each phase is local, but for train_restore(); an agreement ends it. */
 static int train_open(struct train *t, const struct config *cfg, struct comm *world,
                       struct error *err)
@@ -183,7 +172,6 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
         job_trace_open(&t->job_trace, t->cfg.trace, &t->grid, err) ||
         open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err))
         return -1;
-    note_place(t);
     if (train_preflight(t, err) || train_save_open(t, err) ||
         comm_agree(world, open_model(t, err), err) || train_restore(t, err) ||
         comm_agree(world, open_metrics(t, err), err))

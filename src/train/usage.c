@@ -40,11 +40,6 @@ static void to_log(const char *line)
     log_info("%s", line);
 }
 
-static void to_own_log(const char *line)
-{
-    log_note("%s", line);
-}
-
 static void to_stdout(const char *line)
 {
     puts(line);
@@ -110,17 +105,6 @@ static void print_table(print_fn *print, const struct plan_memory *rows,
             snprintf(name, sizeof name, "%d-%d", i, end - 1);
         print_row(print, name, &rows[i], peaks ? &peaks[i] : NULL);
     }
-}
-
-/* This rank's row, where it has a log of its own. */
-static void note_own_row(const struct train *t, const double *peak)
-{
-    char name[32];
-    if (!worker_has_own_log())
-        return;
-    snprintf(name, sizeof name, "rank %d", comm_rank(t->grid.world));
-    print_head(to_own_log, peak != NULL);
-    print_row(to_own_log, name, &t->memory, peak);
 }
 
 static void print_shared(print_fn *print, double shared, int n)
@@ -193,7 +177,6 @@ int usage_report_predicted(struct train *t, struct error *err)
         print_table(to_log, all, NULL, size);
         print_shared(to_log, t->memory.shared, size);
     }
-    note_own_row(t, NULL);
     free(all);
     return rc;
 }
@@ -248,7 +231,6 @@ int usage_report_measured(struct train *t, struct error *err)
         if (size > 1)
             log_volume(t);
     }
-    note_own_row(t, &peak);
     free(rows);
     free(peaks);
     return rc;

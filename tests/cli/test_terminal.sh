@@ -43,8 +43,8 @@ grep -qE '^\[.{23}\] \[    INFO\] - global step 4, epoch: 0, .*rate' out/log/wor
     fail "the log of rank 0 is not whole"
 
 # the other ranks tell of themselves in their own logs
-for line in 'rank 1 of 2 on .* begins; 2 of .* on 1 thread$' 'rank 1 is dp 1, pp 0,' \
-    'rank 1 .* [0-9.]+$' 'rank 1 .*%\)$' 'rank 1 ends, with code 0'; do
+for line in 'rank 1 begins on .* with 1 thread' 'its place: dp 1 of 2, pp 0 of 1,' \
+    'predicted memory: [0-9.]+ MB' 'measured memory [0-9.]+ MB' 'rank 1 ends, its work done'; do
     grep -qE "INFO\] - $line" out/log/workerlog.1 ||
         fail "no '$line' in the log of rank 1: $(cat out/log/workerlog.1)"
 done
