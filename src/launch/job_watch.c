@@ -110,8 +110,6 @@ enum hang_decision job_watch_tick(struct job_watch *w, bool is_stopping,
     if (w->hang.decision == HANG_ENDS) {
         w->ended_since = clock_seconds();
         watch_server_end(&w->others);
-        if (w->asks_ranks)
-            atomic_store(&w->here.file->must_end, 1);
         host_watch_stacks(&w->here, w->seen, log_dir);
     }
     return w->hang.decision;

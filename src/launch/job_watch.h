@@ -26,7 +26,6 @@ struct job_watch {
     double step_since;             // clock_seconds() of then; 0: no step yet
     double steps[JOB_WATCH_STEPS]; // seconds of the last ones, a ring
     int64_t n_timed;
-    bool asks_ranks;    // to end the job themselves where they can, with its exit code
     double ended_since; // clock_seconds(); 0: the job was not found to hang
     bool is_killed;
 };

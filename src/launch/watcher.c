@@ -23,7 +23,8 @@ struct watcher {
     const struct watcher_options *opt;
     struct job_watch job;
     struct watch_reporter reporter;
-    double ends_at; // clock_seconds(); 0: nothing to end
+    bool asks_ranks; // to end the job themselves where they can, with its exit code
+    double ends_at;  // clock_seconds(); 0: nothing to end
 };
 
 /* -- what it says -------------------------------------------------------------------- */
@@ -64,7 +65,7 @@ static void end_ranks(struct watcher *w)
     if (w->ends_at > 0)
         return;
     w->ends_at = clock_seconds() + ABORT_SECONDS;
-    if (w->job.asks_ranks)
+    if (w->asks_ranks)
         atomic_store(&w->job.here.file->must_end, 1);
 }
 
@@ -182,7 +183,7 @@ void watcher_start(struct beat_file *file, const struct watcher_options *opt)
         log_warning("this host is not watched for hangs: %s", err.text);
         return;
     }
-    w.job.asks_ranks = !opt->job;
+    w.asks_ranks = !opt->job;
     w.job.here.job = opt->job;
     w.job.here.rank_variable = opt->rank_variable;
     w.job.here.daemon = opt->job ? 0 : host_watch_daemon(opt->rank_variable);
