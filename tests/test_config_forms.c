@@ -326,6 +326,10 @@ static void test_enable__decides_whether_dtype_counts(void **state)
     assert_loads(&cfg, "mix_precision: {use_pure_fp16: True}",
                  "Engine.mix_precision.enable=False");
     assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT32);
+    assert_loads(&cfg, "Engine: {mix_precision: {enable: False, dtype: float16}}",
+                 "mix_precision.dtype=bfloat16"); // said later
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BFLOAT16);
+    assert_false(cfg.mix_precision.use_pure_fp16);
     assert_refused("Engine: {mix_precision: {enable: True, use_pure_fp16: False}}", NULL,
                    "f.yaml:1:34: Engine.mix_precision.enable: it says True and "
                    "use_pure_fp16 says False (f.yaml:1:55): leave one of them out");
@@ -401,6 +405,10 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
     struct config cfg;
     assert_loads(&cfg, "Compress: {Prune: {enable: True}}",
                  "Compress.Prune.enable=False");
+    assert_loads(&cfg, "Model: {module: MoEModule}", "Model.module=GPTModule");
+    assert_refused(
+        "Model: {module: GPTModule}", "Model.module=MoEModule",
+        "-o Model.module=MoEModule: Model.module: 'MoEModule' is not possible");
 }
 
 /* -- bases -----------------------------------------------------------------------------

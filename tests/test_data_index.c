@@ -301,6 +301,28 @@ static const char *only_cached_file(const char *cache_dir)
     return path;
 }
 
+static void test_index_cache__a_file_that_is_cut_in_use_is_told_of(void **state)
+{
+    static const char changed[] = "was changed while it was in use; remove it";
+    struct corpus *c;
+    struct error err;
+    struct sample_index index;
+    int32_t window[64];
+    struct sample out = {.window = window};
+    const char *dir = *state;
+    make_corpus(dir, &c);
+    struct sample_index_options opt = cached_options(NULL);
+    assert_ok(sample_index_open(&index, c, &opt, &err), err);
+    assert_ok(sample_index_read(&index, 0, &out, &err), err);
+    assert_int_equal(truncate(index.table.map.path, 0), 0);
+    assert_int_equal(sample_index_read(&index, 0, &out, &err), -1);
+    assert_int_equal(err.kind, ERROR_RUNTIME);
+    assert_non_null(strstr(err.text, changed));
+    assert_non_null(strstr(err.text, index.table.map.path));
+    sample_index_close(&index);
+    corpus_close(c);
+}
+
 static void test_index_cache__a_damaged_file_is_built_again(void **state)
 {
     struct corpus *c;
@@ -350,6 +372,7 @@ int main(void)
         data_test(test_sample_index__an_empty_part_is_refused_with_the_remedy),
         data_test(test_sample_index__absurd_requests_are_errors),
         data_test(test_index_cache__is_used_only_for_equal_inputs),
+        data_test(test_index_cache__a_file_that_is_cut_in_use_is_told_of),
         data_test(test_index_cache__a_damaged_file_is_built_again),
         data_test(test_index_cache__without_a_place_it_is_built_in_memory),
     };

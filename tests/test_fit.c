@@ -36,12 +36,13 @@ static double needed_by(const struct config *cfg, int n_local)
 }
 
 /* Each proposal as a user would type it: loads, and fits. Returns their number. */
-static int try_all(const char *base, int n_local, double available, char words[1024])
+static int try_all(const char *base, int n_local, double available,
+                   char words[FIT_CHANGES_BYTES])
 {
     struct config cfg = load(base, "");
-    char copy[1024], *saved;
+    char copy[FIT_CHANGES_BYTES], *saved;
     int n_changes = 0;
-    fit_changes(words, 1024, &cfg, NULL, n_local, available);
+    fit_changes(words, &cfg, NULL, n_local, available);
     snprintf(copy, sizeof copy, "%s", words);
     for (char *c = strtok_r(copy, ";", &saved); c; c = strtok_r(NULL, ";", &saved)) {
         n_changes++;
@@ -61,7 +62,7 @@ static void test_fit__proposes_what_is_accepted_and_fits(void **state)
     static const char base[] = "batch_size.global_batch_size=16 "
                                "batch_size.local_batch_size=16 "
                                "batch_size.micro_batch_size=16";
-    char words[1024];
+    char words[FIT_CHANGES_BYTES];
     struct config cfg = load(base, "");
     double needed = needed_by(&cfg, 1);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
@@ -83,7 +84,7 @@ static void test_fit__does_not_propose_what_is_done(void **state)
                                "use_recompute=True "
                                "recompute_granularity=full "
                                "mix_precision.dtype=bfloat16 ";
-    char words[1024];
+    char words[FIT_CHANGES_BYTES];
     struct config cfg = load(done, "");
     double needed = needed_by(&cfg, 1);
     for (double part = 0.9; part > 0.2; part -= 0.1) {
@@ -103,12 +104,52 @@ static void test_fit__shards_what_data_ranks_hold_each(void **state)
                              "batch_size.micro_batch_size=1 "
                              "use_recompute=True "
                              "mix_precision.dtype=bfloat16 ";
-    char words[1024];
+    char words[FIT_CHANGES_BYTES];
     struct config cfg = load(dp, "");
     double needed = needed_by(&cfg, 8);
     assert_true(try_all(dp, 8, 0.7 * needed, words) >= 2);
     assert_non_null(strstr(words, "sharding_degree=8"));
     assert_non_null(strstr(words, "machines like this one"));
+}
+
+static void test_fit__fewer_layers_leave_none_to_keep(void **state)
+{
+    (void)state;
+    static const char kept[] = "Model.num_layers=8 no_recompute_layers=[7] "
+                               "use_recompute=True";
+    char words[FIT_CHANGES_BYTES];
+    struct config cfg = load(kept, "");
+    double needed = needed_by(&cfg, 1);
+    bool has_fewer = false;
+    for (double part = 0.9; part > 0.02; part *= 0.7) {
+        try_all(kept, 1, part * needed, words);
+        has_fewer |= strstr(words, "Model.num_layers") != NULL;
+    }
+    assert_true(has_fewer);
+}
+
+static void test_fit__knows_the_divisors_of_great_batches(void **state)
+{
+    (void)state;
+    static const char prime[] = "batch_size.global_batch_size=16777213 "
+                                "batch_size.local_batch_size=16777213 "
+                                "batch_size.micro_batch_size=16777213";
+    static const char power[] = "batch_size.global_batch_size=16777216 "
+                                "batch_size.local_batch_size=16777216 "
+                                "batch_size.micro_batch_size=16777216";
+    static const char square[] = "batch_size.global_batch_size=36 "
+                                 "batch_size.local_batch_size=36 "
+                                 "batch_size.micro_batch_size=9";
+    char words[FIT_CHANGES_BYTES];
+    struct config cfg = load(prime, "Model.num_layers=1");
+    fit_changes(words, &cfg, NULL, 1, 1e11);
+    assert_string_equal(words, ""); // its only one, 1, gives too many micro-batches
+    cfg = load(power, "Model.num_layers=1");
+    fit_changes(words, &cfg, NULL, 1, 0.3 * needed_by(&cfg, 1));
+    assert_non_null(strstr(words, "-o batch_size.micro_batch_size=4194304 "));
+    cfg = load(square, "");
+    fit_changes(words, &cfg, NULL, 1, 0.99 * needed_by(&cfg, 1));
+    assert_non_null(strstr(words, "-o batch_size.micro_batch_size=6 "));
 }
 
 int main(void)
@@ -118,6 +159,8 @@ int main(void)
         cmocka_unit_test(test_fit__proposes_what_is_accepted_and_fits),
         cmocka_unit_test(test_fit__does_not_propose_what_is_done),
         cmocka_unit_test(test_fit__shards_what_data_ranks_hold_each),
+        cmocka_unit_test(test_fit__fewer_layers_leave_none_to_keep),
+        cmocka_unit_test(test_fit__knows_the_divisors_of_great_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

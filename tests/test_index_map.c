@@ -3,6 +3,8 @@
 #include "data/index_map.h"
 #include "test.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,10 +78,86 @@ static void test_index_map__is_had_by_all_while_one_holds_it(void **state)
     free(dir);
 }
 
+static void open_map(struct index_map *map, const char *dir, const char *kind)
+{
+    struct error err;
+    struct cache_key key;
+    assert_ok(cache_key_init(&key, &err), err);
+    struct index_place place = {.dir = dir, .kind = kind, .key = &key, .n_keep = 1};
+    struct index_maker maker = {.measure = measure, .fill = fill_slowly};
+    assert_ok(index_map_open(map, &place, &maker, &err), err);
+    cache_key_release(&key);
+}
+
+static void test_index_map__does_not_wait_for_who_locks_a_made_file(void **state)
+{
+    struct error err;
+    struct index_map map;
+    char path[INDEX_PATH_BYTES];
+    int64_t values[2];
+    char *dir = test_make_directory();
+    (void)state;
+    open_map(&map, dir, "test");
+    snprintf(path, sizeof path, "%s", map.path);
+    index_map_close(&map);
+    int fd = open(path, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    alarm(120);
+    open_map(&map, dir, "test");
+    alarm(0);
+    assert_true(map.was_there);
+    assert_int_equal(index_map_read(&map, VALUES - 2, 2, values), 0);
+    assert_int_equal(values[1], (VALUES - 1) * (VALUES - 1));
+    assert_int_equal(index_map_read(&map, VALUES - 1, 2, values), -1);
+    index_map_close(&map);
+    close(fd);
+    assert_ok(fs_remove_tree(dir, &err), err);
+    free(dir);
+}
+
+static void touch(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+/* A kind of this process's own: other runs of the test may go on beside it. */
+static void test_index_map__removes_what_killed_runs_left_in_memory(void **state)
+{
+    static const char hex[] = "0123456789abcdef0123456789abcde";
+    struct error err;
+    struct index_map map;
+    char kind[32], left[128], used[128];
+    char *dir = test_make_directory();
+    (void)state;
+    if (access("/dev/shm", W_OK))
+        skip();
+    snprintf(kind, sizeof kind, "test%d", (int)getpid());
+    snprintf(left, sizeof left, "/dev/shm/trefoil-%u-%s-%s0", (unsigned)geteuid(), kind,
+             hex);
+    snprintf(used, sizeof used, "/dev/shm/trefoil-%u-%s-%s1", (unsigned)geteuid(), kind,
+             hex);
+    touch(left);
+    touch(used);
+    int fd = open(used, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_SH), 0);
+    open_map(&map, dir, kind);
+    index_map_close(&map);
+    assert_false(fs_exists(left));
+    assert_true(fs_exists(used));
+    unlink(used);
+    close(fd);
+    assert_ok(fs_remove_tree(dir, &err), err);
+    free(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_index_map__is_had_by_all_while_one_holds_it),
+        cmocka_unit_test(test_index_map__does_not_wait_for_who_locks_a_made_file),
+        cmocka_unit_test(test_index_map__removes_what_killed_runs_left_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

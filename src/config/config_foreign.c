@@ -54,23 +54,27 @@ static struct verdict judge(const struct config_foreign *row,
     return v;
 }
 
-static int check_only(struct config_foreign_use *use, const struct config_foreign *row,
-                      const struct config_given *given, struct error *err)
+/* A later layer may give another value, so a refusal waits until all is applied. */
+static int note_only(struct config_foreign_use *use, const struct config_foreign *row,
+                     const struct config_given *given, struct error *err)
 {
-    char shown[CONFIG_SHOWN_BYTES];
+    bool is_again = use->layer == given->from.layer && given->from.source == SOURCE_FILE;
     if (!given->text.text)
         return error_set(err, ERROR_INPUT, "%s: '%s' takes a value, not keys of its own",
                          given->where, given->name);
-    struct verdict v = judge(row, &given->text);
-    if (v.is_allowed) {
-        *use = (struct config_foreign_use){0}; // the last word counts
-        if (v.is_unused)
-            mark(use, row, given);
+    if (use->refusal && is_again)
         return 0;
+    struct verdict v = judge(row, &given->text);
+    *use = (struct config_foreign_use){0}; // the last word counts
+    if (!v.is_allowed || v.is_unused)
+        mark(use, row, given);
+    if (!v.is_allowed) {
+        use->refusal = v.reason;
+        use->n_refusal = v.n_reason;
+        snprintf(use->name, sizeof use->name, "%s", given->name);
+        config_show(given->text.text, use->shown);
     }
-    config_show(given->text.text, shown);
-    return error_set(err, ERROR_INPUT, "%s: %s: '%s' is not possible here: %.*s",
-                     given->where, given->name, shown, v.n_reason, v.reason);
+    return 0;
 }
 
 static int read_truth(const struct config_given *given, bool *value, struct error *err)
@@ -138,7 +142,7 @@ int config_foreign_apply(struct config_loader *l, const struct config_foreign *r
         mark(use, row, given);
         return 0;
     case FOREIGN_ONLY:
-        return check_only(use, row, given, err);
+        return note_only(use, row, given, err);
     case FOREIGN_REFUSED:
         return note_refused(use, row, given, err);
     case FOREIGN_MIXED:
@@ -151,7 +155,7 @@ int config_foreign_apply(struct config_loader *l, const struct config_foreign *r
  */
 
 /* mix_precision.enable decides whether dtype, float16 when it is left out, counts. Of it
- * and use_pure_fp16 the later layer has its way. */
+ * and use_pure_fp16 or dtype the later layer has its way. */
 static int resolve_mixed(struct config_loader *l, const struct config_foreign_use *use,
                          struct error *err)
 {
@@ -175,7 +179,9 @@ static int resolve_mixed(struct config_loader *l, const struct config_foreign_us
     }
     if (!l->mixed) {
         p->use_pure_fp16 = false;
-        p->dtype = DTYPE_FLOAT32;
+        if (!config_was_given(origins, dtype) ||
+            origins->of[dtype - config_keys].layer <= use->layer)
+            p->dtype = DTYPE_FLOAT32;
     } else if (!config_was_given(origins, dtype)) {
         p->dtype = DTYPE_FLOAT16;
     }
@@ -192,6 +198,10 @@ int config_foreign_finish(struct config_loader *l, struct error *err)
         if (row->kind == FOREIGN_REFUSED && !use->is_disabled)
             return error_set(err, ERROR_INPUT, "%s: %s: %s", use->where, use->name,
                              row->reason);
+        if (use->refusal)
+            return error_set(err, ERROR_INPUT, "%s: %s: '%s' is not possible here: %.*s",
+                             use->where, use->name, use->shown, use->n_refusal,
+                             use->refusal);
         if (row->kind == FOREIGN_MIXED && resolve_mixed(l, use, err))
             return -1;
     }

@@ -31,6 +31,9 @@ struct config_foreign_use { // of one row
     int layer;
     char name[CONFIG_NAME_BYTES]; // as the user wrote it
     char where[CONFIG_WHERE_BYTES];
+    const char *refusal;            // of its value, unless a later layer gives another;
+    int n_refusal;                  // this many bytes of it. NULL: none
+    char shown[CONFIG_SHOWN_BYTES]; // the value
 };
 
 struct config_loader {

@@ -23,6 +23,8 @@
 
 #define SHARED_DIR "/dev/shm"
 #define TELL_AFTER_SECONDS 10 // that another process makes what this one waits for
+// Making takes seconds: who has not finished by then is stopped, or on a lost host.
+#define GIVE_UP_AFTER_SECONDS 120
 
 struct home { // where a file may lie
     const char *dir;
@@ -68,8 +70,8 @@ static bool map_existing(struct index_map *map, const char *path, const struct h
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return false;
-    // a file system without locks only loses the protection that they give
-    while (flock(fd, LOCK_SH) && errno == EINTR)
+    // without the lock only the protection from pruning is lost, so nobody waits for it
+    while (flock(fd, LOCK_SH | LOCK_NB) && errno == EINTR)
         ;
     bool is_gone = fstat(fd, &st) || st.st_nlink == 0 || !S_ISREG(st.st_mode) ||
                    (home->is_own && st.st_uid != geteuid());
@@ -118,7 +120,8 @@ static bool is_file(int fd, const char *path)
 }
 
 /* Lock the file, or learn that it is `path` no more. Whoever made it keeps a lock for as
- * long as it is used: waiting for that one would have no end. -1 with errno. */
+ * long as it is used: waiting for that one would have no end. -1 with errno, EWOULDBLOCK
+ * when somebody else has had it for too long. */
 static int lock_or_lose(int fd, const char *path)
 {
     static const struct timespec nap = {.tv_nsec = 2000000};
@@ -131,8 +134,13 @@ static int lock_or_lose(int fd, const char *path)
             return 0;
         if (!is_told && clock_seconds() - since > TELL_AFTER_SECONDS) {
             is_told = true;
-            log_warning(
-                "waiting for the process that is making '%s'; if it hangs, end it", path);
+            log_warning("waiting for the process that is making '%s'; if it hangs, end "
+                        "it; after %d s this process makes its own",
+                        path, GIVE_UP_AFTER_SECONDS);
+        }
+        if (clock_seconds() - since > GIVE_UP_AFTER_SECONDS) {
+            errno = EWOULDBLOCK;
+            return -1;
         }
         nanosleep(&nap, NULL);
     }
@@ -146,7 +154,10 @@ static int lock_new(const char *path, const struct home *home, struct error *err
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
                       home->mode);
         if (fd < 0 || lock_or_lose(fd, path)) {
-            error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", path, strerror(errno));
+            bool is_late = fd >= 0 && errno == EWOULDBLOCK;
+            error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", path,
+                      is_late ? "another process is making it and does not finish"
+                              : strerror(errno));
             if (fd >= 0)
                 close(fd);
             return -1;
@@ -233,6 +244,7 @@ int index_map_open(struct index_map *map, const struct index_place *place,
     const struct home cache = {place->dir, place->kind, 0644, false};
     const struct home shared = {SHARED_DIR, shared_kind, 0600, true};
     *map = (struct index_map){.fd = -1};
+    index_cache_prune(shared.dir, shared.kind, 0); // what killed runs left in memory
     if (open_at(map, &cache, place, maker, &n, err) == 0) {
         if (!map->was_there)
             index_cache_prune(cache.dir, cache.kind, place->n_keep);
@@ -240,7 +252,6 @@ int index_map_open(struct index_map *map, const struct index_place *place,
     }
     if (!place->is_quiet)
         log_info("the index is not cached: %s", err->text);
-    index_cache_prune(shared.dir, shared.kind, 0);
     if (open_at(map, &shared, place, maker, &n, err) == 0) {
         memcpy(map->shared, map->path, sizeof map->shared);
         return 0;
@@ -248,12 +259,24 @@ int index_map_open(struct index_map *map, const struct index_place *place,
     return open_private(map, place, maker, &n, err);
 }
 
+int index_map_read(const struct index_map *map, int64_t at, int64_t n, int64_t *values)
+{
+    if (at < 0 || n < 0 || at > map->n_values - n)
+        return -1;
+    if (map->fd >= 0)
+        return fs_pread_exact(map->fd, values, (size_t)n * 8,
+                              INDEX_HEADER_BYTES + (off_t)at * 8);
+    memcpy(values, map->values + at, (size_t)n * 8);
+    return 0;
+}
+
 void index_map_close(struct index_map *map)
 {
     if (!map->base)
         return;
     munmap(map->base, map->n_bytes);
-    if (map->shared[0] && flock(map->fd, LOCK_EX | LOCK_NB) == 0)
+    if (map->shared[0] && flock(map->fd, LOCK_EX | LOCK_NB) == 0 &&
+        is_file(map->fd, map->shared))
         unlink(map->shared); // the last one
     if (map->fd >= 0)
         close(map->fd);

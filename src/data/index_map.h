@@ -46,6 +46,10 @@ struct index_map { // read-only for everybody but index_map.c
 /* A file that is damaged is made anew, with a warning. */
 MUST_CHECK int index_map_open(struct index_map *map, const struct index_place *place,
                               const struct index_maker *maker, struct error *err);
+/* Integers [at, at + n). A file is read, not loaded from: one that somebody cuts or whose
+ * disk fails is -1 here, and a deadly signal in a load from `values`. */
+MUST_CHECK int index_map_read(const struct index_map *map, int64_t at, int64_t n,
+                              int64_t *values);
 void index_map_close(struct index_map *map); // one of zeros is fine
 
 #endif

@@ -253,27 +253,36 @@ static int damaged(const struct sample_index *index, struct error *err)
 }
 
 /* A mapped file is not ours alone: what it says is looked at before it is used. */
-static bool is_document(const struct sample_index *index, int64_t entry)
+static bool find_document(const struct sample_index *index, int64_t entry, int64_t *doc)
 {
     const struct sample_table *t = &index->table;
     return entry >= 0 && entry < t->n_documents &&
-           t->documents[entry] >= index->epochs.first_doc &&
-           t->documents[entry] < index->epochs.end_doc;
+           index_map_read(&t->map, t->documents + entry, 1, doc) == 0 &&
+           *doc >= index->epochs.first_doc && *doc < index->epochs.end_doc;
+}
+
+/* Where sample number at_table begins: an entry of the documents, an offset in it. */
+static bool find_start(const struct sample_index *index, int64_t at_table,
+                       int64_t start[2])
+{
+    const struct sample_table *t = &index->table;
+    int64_t k;
+    return index_map_read(&t->map, t->shuffle + at_table, 1, &k) == 0 && k >= 0 &&
+           k < t->n_samples && index_map_read(&t->map, t->starts + 2 * k, 2, start) == 0;
 }
 
 static int read_packed(const struct sample_index *index, int64_t at_table,
                        struct sample *out, struct error *err)
 {
-    const struct sample_table *t = &index->table;
     const struct corpus *corpus = index->epochs.corpus;
-    int64_t k = t->shuffle[at_table], at = 0, S = index->epochs.seq_len;
-    if (k < 0 || k >= t->n_samples)
+    int64_t start[2], doc, at = 0, S = index->epochs.seq_len;
+    if (!find_start(index, at_table, start))
         return damaged(index, err);
-    int64_t entry = t->starts[2 * k], offset = t->starts[2 * k + 1];
+    int64_t entry = start[0], offset = start[1];
     for (; at < S + 1; entry++, offset = 0) {
-        if (!is_document(index, entry))
+        if (!find_document(index, entry, &doc))
             return damaged(index, err);
-        int64_t doc = t->documents[entry], length = corpus_document_tokens(corpus, doc);
+        int64_t length = corpus_document_tokens(corpus, doc);
         if (offset < 0 || offset > length)
             return damaged(index, err);
         int64_t n = i64_min(S + 1 - at, length - offset);
@@ -289,9 +298,9 @@ static int read_packed(const struct sample_index *index, int64_t at_table,
 static int read_padded(const struct sample_index *index, int64_t at_table,
                        struct sample *out, struct error *err)
 {
-    if (!is_document(index, at_table))
+    int64_t doc, S = index->epochs.seq_len;
+    if (!find_document(index, at_table, &doc))
         return damaged(index, err);
-    int64_t doc = index->table.documents[at_table], S = index->epochs.seq_len;
     int64_t n = i64_min(S + 1, corpus_document_tokens(index->epochs.corpus, doc));
     if (corpus_read(index->epochs.corpus, doc, 0, n, out->window, err))
         return -1;

@@ -190,12 +190,12 @@ static void fill(void *context, int64_t *values)
 static bool find_parts(struct sample_table *t, const struct sample_epochs *e)
 {
     int64_t n = t->map.n_values, more = is_packed(e) ? 3 * t->n_samples : 0;
-    if (n < 1 || t->map.values[0] < 0 || t->map.values[0] != n - 1 - more)
+    if (index_map_read(&t->map, 0, 1, &t->n_documents) || t->n_documents < 0 ||
+        t->n_documents != n - 1 - more)
         return false;
-    t->n_documents = t->map.values[0];
-    t->documents = t->map.values + 1;
-    t->starts = is_packed(e) ? t->documents + t->n_documents : NULL;
-    t->shuffle = is_packed(e) ? t->starts + 2 * t->n_samples : NULL;
+    t->documents = 1;
+    t->starts = t->documents + t->n_documents;
+    t->shuffle = t->starts + 2 * t->n_samples;
     return true;
 }
 

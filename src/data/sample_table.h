@@ -52,10 +52,11 @@ struct sample_table { // read-only for everybody but sample_table.c
     int64_t first_sample; // of its epochs; positions and samples count from it
     int64_t n_samples;
     int64_t n_documents;
-    const int64_t *documents; // (n_documents) document numbers, the stream's order
-                              // padded: position -> document, and the next two are NULL
-    const int64_t *starts;    // (n_samples, 2) entry of `documents`, token offset in it
-    const int64_t *shuffle;   // (n_samples) position -> sample
+    // where in the map they begin
+    int64_t documents; // (n_documents) document numbers, the stream's order
+                       // padded: position -> document, and the next two are empty
+    int64_t starts;    // (n_samples, 2) entry of `documents`, token offset in it
+    int64_t shuffle;   // (n_samples) position -> sample
 };
 
 /* The table of the epochs from number * epochs_per_table on. `place` has no key yet:

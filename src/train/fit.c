@@ -38,8 +38,8 @@ int fit_refuse(const struct plan_memory *mem, int rank, double needed, double av
                const struct config *cfg, const struct plan_data *data, int n_local,
                struct error *err)
 {
-    char changes[1024], whose[64] = "";
-    fit_changes(changes, sizeof changes, cfg, data, n_local,
+    char changes[FIT_CHANGES_BYTES], whose[64] = "";
+    fit_changes(changes, cfg, data, n_local,
                 available + fit_needed(mem, n_local) - needed);
     if (n_local > 1)
         snprintf(whose, sizeof whose, "for each of the %d processes here", n_local);

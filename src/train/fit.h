@@ -24,10 +24,13 @@ int fit_refuse(const struct plan_memory *mem, int rank, double needed, double av
                const struct config *cfg, const struct plan_data *data, int n_local,
                struct error *err);
 
+#define FIT_CHANGE_BYTES 512                            // the words of one change
+#define FIT_CHANGES_BYTES (3 * (FIT_CHANGE_BYTES + 16)) // of all, with what they need
+
 /* Up to three changes of the configuration with which its fullest process needs no more
  * than `available`, the cheapest first, in words; "" when there are none. A change that
  * the configuration does not accept is none. */
-void fit_changes(char *words, size_t n_bytes, const struct config *cfg,
+void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
                  const struct plan_data *data, int n_local, double available);
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include "train/fit.h"
 
+#include "base/clock.h"
 #include "train/layout.h"
 
 #include <math.h>
@@ -15,11 +16,12 @@
 #include <string.h>
 
 #define MOST_CHANGES 3
-#define MOST_STEPS 16 // that one change is tried in, milder ones first
+#define MOST_STEPS 16    // that one change is tried in, milder ones first
+#define MOST_SECONDS 0.5 // of trying: somebody waits for the answer
 
 struct trial { // a configuration to try, and the words that lead to it
     struct config cfg;
-    char words[384];
+    char words[FIT_CHANGE_BYTES];
 };
 
 static void say(struct trial *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -78,20 +80,32 @@ static bool recompute_everywhere(struct trial *t, int step)
     return true;
 }
 
+/* Divisor number `step` of n, from the greatest below `end` down; 0: there is none. */
+static int64_t divisor_below(int64_t n, int64_t end, int step)
+{
+    int64_t d = 1;
+    for (; d * d < n; d++) // the great ones
+        if (n % d == 0 && n / d < end && step-- == 0)
+            return n / d;
+    for (; d > 0; d--)
+        if (d * d <= n && n % d == 0 && d < end && step-- == 0)
+            return d;
+    return 0;
+}
+
 /* The next smaller divisors of local_batch_size. */
 static bool smaller_micro_batch(struct trial *t, int step)
 {
     struct config_batch *b = &t->cfg.batch_size;
-    for (int64_t micro = b->micro_batch_size - 1; micro > 0; micro--)
-        if (b->local_batch_size % micro == 0 && step-- == 0) {
-            b->micro_batch_size = micro;
-            b->num_micro_batches = b->local_batch_size / micro;
-            t->cfg.distributed.tensor_shape[0] = micro;
-            say(t, "batch_size.micro_batch_size=%lld", (long long)micro);
-            say(t, "batch_size.num_micro_batches=%lld", (long long)b->num_micro_batches);
-            return true;
-        }
-    return false;
+    int64_t micro = divisor_below(b->local_batch_size, b->micro_batch_size, step);
+    if (micro == 0)
+        return false;
+    b->micro_batch_size = micro;
+    b->num_micro_batches = b->local_batch_size / micro;
+    t->cfg.distributed.tensor_shape[0] = micro;
+    say(t, "batch_size.micro_batch_size=%lld", (long long)micro);
+    say(t, "batch_size.num_micro_batches=%lld", (long long)b->num_micro_batches);
+    return true;
 }
 
 /* Stages 1, 2, 3 over the processes that are data ranks anyway. */
@@ -162,8 +176,8 @@ static bool fewer_layers(struct trial *t, int step)
     if (L < 1)
         return false;
     m->num_layers = L;
-    t->cfg.no_recompute_layers.n_values = 0;
     say(t, "Model.num_layers=%lld", (long long)L);
+    recompute_everywhere(t, 0); // those that are kept may be there no more
     return true;
 }
 
@@ -256,7 +270,7 @@ struct search {
     int n_local;
     double available;
     char *words;
-    size_t n_bytes;
+    double until; // of clock_seconds(): no more is tried then
     int n_found;
     unsigned kinds[MOST_CHANGES]; // of what was found
 };
@@ -289,8 +303,8 @@ static bool fits(const struct search *s, struct trial *t, double *needed)
 static void add(struct search *s, const char *change, double needed)
 {
     size_t used = strlen(s->words);
-    snprintf(s->words + used, s->n_bytes - used, "%s%s (%.2f GB)", used ? "; " : "",
-             change, needed / 1e9);
+    snprintf(s->words + used, FIT_CHANGES_BYTES - used, "%s%s (%.2f GB)",
+             used ? "; " : "", change, needed / 1e9);
     s->n_found++;
 }
 
@@ -325,7 +339,7 @@ static void try_changes(struct search *s, const struct change *const *c)
     unsigned kinds = kinds_of(s->cfg, c, last);
     if (kinds == 0 || is_needless(s, kinds))
         return;
-    for (int step = 0; step <= MOST_STEPS; step++) {
+    for (int step = 0; step <= MOST_STEPS && clock_seconds() < s->until; step++) {
         struct trial t = {.cfg = *s->cfg};
         double needed;
         for (int i = 0; i < last; i++)
@@ -358,7 +372,7 @@ static void try_machines(struct search *s)
     add(s, words, fit_needed(&mem, n_here));
 }
 
-void fit_changes(char *words, size_t n_bytes, const struct config *cfg,
+void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
                  const struct plan_data *data, int n_local, double available)
 {
     struct search s = {.cfg = cfg,
@@ -366,7 +380,7 @@ void fit_changes(char *words, size_t n_bytes, const struct config *cfg,
                        .n_local = n_local,
                        .available = available,
                        .words = words,
-                       .n_bytes = n_bytes};
+                       .until = clock_seconds() + MOST_SECONDS};
     words[0] = 0;
     for (size_t i = 0; i < ARRAY_LEN(candidates) && s.n_found < MOST_CHANGES; i++)
         if (candidates[i][0])

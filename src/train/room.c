@@ -15,7 +15,7 @@ int room_check(int64_t n_ranks, bool is_oversubscribed, const struct config *cfg
     struct plan_data found;
     struct plan_memory mem;
     struct error ignored;
-    char crowd[64] = "", changes[1024] = "";
+    char crowd[64] = "", changes[FIT_CHANGES_BYTES] = "";
     int rank, n_local = (int)n_ranks, n_processors = pin_n_processors();
     if (n_ranks < 1)
         return 0;
@@ -32,7 +32,7 @@ int room_check(int64_t n_ranks, bool is_oversubscribed, const struct config *cfg
         snprintf(crowd, sizeof crowd, ", where more than %d need --oversubscribe",
                  LAUNCH_RANKS_PER_PROCESSOR * n_processors);
     else
-        fit_changes(changes, sizeof changes, cfg, data, n_local, each);
+        fit_changes(changes, cfg, data, n_local, each);
     return error_set(err, is_crowded ? ERROR_INPUT : ERROR_RUNTIME,
                      "%s: %lld process%s on this machine of %d processor%s%s; the "
                      "fullest, rank %d, needs %.2f GB of memory, and %.2f GB are free "
