@@ -6,7 +6,6 @@
  */
 #include "train/fit.h"
 
-#include "base/clock.h"
 #include "train/layout.h"
 
 #include <math.h>
@@ -14,10 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MOST_CHANGES 3
 #define MOST_STEPS 16    // that one change is tried in, milder ones first
-#define MOST_SECONDS 0.5 // of trying: somebody waits for the answer
+#define MOST_SECONDS 0.5 // of computing: somebody waits for the answer
 
 struct trial { // a configuration to try, and the words that lead to it
     struct config cfg;
@@ -270,7 +270,7 @@ struct search {
     int n_local;
     double available;
     char *words;
-    double until; // of clock_seconds(): no more is tried then
+    clock_t until; // of clock(): no more is tried then
     int n_found;
     unsigned kinds[MOST_CHANGES]; // of what was found
 };
@@ -339,7 +339,7 @@ static void try_changes(struct search *s, const struct change *const *c)
     unsigned kinds = kinds_of(s->cfg, c, last);
     if (kinds == 0 || is_needless(s, kinds))
         return;
-    for (int step = 0; step <= MOST_STEPS && clock_seconds() < s->until; step++) {
+    for (int step = 0; step <= MOST_STEPS && clock() < s->until; step++) {
         struct trial t = {.cfg = *s->cfg};
         double needed;
         for (int i = 0; i < last; i++)
@@ -380,7 +380,7 @@ void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
                        .n_local = n_local,
                        .available = available,
                        .words = words,
-                       .until = clock_seconds() + MOST_SECONDS};
+                       .until = clock() + (clock_t)(MOST_SECONDS * CLOCKS_PER_SEC)};
     words[0] = 0;
     for (size_t i = 0; i < ARRAY_LEN(candidates) && s.n_found < MOST_CHANGES; i++)
         if (candidates[i][0])
