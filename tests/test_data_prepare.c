@@ -235,7 +235,7 @@ static void test_prepare__a_stop_leaves_the_old_dataset(void **state)
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 75);
+    assert_int_equal(WEXITSTATUS(status), 3);
     close(fd);
     check_documents(out, texts, 1);
     check_no_files_left(test_path(*state, "out"), 4);

@@ -167,7 +167,7 @@ static void stop_command(void)
     stop_watch(STOP_COMMAND);
     must(stop_check(&err) == 0);
     raise(SIGINT);
-    must(stop_check(&err) == -1 && error_exit_code(&err) == 75);
+    must(stop_check(&err) == -1 && error_exit_code(&err) == 3);
     must(strstr(err.text, "SIGINT") != NULL);
 }
 

@@ -109,7 +109,7 @@ pid=$!
 exec 9>fifo # opens only once the reader is there
 kill -INT $pid
 wait $pid
-[ $? -eq 75 ] || fail "a stopped run ended otherwise: $(cat stop.log)"
+[ $? -eq 3 ] || fail "a stopped run ended otherwise: $(cat stop.log)"
 exec 9>&-
 cmp -s before.bin data/words.bin || fail "a stopped run changed the dataset"
 ls data | grep -q tmp && fail "left behind: $(ls data)"
