@@ -1,15 +1,19 @@
+// clang-format off
 /*
  * Makes system calls fail, for whatever program it is loaded into (LD_PRELOAD):
  *
  *     FAULT_OP      the call: open, openat, pread, read, stat, fstat, rename, fsync,
- * write, pwrite, mkdir, unlink, opendir, or any FAULT_SUB     only on paths that hold
- * these characters FAULT_NTH     the first call of these that fails, from 1 FAULT_COUNT
- * how many fail FAULT_ERRNO   the number they fail with FAULT_UNTIL   none fails once
- * there is a file of this name
+ *                   write, pwrite, mkdir, unlink, opendir, or any
+ *     FAULT_SUB     only on paths that hold these characters
+ *     FAULT_NTH     the first call of these that fails, from 1
+ *     FAULT_COUNT   how many fail
+ *     FAULT_ERRNO   the number they fail with
+ *     FAULT_UNTIL   none fails once there is a file of this name
  *
  * Calls are counted by process. A call on a descriptor is one on the path that
  * /proc/self/fd has for it. Without FAULT_OP nothing fails.
  */
+// clang-format on
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,17 +1,21 @@
+// clang-format off
 /*
  * watch_link - how watchers of other hosts report to the main watcher of a job.
  *
- * A connection of its own, never through the ranks. Text, one fact a line:
+ * A connection of its own, never through the ranks. Text, one fact per line:
  *
- *     TOKEN HOST                      first, from the host: who does not know the token
- * of the job is cut off rank 3 0 0 12.5 2.0 ...         one line for each of its ranks,
- * and timeout 5                       the hang_timeout they were given, twice a second on
- * the answer: the job goes on end                             or: it hangs, have your
- * ranks write their stacks, and kill them
+ *     TOKEN HOST                 first, from the host: who does not know the token of the
+ *                                job is cut off
+ *     rank 3 0 0 12.5 2.0 ...    one line for each of its ranks, and
+ *     timeout 5                  the hang_timeout they were given, twice a second
+ *     on                         the answer: the job goes on
+ *     end                        or: it hangs, have your ranks write their stacks, and
+ *                                kill them
  *
  * A host that is silent is out of reach, whoever closed the connection; it may come back.
  * Nothing here waits: all calls return at once.
  */
+// clang-format on
 #ifndef LAUNCH_WATCH_LINK_H
 #define LAUNCH_WATCH_LINK_H
 
