@@ -7,10 +7,10 @@ from tables import Table, bounded, number, ratio
 # Shape -> what the step is to reach. At most so many times the floor, at least so many
 # times PyTorch's tokens a second, at most that share of its memory.
 STEP_BOUNDS = {
-    "6L-384H-6A-V8192-B8-S256": {"floor": 1.15, "speed": 1.1, "memory": 1.0},
-    "12L-768H-12A-V50304-B4-S64": {"floor": 1.15, "speed": 1.15, "memory": 1.0},
-    "12L-768H-12A-V50304-B1-S1024": {"floor": 1.15, "speed": 1.05, "memory": 1.0},
-    "12L-768H-12A-V50304-B1-S2048": {"speed": 1.05, "memory": 1.0},
+    "6L-384H-6A-V8192-B8-S256": {"floor": 1.15, "speed": 1.1, "memory": 0.6},
+    "12L-768H-12A-V50304-B4-S64": {"floor": 1.15, "speed": 1.15, "memory": 0.6},
+    "12L-768H-12A-V50304-B1-S1024": {"floor": 1.15, "speed": 1.05, "memory": 0.6},
+    "12L-768H-12A-V50304-B1-S2048": {"speed": 2.0, "memory": 0.6},
     "12L-768H-12A-V50304-B1-S4096": {"floor": 1.25},
 }
 PRECISION_BOUND = 1.10  # of the float32 step

@@ -172,8 +172,8 @@ static bool is_dead(pid_t pid)
     return state && (strncmp(state, ") Z", 3) == 0 || strncmp(state, ") X", 3) == 0);
 }
 
-/* The segments of the job whose mpirun had this session: it wrote "JOB.0;ADDRESS" there,
- * and its ranks are of job JOB + 1. */
+/* The segments of the job whose mpirun made this directory of Open MPI's: it wrote
+ * "JOB.0;ADDRESS" there, and its ranks are of job JOB + 1. */
 static void remove_segments_of(const char *session)
 {
     char path[PATH_MAX], *text;
