@@ -10,7 +10,7 @@
  */
 #include "measure.h"
 
-#include "kernels/kernels.h"
+#include "device/kernels.h"
 
 #include <omp.h>
 #include <stdio.h>

@@ -21,7 +21,7 @@
  * through their own cblas_sgemm, so neither can stand in for the other. Libraries that
  * are not installed are left out; without any the program fails.
  */
-#include "kernels/kernels.h"
+#include "device/kernels.h"
 #include "measure.h"
 
 #include <dlfcn.h>

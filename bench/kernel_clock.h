@@ -6,7 +6,7 @@
 #ifndef BENCH_KERNEL_CLOCK_H
 #define BENCH_KERNEL_CLOCK_H
 
-#include "kernels/kernels.h"
+#include "device/kernels.h"
 
 /* Kernels that a training step does not call are left as they are. */
 const struct kernels *kernel_clock_table(void);

@@ -5,8 +5,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "data/corpus.h"
-#include "data/dataset_writer.h"
+#include "data/formats/dataset_writer.h"
+#include "data/samples/corpus.h"
 
 #include "test.h"
 

@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/safetensors.h"
-#include "hf/hf_export.h"
-#include "hf/hf_import.h"
-#include "hf/hf_source.h"
+#include "hub/hf_export.h"
+#include "hub/hf_import.h"
+#include "hub/hf_source.h"
 
 #include <fcntl.h>
 #include <limits.h>

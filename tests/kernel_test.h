@@ -6,7 +6,7 @@
 
 #include "test.h"
 
-#include "kernels/kernels.h"
+#include "device/kernels.h"
 
 #define MAX_TABLES 8
 

@@ -1,5 +1,5 @@
 /* Several inputs: one after the other, and blended by weight. */
-#include "data/loader.h"
+#include "data/samples/loader.h"
 
 #include "data_fixture.h"
 

@@ -1,5 +1,5 @@
-#include "data/corpus.h"
-#include "data/megatron_idx.h"
+#include "data/formats/megatron_idx.h"
+#include "data/samples/corpus.h"
 
 #include "data_fixture.h"
 

@@ -1,5 +1,5 @@
-#include "data/np_random.h"
-#include "data/sample_index.h"
+#include "data/samples/np_random.h"
+#include "data/samples/sample_index.h"
 
 #include "data_fixture.h"
 

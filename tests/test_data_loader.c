@@ -1,4 +1,4 @@
-#include "data/loader.h"
+#include "data/samples/loader.h"
 
 #include "data_fixture.h"
 

@@ -1,6 +1,6 @@
-#include "data/fleetx_idx.h"
-#include "data/npy.h"
-#include "data/npz.h"
+#include "data/formats/fleetx_idx.h"
+#include "data/formats/npy.h"
+#include "data/formats/npz.h"
 
 #include "data_fixture.h"
 

@@ -3,7 +3,7 @@
  * of the whole run: for all parts, modes, sizes, from wherever a run goes on. And what it
  * takes: by the samples of an epoch, not by the length of the run.
  */
-#include "data/loader.h"
+#include "data/samples/loader.h"
 
 #include "data_fixture.h"
 #include "whole_order.h"

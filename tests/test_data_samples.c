@@ -1,6 +1,6 @@
 /* Padded samples, and where documents begin in packed ones, against brute-force twins. */
-#include "data/loader.h"
-#include "data/np_random.h"
+#include "data/samples/loader.h"
+#include "data/samples/np_random.h"
 
 #include "data_fixture.h"
 #include "whole_order.h"

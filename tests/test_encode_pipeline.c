@@ -1,4 +1,4 @@
-#include "data/encode_pipeline.h"
+#include "data/text/encode_pipeline.h"
 
 #include "data_fixture.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "data/out_file.h"
+#include "data/formats/out_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  */
 #include "kernel_test.h"
 
-#include "kernels/gemm.h"
+#include "device/cpu/gemm.h"
 
 /* How a matrix lies in memory: by rows, by columns, or by rows with a gap behind each. */
 enum lie { BY_ROWS, BY_COLUMNS, WITH_GAP };

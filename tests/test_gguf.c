@@ -1,7 +1,7 @@
 /* GGUF files, read back by another few lines: header, tensors, tokenizer. */
 #include "hf_fixture.h"
 
-#include "hf/gguf_export.h"
+#include "hub/gguf_export.h"
 
 struct gguf { // a file in memory and a place in it
     char *data;

@@ -1,7 +1,7 @@
 /* The parameter table: counts of the published models, names, order, alignment. */
 #include "test.h"
 
-#include "model/param_table.h"
+#include "params/param_table.h"
 
 static struct config_model make_model(int64_t V, int64_t P, int64_t H, int64_t L,
                                       int64_t A)

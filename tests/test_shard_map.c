@@ -4,8 +4,8 @@
  */
 #include "test.h"
 
-#include "kernels/kernels.h"
-#include "model/shard_map.h"
+#include "device/kernels.h"
+#include "params/shard_map.h"
 
 enum { MAX_SIZE = 64 };
 

@@ -1,4 +1,4 @@
-#include "data/text_documents.h"
+#include "data/text/text_documents.h"
 
 #include "data_fixture.h"
 

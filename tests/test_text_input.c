@@ -1,4 +1,4 @@
-#include "data/text_input.h"
+#include "data/text/text_input.h"
 
 #include "data_fixture.h"
 

@@ -1,5 +1,5 @@
-#include "data/json_line.h"
-#include "data/text_records.h"
+#include "data/text/json_line.h"
+#include "data/text/text_records.h"
 
 #include "data_fixture.h"
 

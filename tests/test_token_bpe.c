@@ -1,7 +1,7 @@
 /*
  * Merges against the definition: look at all pairs, merge the best, start again.
  */
-#include "token/bpe.h"
+#include "text/bpe.h"
 #include "token_fixture.h"
 
 #define N_SYMBOLS 3

@@ -2,7 +2,7 @@
  * Every file a tokenizer can be read from: the same ids from all of them, and a sentence
  * for each that cannot be used.
  */
-#include "token/tokenizer_internal.h"
+#include "text/tokenizer_internal.h"
 #include "token_fixture.h"
 
 /* -- the same tokenizer in every format ---------------------------------------------- */

@@ -1,9 +1,9 @@
 /*
  * Words against PCRE2 on the pattern itself, which is the definition.
  */
-#include "token/byte_level.h"
-#include "token/utf8.h"
-#include "token/word_split.h"
+#include "text/byte_level.h"
+#include "text/utf8.h"
+#include "text/word_split.h"
 #include "token_fixture.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8

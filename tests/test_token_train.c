@@ -2,8 +2,8 @@
  * Learning against the definition: count all pairs, merge the most frequent everywhere,
  * start again.
  */
-#include "token/byte_level.h"
-#include "token/word_split.h"
+#include "text/byte_level.h"
+#include "text/word_split.h"
 #include "token_fixture.h"
 
 #define MOST_WORDS 20000

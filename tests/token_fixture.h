@@ -9,8 +9,8 @@
 
 #include "base/fs.h"
 #include "test.h"
-#include "token/bpe_trainer.h"
-#include "token/tokenizer.h"
+#include "text/bpe_trainer.h"
+#include "text/tokenizer.h"
 
 #include <unistd.h>
 

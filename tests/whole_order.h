@@ -5,8 +5,8 @@
 #ifndef TESTS_WHOLE_ORDER_H
 #define TESTS_WHOLE_ORDER_H
 
-#include "data/np_random.h"
-#include "data/sample_index.h"
+#include "data/samples/np_random.h"
+#include "data/samples/sample_index.h"
 
 #include "test.h"
 

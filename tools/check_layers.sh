@@ -8,27 +8,28 @@ cd "$(dirname "$0")/.."
 layers="
 base:
 config:    base
-kernels:   base
+device:    base
 comm:      base
 launch:    base
-token:     base
-data:      base config token
-model:     base config kernels comm
-parallel:  base config kernels comm model
-optim:     base config kernels model
-ckpt:      base config kernels comm model optim token
-hf:        base config kernels comm model ckpt token
-train:     base config kernels comm data model parallel optim ckpt launch token
-cli:       base config kernels comm data model parallel optim ckpt hf train launch token
+text:      base
+params:    base config device
+model:     base config device comm params
+data:      base config text
+parallel:  base config device comm params model
+optim:     base config device params
+ckpt:      base config device comm params optim text
+hub:       base config device comm params ckpt text
+train:     base config device comm data params model parallel optim ckpt launch text
+cli:       base config device comm data params model parallel optim ckpt hub train launch text
 "
 
 # A header of a library and the folders that may include it.
 libraries="
-blis.h:      kernels
+blis.h:      device
 mpi.h:       comm
 libfyaml.h:  config
-jansson.h:   config data ckpt hf train cli token
-pcre2.h:     token
+jansson.h:   config data ckpt hub train cli text
+pcre2.h:     text
 zstd.h:      data
 "
 

@@ -27,7 +27,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "model/param_table.h"
+#include "params/param_table.h"
 
 #define CKPT_FINGERPRINT_BYTES 64
 #define CKPT_RUN_ID_BYTES 17                      // 16 hexadecimal digits

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "ckpt/ckpt_layout.h"
 #include "ckpt/ckpt_read.h"
-#include "model/param_table.h"
+#include "params/param_table.h"
 
 /* 0 if these files hold exactly the tensors that `set` has of the model `whole`, in any
  * order; else the error lists what is missing, unexpected, there twice, or of another

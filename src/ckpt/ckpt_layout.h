@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "ckpt/ckpt_part.h"
 #include "ckpt/safetensors.h"
-#include "model/param_table.h"
+#include "params/param_table.h"
 
 #define CKPT_FILE_NAME_BYTES 64
 #define CKPT_TENSOR_NAME_BYTES (PARAM_NAME_BYTES + 16)

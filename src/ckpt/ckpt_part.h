@@ -10,8 +10,8 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "model/param_table.h"
-#include "model/shard_map.h"
+#include "params/param_table.h"
+#include "params/shard_map.h"
 
 enum ckpt_kind { CKPT_PARAM, CKPT_EXP_AVG, CKPT_EXP_AVG_SQ, N_CKPT_KINDS };
 

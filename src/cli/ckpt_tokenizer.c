@@ -3,7 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "ckpt/keep_tokenizer.h"
-#include "data/dataset_tokenizer.h"
+#include "data/formats/dataset_tokenizer.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "config/config.h"
-#include "token/tokenizer.h"
+#include "text/tokenizer.h"
 
 /* `given` NULL: not named. `path` is the checkpoint's own directory, `cfg` its
  * configuration. One that has more tokens than the model is refused. When it is not known

@@ -12,7 +12,7 @@
 #include "cli/options.h"
 #include "cli/print_check.h"
 #include "cli/self_launch.h"
-#include "data/text_encoding.h"
+#include "data/text/text_encoding.h"
 #include "train/cloze_eval.h"
 #include "train/offline_eval.h"
 #include "train/trained_model.h"

@@ -4,9 +4,9 @@
 #include "cli/ckpt_tokenizer.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
-#include "hf/gguf_export.h"
-#include "hf/hf_export.h"
-#include "hf/hf_source.h"
+#include "hub/gguf_export.h"
+#include "hub/hf_export.h"
+#include "hub/hf_source.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "cli/input_files.h"
 #include "cli/options.h"
 #include "cli/self_launch.h"
-#include "data/text_encoding.h"
+#include "data/text/text_encoding.h"
 #include "launch/worker.h"
 #include "train/trained_model.h"
 

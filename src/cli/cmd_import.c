@@ -4,7 +4,7 @@
 #include "cli/cmd.h"
 #include "cli/options.h"
 #include "cli/print_check.h"
-#include "hf/hf_import.h"
+#include "hub/hf_import.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include "cli/inspect.h"
 #include "cli/options.h"
 #include "cli/print_check.h"
-#include "data/dataset_list.h"
+#include "data/formats/dataset_list.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -13,11 +13,11 @@
 #include "cli/cmd.h"
 #include "cli/input_files.h"
 #include "cli/options.h"
-#include "data/dataset_writer.h"
-#include "data/encode_pipeline.h"
-#include "data/text_encoding.h"
+#include "data/formats/dataset_writer.h"
+#include "data/text/encode_pipeline.h"
+#include "data/text/text_encoding.h"
 #include "launch/pin.h"
-#include "token/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <limits.h>

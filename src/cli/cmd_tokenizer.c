@@ -10,8 +10,8 @@
 #include "cli/encode_lanes.h"
 #include "cli/options.h"
 #include "cli/tokenizer_train.h"
-#include "data/text_source.h"
-#include "token/tokenizer.h"
+#include "data/text/text_source.h"
+#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #ifndef CLI_ENCODE_LANES_H
 #define CLI_ENCODE_LANES_H
 
-#include "token/tokenizer.h"
+#include "text/tokenizer.h"
 
 struct encode_lanes; // opaque
 

@@ -3,9 +3,9 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/input_files.h"
-#include "data/dataset_list.h"
-#include "data/encode_pipeline.h"
-#include "data/text_list.h"
+#include "data/formats/dataset_list.h"
+#include "data/text/encode_pipeline.h"
+#include "data/text/text_list.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "data/corpus.h"
-#include "token/tokenizer.h"
+#include "data/samples/corpus.h"
+#include "text/tokenizer.h"
 #include "train/offline_eval.h"
 
 struct eval_data_form {   // how a file that is not tokens is read

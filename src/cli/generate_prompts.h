@@ -7,9 +7,9 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "data/text_list.h"
+#include "data/text/text_list.h"
 #include "model/gpt_generate.h"
-#include "token/tokenizer.h"
+#include "text/tokenizer.h"
 
 struct generate_prompts { // zero-initialised is empty
     /* One of these is given, by the user. */

@@ -4,8 +4,8 @@
  */
 #include "base/log.h"
 #include "cli/inspect.h"
-#include "data/dataset_list.h"
-#include "token/tokenizer.h"
+#include "data/formats/dataset_list.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

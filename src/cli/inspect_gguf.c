@@ -5,8 +5,8 @@
  */
 #include "base/fs.h"
 #include "cli/inspect.h"
-#include "data/disk_int.h"
-#include "hf/gguf_write.h"
+#include "data/formats/disk_int.h"
+#include "hub/gguf_write.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 #include "cli/inspect.h"
-#include "token/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <string.h>
 

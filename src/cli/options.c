@@ -1,7 +1,7 @@
 #include "cli/options.h"
 
 #include "base/text.h"
-#include "kernels/kernels.h"
+#include "device/kernels.h"
 
 #include <errno.h>
 #include <math.h>

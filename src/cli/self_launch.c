@@ -9,7 +9,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/output_pipe.h"
-#include "kernels/kernels.h"
+#include "device/kernels.h"
 #include "launch/launch.h"
 #include "launch/launch_sweep.h"
 #include "launch/rank_watch.h"

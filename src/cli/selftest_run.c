@@ -3,7 +3,7 @@
 #include "base/fs.h"
 #include "base/philox.h"
 #include "base/stop.h"
-#include "data/dataset_writer.h"
+#include "data/formats/dataset_writer.h"
 
 #include <errno.h>
 #include <fcntl.h>

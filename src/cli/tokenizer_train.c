@@ -12,10 +12,10 @@
 #include "base/stop.h"
 #include "cli/input_files.h"
 #include "cli/options.h"
-#include "data/text_documents.h"
-#include "data/text_encoding.h"
-#include "token/bpe_trainer.h"
-#include "token/word_split.h"
+#include "data/text/text_documents.h"
+#include "data/text/text_encoding.h"
+#include "text/bpe_trainer.h"
+#include "text/word_split.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -39,8 +39,8 @@
 #include "base/arena.h"
 #include "base/trace.h"
 #include "comm/comm.h"
-#include "kernels/kernels.h"
-#include "model/param_table.h"
+#include "device/kernels.h"
+#include "params/param_table.h"
 
 struct gpt_dims {
     int64_t B, S;    // the largest micro-batch

@@ -18,8 +18,8 @@
 #include "base/arena.h"
 #include "base/offload.h"
 #include "config/config.h"
-#include "kernels/kernels.h"
-#include "model/shard_map.h"
+#include "device/kernels.h"
+#include "params/shard_map.h"
 
 enum optimizer_buffer { OPTIMIZER_EXP_AVG, OPTIMIZER_EXP_AVG_SQ, OPTIMIZER_MASTER };
 #define OPTIMIZER_BUFFERS 3

@@ -31,8 +31,8 @@
 #include "base/offload.h"
 #include "comm/comm.h"
 #include "model/gpt.h"
-#include "model/shard_map.h"
 #include "parallel/reducer.h"
+#include "params/shard_map.h"
 
 #define ZERO_SLOTS 2 // layers gathered, and gradients on their way, at a time
 

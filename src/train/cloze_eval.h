@@ -13,8 +13,8 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "data/text_list.h"
-#include "token/tokenizer.h"
+#include "data/text/text_list.h"
+#include "text/tokenizer.h"
 #include "train/runner.h"
 
 /* How many of the texts end with the word the model expects, over all data ranks. A

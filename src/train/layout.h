@@ -7,9 +7,9 @@
 
 #include "comm/grid.h"
 #include "config/config.h"
-#include "model/param_table.h"
 #include "parallel/partition.h"
 #include "parallel/schedule.h"
+#include "params/param_table.h"
 
 /* Refuse a layout that cannot run, before any process is started or memory taken: sizes
  * that do not fit, layers that do not divide, micro-batches too few for chunks.

@@ -12,9 +12,9 @@
 #include "comm/grid.h"
 #include "config/config.h"
 #include "model/gpt.h"
-#include "model/shard_map.h"
 #include "optim/optimizer.h"
 #include "parallel/zero.h"
+#include "params/shard_map.h"
 #include "train/plan_data.h"
 
 struct plan {

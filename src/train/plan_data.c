@@ -1,6 +1,6 @@
 #include "train/plan_data.h"
 
-#include "data/loader.h"
+#include "data/samples/loader.h"
 
 #include <math.h>
 

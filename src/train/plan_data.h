@@ -6,8 +6,8 @@
 #define TRAIN_PLAN_DATA_H
 
 #include "config/config.h"
-#include "data/input_set.h"
-#include "data/sample_stream.h"
+#include "data/samples/input_set.h"
+#include "data/samples/sample_stream.h"
 
 struct plan_data {  // bytes
     double lengths; // of documents, in every process

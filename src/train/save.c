@@ -24,7 +24,7 @@
 #include "ckpt/ckpt_part.h"
 #include "ckpt/ckpt_write.h"
 #include "ckpt/keep_tokenizer.h"
-#include "data/dataset_tokenizer.h"
+#include "data/formats/dataset_tokenizer.h"
 #include "train/state.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 
-#include "model/shard_map.h"
+#include "params/shard_map.h"
 #include "train/train.h"
 
 enum state_kind { STATE_PARAM, STATE_EXP_AVG, STATE_EXP_AVG_SQ, N_STATE_KINDS };

@@ -6,7 +6,7 @@
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_idx.c
  */
 #include "base/fs.h"
-#include "data/megatron_idx.h"
+#include "data/formats/megatron_idx.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

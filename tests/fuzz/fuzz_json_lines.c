@@ -7,7 +7,7 @@
  */
 #include "base/fs.h"
 #include "base/log.h"
-#include "data/text_documents.h"
+#include "data/text/text_documents.h"
 
 #include <stdio.h>
 #include <string.h>

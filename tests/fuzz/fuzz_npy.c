@@ -3,7 +3,7 @@
  *
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_npy.c
  */
-#include "data/npy.h"
+#include "data/formats/npy.h"
 
 #include <stdlib.h>
 #include <string.h>

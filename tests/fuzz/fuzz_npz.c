@@ -4,7 +4,7 @@
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_npz.c
  */
 #include "base/fs.h"
-#include "data/fleetx_idx.h"
+#include "data/formats/fleetx_idx.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

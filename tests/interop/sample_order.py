@@ -1,6 +1,6 @@
 """Which tokens the samples of a run consist of, by numpy.
 
-A second implementation of what src/data/sample_index.h describes, made of numpy's own
+A second implementation of what src/data/samples/sample_index.h describes, made of numpy's own
 RandomState, arange and concatenate.
 """
 

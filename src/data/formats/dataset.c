@@ -1,0 +1,262 @@
+/*
+ * Opening is a table of three functions that leave the same facts behind: where token 0
+ * lies, the type of the tokens, and where each document ends.
+ */
+#include "data/formats/dataset.h"
+
+#include "base/fs.h"
+#include "data/formats/fleetx_idx.h"
+#include "data/formats/megatron_idx.h"
+#include "data/formats/npy.h"
+#include "data/formats/npz.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SCAN_BYTES (1 << 20)
+#define MOST_BYTES_AT_ANY_RATIO (64u << 20) // that deflated ids may unpack to
+#define MOST_RATIO 100                      // more than that, by which ids are packed
+
+// clang-format off
+const struct dataset_format_names dataset_formats[N_DATASET_FORMATS] = {
+    //                     name          data file    index file
+    [DATASET_MEGATRON]   = {"megatron",   ".bin",      ".idx"},
+    [DATASET_FLEETX]     = {"fleetx",     "_ids.npy",  "_idx.npz"},
+    [DATASET_FLEETX_OLD] = {"fleetx_old", "_ids.npz",  "_ids.npz"},
+};
+// clang-format on
+
+static int open_file(const char *path, int *fd, struct stat *st, struct error *err)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a named pipe would wait
+    if (*fd < 0)
+        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
+    if (fstat(*fd, st))
+        return error_set(err, ERROR_INPUT, "cannot look at '%s': %s", path,
+                         strerror(errno));
+    if (!S_ISREG(st->st_mode))
+        return error_set(err, ERROR_INPUT, "'%s' is not a regular file", path);
+    return 0;
+}
+
+static int open_megatron(struct dataset *d, int index_fd, struct error *err)
+{
+    struct megatron_idx idx;
+    if (megatron_idx_read(&idx, index_fd, d->index_path, (uint64_t)d->data_stat.st_size,
+                          d->data_path, err))
+        return -1;
+    d->type = idx.type;
+    d->n_tokens = idx.n_tokens;
+    d->n_documents = idx.n_documents;
+    d->document_ends = idx.document_ends;
+    return 0;
+}
+
+/* Take over the lengths, which must add up to the number of ids. */
+static int take_fleetx_idx(struct dataset *d, const struct npz *z, const struct npy *ids,
+                           struct error *err)
+{
+    struct fleetx_idx idx;
+    if (fleetx_idx_read(&idx, z, ids->n_elements, err))
+        return -1;
+    d->type = ids->type;
+    d->n_tokens = idx.n_tokens;
+    d->n_documents = idx.n_documents;
+    d->document_ends = idx.document_ends;
+    if (ids->n_dims != 1 || ids->n_elements != idx.n_tokens)
+        return error_set(err, ERROR_INPUT,
+                         "'%s' and '%s' do not belong together: the lens add up to %lld "
+                         "tokens, but there are %lld ids (up to byte %lld)",
+                         d->data_path, d->index_path, (long long)idx.n_tokens,
+                         (long long)ids->n_elements, (long long)d->data_stat.st_size);
+    return 0;
+}
+
+static int open_fleetx(struct dataset *d, int index_fd, struct error *err)
+{
+    struct npz z;
+    struct npy ids;
+    if (npy_read_header(&ids, d->fd, 0, (uint64_t)d->data_stat.st_size, d->data_path,
+                        err) ||
+        npz_init(&z, index_fd, d->index_path, err))
+        return -1;
+    d->data_offset = (int64_t)ids.data_offset;
+    return take_fleetx_idx(d, &z, &ids, err);
+}
+
+/* Deflated ids have to be unpacked whole, so their claim must be credible: text packs to
+ * a third or a fifth, and only a made-up file to a thousandth. */
+static int refuse_bomb(const struct npz_member *m, struct error *err)
+{
+    if (!m->is_deflated || m->bytes <= MOST_BYTES_AT_ANY_RATIO ||
+        m->bytes / MOST_RATIO < m->packed_bytes)
+        return 0;
+    return error_set(
+        err, ERROR_INPUT,
+        "'%s' is %llu bytes that claim to unpack to %llu MB, as no tokens of "
+        "a text do; if they are right, store them unpacked (numpy.savez)",
+        m->name, (unsigned long long)m->packed_bytes,
+        (unsigned long long)(m->bytes >> 20));
+}
+
+/* Stored ids are read in place; deflated ones have to be unpacked whole, once it is known
+ * that the lengths fit them. */
+static int open_fleetx_old(struct dataset *d, int index_fd, struct error *err)
+{
+    struct npz z;
+    struct npz_member m;
+    struct npy ids;
+    bool is_there;
+    if (npz_init(&z, index_fd, d->index_path, err) ||
+        npz_find(&z, "ids", &m, &is_there, err))
+        return -1;
+    if (!is_there)
+        return error_set(err, ERROR_INPUT, "'%s' has no array ids in it", d->data_path);
+    if (refuse_bomb(&m, err) || npz_describe(&z, &m, &ids, err) ||
+        take_fleetx_idx(d, &z, &ids, err) ||
+        (m.is_deflated && npz_read(&z, &m, &ids, &d->memory, err)))
+        return -1;
+    d->data_offset =
+        (int64_t)ids.data_offset + (m.is_deflated ? 0 : (int64_t)m.data_offset);
+    return 0;
+}
+
+static int (*const openers[N_DATASET_FORMATS])(struct dataset *, int, struct error *) = {
+    [DATASET_MEGATRON] = open_megatron,
+    [DATASET_FLEETX] = open_fleetx,
+    [DATASET_FLEETX_OLD] = open_fleetx_old,
+};
+
+static int read_meta(struct dataset *d, const char *prefix, struct error *err)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s.meta.json", prefix) < 0)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    int rc = dataset_meta_read(path, &d->meta, &d->has_meta, err);
+    if (rc == 0 && d->has_meta &&
+        (d->meta.n_documents != d->n_documents || d->meta.n_tokens != d->n_tokens))
+        rc = error_set(err, ERROR_INPUT,
+                       "'%s' describes %lld documents and %lld tokens, but the dataset "
+                       "has %lld and %lld: remove it if it is left from another one",
+                       path, (long long)d->meta.n_documents, (long long)d->meta.n_tokens,
+                       (long long)d->n_documents, (long long)d->n_tokens);
+    free(path);
+    return rc;
+}
+
+int dataset_open(struct dataset *d, const char *prefix, enum dataset_format format,
+                 struct error *err)
+{
+    int rc = -1, index_fd = -1;
+    *d = (struct dataset){.format = format, .fd = -1};
+    if (asprintf(&d->data_path, "%s%s", prefix, dataset_formats[format].data_suffix) <
+            0 ||
+        asprintf(&d->index_path, "%s%s", prefix, dataset_formats[format].index_suffix) <
+            0) {
+        error_set(err, ERROR_RUNTIME, "out of memory");
+        goto done;
+    }
+    if (open_file(d->data_path, &d->fd, &d->data_stat, err) ||
+        open_file(d->index_path, &index_fd, &d->index_stat, err) ||
+        openers[format](d, index_fd, err) || read_meta(d, prefix, err))
+        goto done;
+    rc = 0;
+done:
+    if (index_fd >= 0)
+        close(index_fd);
+    if (rc)
+        dataset_close(d);
+    return rc;
+}
+
+void dataset_close(struct dataset *d)
+{
+    if (d->fd >= 0)
+        close(d->fd);
+    free(d->data_path);
+    free(d->index_path);
+    free(d->memory);
+    free(d->document_ends);
+    *d = (struct dataset){.fd = -1};
+}
+
+int dataset_read_raw(const struct dataset *d, int64_t first, int64_t n, uint8_t *raw,
+                     struct error *err)
+{
+    size_t size = disk_int_bytes(d->type);
+    int64_t at = d->data_offset + first * (int64_t)size;
+    if (d->memory) {
+        memcpy(raw, d->memory + at, (size_t)n * size);
+        return 0;
+    }
+    if (fs_pread_exact(d->fd, raw, (size_t)n * size, at))
+        return error_set(err, ERROR_RUNTIME, "cannot read '%s' at byte %lld: %s",
+                         d->data_path, (long long)at,
+                         errno == ENODATA ? "the file was cut short while in use"
+                                          : strerror(errno));
+    return 0;
+}
+
+int dataset_read(const struct dataset *d, int64_t first, int64_t n, int32_t *tokens,
+                 struct error *err)
+{
+    uint8_t raw[16384];
+    int64_t room = (int64_t)(sizeof raw / disk_int_bytes(d->type));
+    while (n > 0) {
+        int64_t part = i64_min(n, room);
+        if (dataset_read_raw(d, first, part, raw, err))
+            return -1;
+        disk_int_read_i32(d->type, raw, part, tokens);
+        first += part;
+        tokens += part;
+        n -= part;
+    }
+    return 0;
+}
+
+int dataset_max_token(const struct dataset *d, uint64_t *max, struct error *err)
+{
+    int rc = -1;
+    int64_t room = SCAN_BYTES / (int64_t)disk_int_bytes(d->type);
+    uint8_t *raw = malloc(SCAN_BYTES);
+    *max = 0;
+    if (!raw)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    for (int64_t first = 0; first < d->n_tokens; first += room) {
+        int64_t n = i64_min(room, d->n_tokens - first);
+        if (dataset_read_raw(d, first, n, raw, err))
+            goto done;
+        uint64_t part_max = disk_int_max(d->type, raw, n);
+        *max = part_max > *max ? part_max : *max;
+    }
+    rc = 0;
+done:
+    free(raw);
+    return rc;
+}
+
+int dataset_find_bad_token(const struct dataset *d, int64_t vocab_size, int64_t *position,
+                           int64_t *id, bool *is_found, struct error *err)
+{
+    size_t size = disk_int_bytes(d->type);
+    uint8_t raw[16384];
+    int64_t room = (int64_t)(sizeof raw / size);
+    *is_found = false;
+    for (int64_t first = 0; first < d->n_tokens; first += room) {
+        int64_t n = i64_min(room, d->n_tokens - first);
+        if (dataset_read_raw(d, first, n, raw, err))
+            return -1;
+        for (int64_t i = 0; i < n; i++) {
+            *id = disk_int_get(d->type, raw + (size_t)i * size);
+            *position = first + i;
+            *is_found = *id < 0 || *id >= vocab_size;
+            if (*is_found)
+                return 0;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,215 @@
+#include "data/formats/dataset_list.h"
+
+#include "base/fs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOW_TO_MAKE_ONE "make one with: trefoil prepare --input TEXT --output PREFIX"
+
+/* The length of `name` without `suffix`, or 0 when it does not end in it. */
+static size_t length_before(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), k = strlen(suffix);
+    return n > k && strcmp(name + n - k, suffix) == 0 ? n - k : 0;
+}
+
+/* Is `path` a part of a dataset? Then of which prefix, format and part. */
+static bool is_dataset_file(const char *path, struct dataset_list_entry *entry,
+                            size_t *prefix_bytes)
+{
+    for (int f = 0; f < N_DATASET_FORMATS; f++) {
+        size_t data = length_before(path, dataset_formats[f].data_suffix);
+        size_t index = length_before(path, dataset_formats[f].index_suffix);
+        if (data == 0 && index == 0)
+            continue;
+        *prefix_bytes = data ? data : index;
+        *entry = (struct dataset_list_entry){NULL, (enum dataset_format)f, data != 0,
+                                             index != 0};
+        return true;
+    }
+    return false;
+}
+
+static int append(struct dataset_list *list, struct dataset_list_entry entry,
+                  const char *path, size_t prefix_bytes, struct error *err)
+{
+    size_t n = (size_t)list->n_entries;
+    struct dataset_list_entry *larger =
+        realloc(list->entries, (n + 1) * sizeof *list->entries);
+    if (larger) {
+        list->entries = larger;
+        entry.prefix = strndup(path, prefix_bytes);
+    }
+    if (!larger || !entry.prefix)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    list->entries[list->n_entries++] = entry;
+    return 0;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct dataset_list_entry *x = a, *y = b;
+    int order = strcmp(x->prefix, y->prefix);
+    return order != 0 ? order : (int)x->format - (int)y->format;
+}
+
+/* Both parts of a dataset were found apart: make one entry of them. */
+static void merge_parts(struct dataset_list *list)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < list->n_entries; i++) {
+        struct dataset_list_entry *e = &list->entries[i];
+        if (n > 0 && compare_entries(&list->entries[n - 1], e) == 0) {
+            list->entries[n - 1].has_data |= e->has_data;
+            list->entries[n - 1].has_index |= e->has_index;
+            free(e->prefix);
+        } else {
+            list->entries[n++] = *e;
+        }
+    }
+    list->n_entries = n;
+}
+
+static int check_entries(const struct dataset_list *list, struct error *err)
+{
+    for (int64_t i = 0; i < list->n_entries; i++) {
+        const struct dataset_list_entry *e = &list->entries[i];
+        const struct dataset_format_names *f = &dataset_formats[e->format];
+        if (!e->has_data || !e->has_index)
+            return error_set(err, ERROR_INPUT,
+                             "half a dataset: '%s%s' is there, but not '%s%s'; bring the "
+                             "other file, or move this one away",
+                             e->prefix, e->has_data ? f->data_suffix : f->index_suffix,
+                             e->prefix, e->has_data ? f->index_suffix : f->data_suffix);
+        if (i > 0 && strcmp(e[-1].prefix, e->prefix) == 0)
+            return error_set(err, ERROR_INPUT,
+                             "the dataset '%s' is there in two formats, '%s%s' and "
+                             "'%s%s'; name one of the files, or move one away",
+                             e->prefix, e->prefix,
+                             dataset_formats[e[-1].format].data_suffix, e->prefix,
+                             f->data_suffix);
+    }
+    return 0;
+}
+
+static int find_in_directory(struct dataset_list *list, const char *dir,
+                             struct error *err)
+{
+    struct fs_names names;
+    int rc = -1;
+    if (fs_list(dir, &names, err))
+        return -1;
+    for (int64_t i = 0; i < names.n_names; i++) {
+        char path[PATH_MAX];
+        struct dataset_list_entry entry;
+        size_t prefix_bytes, name_bytes = strlen(names.names[i]);
+        if (names.names[i][0] == '.' ||
+            !is_dataset_file(names.names[i], &entry, &prefix_bytes))
+            continue;
+        if (fs_join(path, sizeof path, dir, names.names[i], err) ||
+            append(list, entry, path, strlen(path) - name_bytes + prefix_bytes, err))
+            goto done;
+    }
+    if (list->n_entries == 0) {
+        error_set(
+            err, ERROR_INPUT,
+            "no dataset in the directory '%s': looked for X.bin + X.idx "
+            "(Megatron), X_ids.npy + X_idx.npz and X_ids.npz (FleetX); " HOW_TO_MAKE_ONE,
+            dir);
+        goto done;
+    }
+    rc = 0;
+done:
+    fs_names_release(&names);
+    return rc;
+}
+
+/* Every part of `prefix` that exists, in any format. */
+static int find_prefix(struct dataset_list *list, const char *prefix, struct error *err)
+{
+    for (int f = 0; f < N_DATASET_FORMATS; f++) {
+        const char *suffixes[] = {dataset_formats[f].data_suffix,
+                                  dataset_formats[f].index_suffix};
+        struct dataset_list_entry entry = {.format = (enum dataset_format)f};
+        for (int part = 0; part < 2; part++) {
+            char path[PATH_MAX];
+            bool is_there = snprintf(path, sizeof path, "%s%s", prefix, suffixes[part]) <
+                                (int)sizeof path &&
+                            fs_exists(path);
+            *(part == 0 ? &entry.has_data : &entry.has_index) = is_there;
+        }
+        if ((entry.has_data || entry.has_index) &&
+            append(list, entry, prefix, strlen(prefix), err))
+            return -1;
+    }
+    if (list->n_entries == 0)
+        return error_set(err, ERROR_INPUT,
+                         "'%s' is no directory and no dataset: none of '%s.bin', "
+                         "'%s_ids.npy' and '%s_ids.npz' exists; " HOW_TO_MAKE_ONE,
+                         prefix, prefix, prefix, prefix);
+    return 0;
+}
+
+/* A file was named, so its format is meant, whatever else has the same prefix. */
+static int find_named_file(struct dataset_list *list, const char *path,
+                           struct dataset_list_entry entry, size_t prefix_bytes,
+                           struct error *err)
+{
+    const struct dataset_format_names *f = &dataset_formats[entry.format];
+    const char *other = entry.has_data ? f->index_suffix : f->data_suffix;
+    char other_path[PATH_MAX];
+    if (snprintf(other_path, sizeof other_path, "%.*s%s", (int)prefix_bytes, path,
+                 other) < (int)sizeof other_path &&
+        fs_exists(other_path))
+        entry.has_data = entry.has_index = true;
+    return append(list, entry, path, prefix_bytes, err);
+}
+
+int dataset_list_find(struct dataset_list *list, const char *input, struct error *err)
+{
+    int rc;
+    struct dataset_list_entry entry;
+    size_t prefix_bytes;
+    *list = (struct dataset_list){0};
+    if (input[0] == 0)
+        return error_set(err, ERROR_INPUT,
+                         "dataset.input_dir is empty: name a directory of datasets, or "
+                         "the prefix of one; " HOW_TO_MAKE_ONE);
+    if (fs_is_directory(input))
+        rc = find_in_directory(list, input, err);
+    else if (fs_exists(input) && is_dataset_file(input, &entry, &prefix_bytes))
+        rc = find_named_file(list, input, entry, prefix_bytes, err);
+    else
+        rc = find_prefix(list, input, err);
+    if (rc == 0) {
+        if (list->n_entries > 1)
+            qsort(list->entries, (size_t)list->n_entries, sizeof *list->entries,
+                  compare_entries);
+        merge_parts(list);
+        rc = check_entries(list, err);
+    }
+    if (rc)
+        dataset_list_release(list);
+    return rc;
+}
+
+void dataset_list_release(struct dataset_list *list)
+{
+    for (int64_t i = 0; i < list->n_entries; i++)
+        free(list->entries[i].prefix);
+    free(list->entries);
+    *list = (struct dataset_list){0};
+}
+
+bool dataset_list_is_part(const char *path)
+{
+    struct dataset_list_entry entry;
+    size_t prefix_bytes;
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    return name[0] != '.' && is_dataset_file(name, &entry, &prefix_bytes);
+}

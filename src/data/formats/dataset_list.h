@@ -1,0 +1,30 @@
+/*
+ * dataset_list - which datasets `dataset.input_dir` means (see corpus.h for the rules).
+ *
+ * Only names are looked at. Half a dataset and one prefix in two formats are errors: to
+ * skip either silently would train on something else than was meant.
+ */
+#ifndef DATA_FORMATS_DATASET_LIST_H
+#define DATA_FORMATS_DATASET_LIST_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "data/formats/dataset.h"
+
+struct dataset_list {
+    struct dataset_list_entry {
+        char *prefix; // with its directory
+        enum dataset_format format;
+        bool has_data, has_index;
+    } * entries; // sorted by prefix, bytewise
+    int64_t n_entries;
+};
+
+MUST_CHECK int dataset_list_find(struct dataset_list *list, const char *input,
+                                 struct error *err);
+void dataset_list_release(struct dataset_list *list);
+
+/* Is a file of this name, with or without its directory, a part of a dataset? */
+bool dataset_list_is_part(const char *path);
+
+#endif

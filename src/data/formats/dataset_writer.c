@@ -1,0 +1,274 @@
+/*
+ * Both index formats need all lengths more than once, and their counts first. So the
+ * lengths go to a file of their own while documents arrive, and the index is made from it
+ * at the end in one or two passes.
+ */
+#include "data/formats/dataset_writer.h"
+
+#include "base/fs.h"
+#include "data/formats/megatron_idx.h"
+#include "data/formats/npy.h"
+#include "data/formats/npz.h"
+#include "data/formats/out_file.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEGATRON_U16_BELOW 65500 // a vocabulary smaller than this is stored in 16 bits
+#define CHUNK 8192               // numbers converted at once
+
+struct dataset_writer {
+    enum dataset_format format;
+    enum disk_int type;
+    char *prefix;
+    struct out_file data;
+    struct out_file lens; // int32 each; only ever temporary
+    struct out_file index;
+    int64_t n_documents;
+    int64_t n_tokens;
+    int64_t document_start; // in tokens
+};
+
+/* Where the bytes of an index array go: a plain file, or a member of an archive. */
+struct array_sink {
+    struct out_file *file;
+    struct npz_writer *archive; // or NULL
+};
+
+static int sink_write(const struct array_sink *sink, const void *data, size_t n,
+                      struct error *err)
+{
+    return sink->archive ? npz_writer_write(sink->archive, data, n, err)
+                         : out_file_write(sink->file, data, n, err);
+}
+
+/* The same prefix in another format would make the dataset ambiguous. */
+static int refuse_other_formats(const char *prefix, enum dataset_format format,
+                                struct error *err)
+{
+    for (int f = 0; f < N_DATASET_FORMATS; f++) {
+        char path[PATH_MAX];
+        if (f == (int)format)
+            continue;
+        if (snprintf(path, sizeof path, "%s%s", prefix, dataset_formats[f].data_suffix) >=
+            (int)sizeof path)
+            return error_set(err, ERROR_INPUT, "path too long: '%s'", prefix);
+        if (fs_exists(path))
+            return error_set(err, ERROR_INPUT,
+                             "'%s' exists: one prefix in two formats could not be read "
+                             "again; remove it or choose another output",
+                             path);
+    }
+    return 0;
+}
+
+static int make_parent(const char *prefix, struct error *err)
+{
+    char parent[PATH_MAX];
+    const char *slash = strrchr(prefix, '/');
+    if (slash && slash[1] == 0)
+        return error_set(err, ERROR_INPUT,
+                         "'%s' is a directory; the output is a prefix of file names, for "
+                         "example %stext",
+                         prefix, prefix);
+    if (!slash || slash == prefix)
+        return 0;
+    snprintf(parent, sizeof parent, "%.*s", (int)(slash - prefix), prefix);
+    return fs_make_directories(parent, err);
+}
+
+int dataset_writer_open(struct dataset_writer **out, const char *prefix,
+                        enum dataset_format format, int64_t vocab_size, struct error *err)
+{
+    uint8_t room[NPY_WRITE_HEADER_BYTES] = {0}; // filled in when the count is known
+    int rc = -1;
+    CHECK(format == DATASET_MEGATRON || format == DATASET_FLEETX, "format %d", format);
+    *out = NULL;
+    struct dataset_writer *w = calloc(1, sizeof *w);
+    if (!w || !(w->prefix = strdup(prefix))) {
+        free(w);
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    }
+    w->format = format;
+    w->type = vocab_size < MEGATRON_U16_BELOW ? DISK_U16 : DISK_I32;
+    w->data.fd = w->lens.fd = w->index.fd = -1;
+    if (refuse_other_formats(prefix, format, err) || make_parent(prefix, err) ||
+        out_file_open(&w->data, prefix, dataset_formats[format].data_suffix, err) ||
+        out_file_open(&w->lens, prefix, ".lens", err) ||
+        out_file_open(&w->index, prefix, dataset_formats[format].index_suffix, err))
+        goto done;
+    if (format == DATASET_FLEETX && out_file_write(&w->data, room, sizeof room, err))
+        goto done;
+    *out = w;
+    rc = 0;
+done:
+    if (rc)
+        dataset_writer_close(w);
+    return rc;
+}
+
+int dataset_writer_append(struct dataset_writer *w, const int32_t *tokens, int64_t n,
+                          struct error *err)
+{
+    uint8_t raw[CHUNK * 4];
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t part = i64_min(CHUNK, n - i);
+        disk_int_write_i32(w->type, tokens + i, part, raw);
+        if (out_file_write(&w->data, raw, (size_t)part * disk_int_bytes(w->type), err))
+            return -1;
+    }
+    w->n_tokens += n;
+    return 0;
+}
+
+int dataset_writer_end_document(struct dataset_writer *w, struct error *err)
+{
+    uint8_t raw[4];
+    int64_t n = w->n_tokens - w->document_start;
+    if (n > INT32_MAX)
+        return error_set(err, ERROR_INPUT,
+                         "document %lld has %lld tokens; the formats end at %d a "
+                         "document: split it",
+                         (long long)w->n_documents + 1, (long long)n, INT32_MAX);
+    disk_put_u32(raw, (uint32_t)n);
+    w->document_start = w->n_tokens;
+    w->n_documents++;
+    return out_file_write(&w->lens, raw, sizeof raw, err);
+}
+
+int64_t dataset_writer_n_documents(const struct dataset_writer *w)
+{
+    return w->n_documents;
+}
+
+int64_t dataset_writer_n_tokens(const struct dataset_writer *w)
+{
+    return w->n_tokens;
+}
+
+/* -- the index ----------------------------------------------------------------------- */
+
+/* The lengths as they are, or (as_pointers) the byte offset of each document. */
+static int write_lengths(struct dataset_writer *w, const struct array_sink *sink,
+                         bool as_pointers, struct error *err)
+{
+    uint8_t raw[CHUNK * 4], wide[CHUNK * 8];
+    uint64_t offset = 0, size = disk_int_bytes(w->type);
+    for (int64_t i = 0; i < w->n_documents; i += CHUNK) {
+        size_t n = (size_t)i64_min(CHUNK, w->n_documents - i);
+        if (fs_pread_exact(w->lens.fd, raw, n * 4, 4 * i))
+            return error_set(err, ERROR_RUNTIME, "cannot read '%s': %s", w->lens.tmp_path,
+                             strerror(errno));
+        for (size_t k = 0; k < n && as_pointers; k++) {
+            disk_put_u64(wide + 8 * k, offset);
+            offset += disk_get_u32(raw + 4 * k) * size;
+        }
+        if (sink_write(sink, as_pointers ? wide : raw, as_pointers ? n * 8 : n * 4, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* 0, 1, ..., n_documents: every document is one sequence. */
+static int write_boundaries(struct dataset_writer *w, const struct array_sink *sink,
+                            struct error *err)
+{
+    uint8_t wide[CHUNK * 8];
+    for (int64_t i = 0; i <= w->n_documents; i += CHUNK) {
+        size_t n = (size_t)i64_min(CHUNK, w->n_documents + 1 - i);
+        for (size_t k = 0; k < n; k++)
+            disk_put_u64(wide + 8 * k, (uint64_t)i + k);
+        if (sink_write(sink, wide, n * 8, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int write_megatron_index(struct dataset_writer *w, struct error *err)
+{
+    uint8_t header[MEGATRON_IDX_HEADER_BYTES];
+    struct array_sink sink = {&w->index, NULL};
+    megatron_idx_write_header(header, w->type, w->n_documents, w->n_documents);
+    if (sink_write(&sink, header, sizeof header, err) ||
+        write_lengths(w, &sink, false, err) || write_lengths(w, &sink, true, err) ||
+        write_boundaries(w, &sink, err))
+        return -1;
+    return 0;
+}
+
+static int begin_array(const struct array_sink *sink, const char *name,
+                       enum disk_int type, int64_t n, struct error *err)
+{
+    uint8_t header[NPY_WRITE_HEADER_BYTES];
+    npy_write_header(header, type, n);
+    return npz_writer_begin(sink->archive, name, err) ||
+                   sink_write(sink, header, sizeof header, err)
+               ? -1
+               : 0;
+}
+
+static int write_fleetx_index(struct dataset_writer *w, struct error *err)
+{
+    uint8_t header[NPY_WRITE_HEADER_BYTES];
+    struct npz_writer archive;
+    struct array_sink sink = {NULL, &archive};
+    npz_writer_init(&archive, w->index.fd, w->index.tmp_path);
+    if (begin_array(&sink, "lens", DISK_I32, w->n_documents, err) ||
+        write_lengths(w, &sink, false, err) || npz_writer_end(&archive, err) ||
+        begin_array(&sink, "docs", DISK_I64, w->n_documents + 1, err) ||
+        write_boundaries(w, &sink, err) || npz_writer_end(&archive, err) ||
+        npz_writer_finish(&archive, err))
+        return -1;
+    npy_write_header(header, w->type, w->n_tokens);
+    if (fs_pwrite_exact(w->data.fd, header, sizeof header, 0))
+        return error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", w->data.tmp_path,
+                         strerror(errno));
+    return 0;
+}
+
+/* The old index goes first, so that at no moment it could be read with the new data. */
+static int rename_all(struct dataset_writer *w, const struct dataset_meta *meta,
+                      const char *meta_path, struct error *err)
+{
+    if (unlink(w->index.path) && errno != ENOENT)
+        return error_set(err, ERROR_RUNTIME, "cannot replace '%s': %s", w->index.path,
+                         strerror(errno));
+    if (out_file_commit(&w->data, err) || dataset_meta_write(meta_path, meta, err) ||
+        out_file_commit(&w->index, err))
+        return -1;
+    return 0;
+}
+
+int dataset_writer_commit(struct dataset_writer *w, const struct dataset_meta *meta,
+                          struct error *err)
+{
+    struct dataset_meta counted = *meta;
+    char *meta_path = NULL;
+    counted.n_documents = w->n_documents;
+    counted.n_tokens = w->n_tokens;
+    if (out_file_flush(&w->data, err) || out_file_flush(&w->lens, err) ||
+        (w->format == DATASET_FLEETX ? write_fleetx_index(w, err)
+                                     : write_megatron_index(w, err)) ||
+        out_file_sync(&w->data, err) || out_file_sync(&w->index, err))
+        return -1;
+    if (asprintf(&meta_path, "%s.meta.json", w->prefix) < 0)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    int rc = rename_all(w, &counted, meta_path, err);
+    free(meta_path);
+    return rc;
+}
+
+void dataset_writer_close(struct dataset_writer *w)
+{
+    if (!w)
+        return;
+    out_file_close(&w->data);
+    out_file_close(&w->lens);
+    out_file_close(&w->index);
+    free(w->prefix);
+    free(w);
+}

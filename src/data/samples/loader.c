@@ -1,0 +1,244 @@
+/*
+ * The ring: slot (step - first_step) % N_SLOTS. `n_filled` counts slots the reader has
+ * finished, `n_released` those the consumer is done with; the reader may be N_SLOTS ahead
+ * of the latter. Both only grow, under one mutex. A slot is touched by the reader while
+ * it is neither filled nor unreleased, by the consumer otherwise; so the data itself
+ * needs no lock.
+ *
+ * The reader ends by itself after an error; the consumer finds out when it asks for the
+ * step that it belongs to.
+ */
+#include "data/samples/loader.h"
+
+#include "base/arena.h"
+#include "base/beat.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_SLOTS 4
+
+struct slot {
+    int32_t *tokens;         // (local_batch, S)
+    int32_t *targets;        // (local_batch, S)
+    float *loss_mask;        // (local_batch, S)
+    int32_t *document_start; // (local_batch, S), or NULL
+    int64_t n_counted;
+};
+
+struct loader {
+    struct loader_options opt;
+    struct sample_stream *stream;
+    struct arena arena;
+    struct slot slots[N_SLOTS];
+    int32_t *window; // (S + 1)
+    pthread_t thread;
+    bool has_thread;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; // any of the following
+    int64_t n_filled;
+    int64_t n_released;
+    bool is_stopping; // the consumer wants the reader to end
+    bool is_failed;   // the reader ended with `failure`
+    struct error failure;
+    int64_t n_asked; // calls of loader_next; the consumer's own
+};
+
+static void layout(struct slot slots[N_SLOTS], int32_t **window, struct arena *ar,
+                   int64_t local_batch, const struct sample_stream *stream)
+{
+    int64_t n = local_batch * stream->seq_len;
+    for (int i = 0; i < N_SLOTS; i++) {
+        slots[i].tokens = arena_i32(ar, n);
+        slots[i].targets = arena_i32(ar, n);
+        slots[i].loss_mask = arena_f32(ar, n);
+        if (stream->has_document_start)
+            slots[i].document_start = arena_i32(ar, n);
+    }
+    *window = arena_i32(ar, stream->seq_len + 1);
+}
+
+/* Split the window into input, target and mask of sample `b`. */
+static void place_sample(struct loader *l, struct slot *slot, int64_t b, int64_t n_real)
+{
+    int64_t S = l->stream->seq_len;
+    float *mask = slot->loss_mask + b * S;
+    memcpy(slot->tokens + b * S, l->window, (size_t)S * sizeof *slot->tokens);
+    memcpy(slot->targets + b * S, l->window + 1, (size_t)S * sizeof *slot->targets);
+    for (int64_t s = 0; s < S; s++) {
+        bool is_after_eos = l->opt.eod_mask_loss && l->window[s] == l->opt.eos;
+        bool counts = s + 1 < n_real && !is_after_eos;
+        mask[s] = counts ? 1.0f : 0.0f;
+        slot->n_counted += counts;
+    }
+}
+
+static int fill_slot(struct loader *l, struct slot *slot, int64_t step, struct error *err)
+{
+    int64_t first;
+    if (__builtin_mul_overflow(step + 1, l->opt.global_batch, &first))
+        return error_set(err, ERROR_INPUT,
+                         "step %lld of the data is past counting; is the checkpoint that "
+                         "the run goes on from damaged?",
+                         (long long)step);
+    first += l->opt.data_rank * l->opt.local_batch - l->opt.global_batch;
+    slot->n_counted = 0;
+    for (int64_t b = 0; b < l->opt.local_batch; b++) {
+        struct sample sample = {.window = l->window};
+        int64_t pos = first + b;
+        if (slot->document_start)
+            sample.document_start = slot->document_start + b * l->stream->seq_len;
+        if (l->opt.wraps)
+            pos %= l->stream->n_samples;
+        if (sample_stream_read(l->stream, pos, &sample, err))
+            return error_prefix(err, "step %lld, sample %lld", (long long)step,
+                                (long long)pos);
+        place_sample(l, slot, b, sample.n_real);
+        beat_aside();
+    }
+    return 0;
+}
+
+/* Wait for a slot to fill; false when the reader is to end. */
+static bool wait_for_room(struct loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    while (!l->is_stopping && l->n_filled - l->n_released == N_SLOTS)
+        pthread_cond_wait(&l->changed, &l->lock);
+    bool goes_on = !l->is_stopping;
+    pthread_mutex_unlock(&l->lock);
+    return goes_on;
+}
+
+static void *reader_main(void *arg)
+{
+    struct loader *l = arg;
+    bool is_done = false;
+    for (int64_t i = 0; !is_done && wait_for_room(l); i++) {
+        struct error err;
+        int64_t step = l->opt.first_step + i;
+        int rc = fill_slot(l, &l->slots[i % N_SLOTS], step, &err);
+        is_done = rc != 0;
+        pthread_mutex_lock(&l->lock);
+        l->is_failed = rc != 0;
+        if (rc)
+            l->failure = err;
+        if (!is_done)
+            l->n_filled++;
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+    }
+    return NULL;
+}
+
+/* Signals are for the thread that trains. */
+static int start_reader(struct loader *l, struct error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&l->thread, NULL, reader_main, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    l->has_thread = rc == 0;
+    if (rc)
+        return error_set(err, ERROR_RUNTIME, "cannot start the reader thread: %s",
+                         strerror(rc));
+    return 0;
+}
+
+static void check_options(const struct loader_options *o)
+{
+    CHECK(o->local_batch > 0 && o->n_data_ranks > 0 && o->data_rank >= 0 &&
+              o->data_rank < o->n_data_ranks &&
+              o->global_batch == o->local_batch * o->n_data_ranks && o->first_step >= 0,
+          "global %lld, local %lld, rank %d of %d, first step %lld",
+          (long long)o->global_batch, (long long)o->local_batch, o->data_rank,
+          o->n_data_ranks, (long long)o->first_step);
+}
+
+size_t loader_bytes(int64_t local_batch, const struct sample_stream *stream)
+{
+    struct arena measure;
+    struct slot slots[N_SLOTS] = {0};
+    int32_t *window;
+    arena_measure(&measure);
+    layout(slots, &window, &measure, local_batch, stream);
+    return measure.used_bytes;
+}
+
+int loader_open(struct loader **out, struct sample_stream *stream,
+                const struct loader_options *opt, struct error *err)
+{
+    int rc = -1;
+    *out = NULL;
+    check_options(opt);
+    struct loader *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    l->opt = *opt;
+    l->stream = stream;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    if (arena_open(&l->arena, loader_bytes(opt->local_batch, stream), "the data loader",
+                   err))
+        goto done;
+    layout(l->slots, &l->window, &l->arena, opt->local_batch, stream);
+    if (start_reader(l, err))
+        goto done;
+    *out = l;
+    rc = 0;
+done:
+    if (rc)
+        loader_close(l);
+    return rc;
+}
+
+int loader_next(struct loader *l, struct batch *b, struct error *err)
+{
+    pthread_mutex_lock(&l->lock);
+    l->n_released = l->n_asked; // the batch of the previous call goes back
+    pthread_cond_broadcast(&l->changed);
+    while (l->n_filled <= l->n_asked && !l->is_failed)
+        pthread_cond_wait(&l->changed, &l->lock);
+    bool is_filled = l->n_filled > l->n_asked;
+    pthread_mutex_unlock(&l->lock);
+    if (!is_filled) {
+        *err = l->failure;
+        return -1;
+    }
+    int64_t step = l->opt.first_step + l->n_asked;
+    const struct slot *slot = &l->slots[l->n_asked % N_SLOTS];
+    *b = (struct batch){
+        .n_samples = l->opt.local_batch,
+        .S = l->stream->seq_len,
+        .tokens = slot->tokens,
+        .targets = slot->targets,
+        .loss_mask = slot->loss_mask,
+        .document_start = slot->document_start,
+        .n_counted = slot->n_counted,
+        .first_sample = l->opt.data_rank * l->opt.local_batch,
+        .step = step,
+    };
+    l->n_asked++;
+    return 0;
+}
+
+void loader_close(struct loader *l)
+{
+    if (!l)
+        return;
+    if (l->has_thread) {
+        pthread_mutex_lock(&l->lock);
+        l->is_stopping = true;
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+        pthread_join(l->thread, NULL);
+    }
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    arena_close(&l->arena);
+    free(l);
+}

@@ -1,0 +1,92 @@
+/*
+ * sample_index - which tokens sample i of a run consists of.
+ *
+ * Packed: the documents of one part (train, valid, test) are written out once for each
+ * epoch that is needed, each epoch shuffled, and concatenated; sample k is the window of
+ * S+1 tokens that starts at token k*S of that stream, so a window starts on the last
+ * token of the one before it and crosses document borders. The samples of an epoch are
+ * then shuffled; one that begins in an epoch and ends in the next belongs to the next.
+ *
+ * Padded: a sample is one document, its first S+1 tokens if it has more, filled up at the
+ * end with `pad` if it has fewer. Documents of fewer than two tokens have nothing to
+ * predict and are no samples. An epoch is every other document once, shuffled.
+ *
+ * Epoch e uses numpy's RandomState(seed + e): first for its documents, then, when packed,
+ * for its samples. One packed epoch is thus Megatron's and FleetX's order bit for bit.
+ * Over several they shuffle the epochs together, so that the order depends on how long
+ * the run is meant to be; here it does not, and a run that is prolonged goes on as if it
+ * had been that long.
+ *
+ * The order has no end: `n_samples` says how much of it a run means to use. A table of
+ * the epochs at hand (data/sample_table.h) is opened when a position in it is read, and
+ * the next one is made ahead by a thread, half a table before it is needed.
+ *
+ * Memory: that of two tables.
+ */
+#ifndef DATA_SAMPLES_SAMPLE_INDEX_H
+#define DATA_SAMPLES_SAMPLE_INDEX_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "config/config.h"
+#include "data/samples/corpus.h"
+#include "data/samples/sample_table.h"
+#include "data/samples/split.h"
+
+struct sample_index_options {
+    double split[SPLIT_PARTS]; // weights of train, valid, test
+    enum split_part part;
+    int64_t seq_len;       // S
+    int64_t n_samples;     // needed; > 0
+    int64_t seed;          // 0 .. 2^32-1, as numpy's
+    const char *cache_dir; // "" or NULL: .trefoil_cache beside the data
+    enum config_sample_mode mode;
+    int32_t pad;           // what fills up a padded sample
+    int64_t table_samples; // about; 0: as many as make a file worth while
+};
+
+struct sample_index { // read-only for everybody but sample_index.c
+    struct sample_epochs epochs;
+    int32_t pad;
+    int64_t n_samples; // positions of n_epochs: at least as many as were asked for
+    int64_t n_epochs;  // passes over the part that they take
+    struct sample_table table; // of the position read last
+    struct ahead *ahead;       // who makes the next one; NULL: nobody
+    char *cache_dir;
+    char key[33]; // names all that the tables depend on
+    enum split_part part;
+    bool is_told; // of a cache that cannot be written
+};
+
+/* Nothing is made yet. An empty part is an error that says what to change. */
+MUST_CHECK int sample_index_open(struct sample_index *index, const struct corpus *corpus,
+                                 const struct sample_index_options *opt,
+                                 struct error *err);
+void sample_index_close(struct sample_index *index);
+
+/* The first position of an epoch (INT64_MAX when that is past counting), and the epoch
+ * (from 0) of a position. */
+int64_t sample_index_epoch_start(const struct sample_index *index, int64_t epoch);
+int64_t sample_index_epoch_of(const struct sample_index *index, int64_t pos);
+
+/* What the tables take, mapped and shared by all processes of a machine, in bytes; and
+ * the most that making one takes besides, of the process that does. */
+double sample_index_bytes(const struct sample_index *index);
+double sample_index_making_bytes(const struct sample_index *index);
+
+struct sample {              // the caller's room for one
+    int32_t *window;         // (S + 1) tokens
+    int32_t *document_start; // (S) or NULL, which means not wanted: for each token where
+                             // in the window its document begins; 0 for one that began
+                             // before the window
+    int64_t n_real;          // window[n_real .. S] is padding; S + 1 when packed
+};
+
+/* Fill *out with the sample at shuffled position pos >= 0. Documents are what the corpus
+ * says they are: a token that ends one, such as eos, is its last. The table comes from
+ * the cache, or is made and put there; a cached file that is damaged is made anew, with a
+ * warning. Threads: one at a time. */
+MUST_CHECK int sample_index_read(struct sample_index *index, int64_t pos,
+                                 struct sample *out, struct error *err);
+
+#endif

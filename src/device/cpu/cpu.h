@@ -1,0 +1,214 @@
+/*
+ * cpu - what the fast kernels share. Each file of this folder is compiled once for every
+ * instruction set; K(name) gives the functions of each compilation their own name.
+ *
+ * Two rules keep results independent of alignment, length and threads:
+ *   - an element-wise loop may be vectorised as the compiler likes;
+ *   - a sum runs over LANES fixed partial sums, added in one fixed order at the end.
+ */
+#ifndef DEVICE_CPU_CPU_H
+#define DEVICE_CPU_CPU_H
+
+#include "device/cpu/gemm.h"
+#include "device/kernels.h"
+
+#include <string.h>
+
+#define K_PASTE_(name, isa) name##_##isa
+#define K_PASTE(name, isa) K_PASTE_(name, isa)
+#define K(name) K_PASTE(name, KERNEL_ISA)
+
+#define LANES 16
+
+/* What one register holds, wherever it lies in memory. Where sums have to stay in
+ * registers, loops are written with it: the compiler would spill arrays of lanes. */
+#ifdef __AVX__
+#define VEC 8
+#else
+#define VEC 4
+#endif
+typedef float vec __attribute__((vector_size(VEC * 4), aligned(4), may_alias));
+
+static inline const vec *vecs(const float *x)
+{
+    return (const vec *)x;
+}
+
+static inline void lanes_store(float lane[LANES], const vec sum[LANES / VEC])
+{
+    for (int i = 0; i < LANES / VEC; i++)
+        ((vec *)lane)[i] = sum[i];
+}
+
+/* The sum of the lanes, always in the same order. */
+static inline float lanes_sum(const float lane[LANES])
+{
+    float s[LANES / 2];
+    for (int i = 0; i < LANES / 2; i++)
+        s[i] = lane[i] + lane[i + LANES / 2];
+    for (int i = 0; i < LANES / 4; i++)
+        s[i] += s[i + LANES / 4];
+    return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+/* The largest of n >= 1 numbers. Compared as whole numbers of the same order, since the
+ * compiler takes a maximum of floats one by one: they may be no numbers. */
+static inline float lanes_max(const float *x, int64_t n)
+{
+    union {
+        int32_t bits;
+        float f;
+    } top;
+    int32_t most = INT32_MIN;
+    for (int64_t c = 0; c < n; c++) {
+        int32_t bits;
+        memcpy(&bits, x + c, sizeof bits);
+        bits ^= bits >> 31 & INT32_MAX; // of negative numbers the smaller bits are larger
+        most = bits > most ? bits : most;
+    }
+    top.bits = most ^ (most >> 31 & INT32_MAX);
+    return top.f;
+}
+
+static inline float lanes_total(const float *x, int64_t n)
+{
+    float lane[LANES] = {0};
+    vec sum[LANES / VEC] = {{0}};
+    int64_t c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int i = 0; i < LANES / VEC; i++)
+            sum[i] += vecs(x + c)[i];
+    lanes_store(lane, sum);
+    for (int i = 0; c + i < n; i++)
+        lane[i] += x[c + i];
+    return lanes_sum(lane);
+}
+
+static inline float lanes_dot(const float *x, const float *y, int64_t n)
+{
+    float lane[LANES] = {0};
+    vec sum[LANES / VEC] = {{0}};
+    int64_t c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int i = 0; i < LANES / VEC; i++)
+            sum[i] += vecs(x + c)[i] * vecs(y + c)[i];
+    lanes_store(lane, sum);
+    for (int i = 0; c + i < n; i++)
+        lane[i] += x[c + i] * y[c + i];
+    return lanes_sum(lane);
+}
+
+/*
+ * exp(x), within 2 units in the last place over the float range; 0 below -87.3, never
+ * inf (x is cut at 88.3). Branch-free, so that loops over it vectorise.
+ */
+static inline float fast_exp(float x)
+{
+    // adding 1.5 * 2^23 rounds to an integer, which then stands in the lowest bits
+    const float magic = 12582912.0F;
+    const uint32_t magic_bits = 0x4B400000u;
+    union {
+        float f;
+        uint32_t bits;
+    } rounded, power, y;
+    float cut = 88.3F < x ? 88.3F : x;
+    rounded.f = cut * 1.44269504088896341F + magic;
+    float n = rounded.f - magic;
+    float r = cut - n * 0.693359375F;
+    r = r + n * 2.12194440e-4F;
+    float p = 1.9875691500e-4F;
+    p = p * r + 1.3981999507e-3F;
+    p = p * r + 8.3334519073e-3F;
+    p = p * r + 4.1665795894e-2F;
+    p = p * r + 1.6666665459e-1F;
+    p = p * r + 5.0000001201e-1F;
+    p = p * r * r + r + 1.0F;
+    power.bits = (rounded.bits - magic_bits + 127u) << 23;
+    y.f = p * power.f;
+    y.bits &= (uint32_t)(x < -87.3F) - 1u; // what is no number stays none
+    return y.f;
+}
+
+/* x := exp(x * scale - shift); the sum of the results. */
+static inline float lanes_exp(float *x, int64_t n, float scale, float shift)
+{
+    float lane[LANES] = {0};
+    int64_t c = 0;
+    for (; c + LANES <= n; c += LANES)
+        for (int i = 0; i < LANES; i++) {
+            float e = fast_exp(x[c + i] * scale - shift);
+            x[c + i] = e;
+            lane[i] += e;
+        }
+    for (int i = 0; c + i < n; i++) {
+        x[c + i] = fast_exp(x[c + i] * scale - shift);
+        lane[i] += x[c + i];
+    }
+    return lanes_sum(lane);
+}
+
+#define DROPOUT_LANES 16
+
+/* factor[i] := the dropout factor of element i of group `group` (see kernels.h). */
+void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
+                      uint32_t sample, uint64_t group);
+
+void K(embedding_fwd)(float *x, const float *wte, const float *wpe, const int32_t *tokens,
+                      const int32_t *positions, int64_t B, int64_t S, int64_t H,
+                      const struct dropout *drop);
+void K(embedding_bwd)(float *dwte, float *dwpe, float *dx, const int32_t *tokens,
+                      const int32_t *positions, int64_t B, int64_t S, int64_t H,
+                      const struct dropout *drop);
+void K(layernorm_fwd)(float *y, float *mean, float *rstd, const float *x, const float *g,
+                      const float *b, int64_t N, int64_t C);
+void K(layernorm_again)(float *y, const float *x, const float *mean, const float *rstd,
+                        const float *g, const float *b, int64_t N, int64_t C);
+void K(layernorm_bwd)(float *dx, float *dg, float *db, const float *dy, const float *x,
+                      const float *g, const float *mean, const float *rstd,
+                      float *partial, int64_t N, int64_t C);
+void K(linear_bias)(const struct gemm *g, const float *bias);
+void K(linear_bias_gelu)(const struct gemm *g, const float *bias, float *y);
+void K(matvec)(float *y, const void *w, enum dtype dtype, const float *x, const float *b,
+               int64_t R, int64_t O, int64_t I);
+void K(bias_add)(float *x, const float *b, int64_t N, int64_t C);
+void K(bias_grad)(float *db, const float *dy, float *partial, int64_t N, int64_t C);
+void K(bias_gelu_fwd)(float *y, const float *x, const float *b, int64_t N, int64_t C);
+void K(bias_gelu_bwd)(float *dx, float *y, float *db, const float *dy, const float *x,
+                      const float *b, float *partial, int64_t N, int64_t C);
+void K(bias_dropout_residual)(float *y, const float *res, const float *x, const float *b,
+                              int64_t B, int64_t S, int64_t C,
+                              const struct dropout *drop);
+const float *K(dropout_bwd)(float *dx, const float *dy, int64_t B, int64_t S, int64_t C,
+                            const struct dropout *drop);
+void K(attention_fwd)(const struct attention *at);
+void K(attention_bwd)(const struct attention_bwd *at);
+void K(attention_decode)(float *out, const float *q, const float *keys,
+                         const float *values, float *scores, int64_t n_keys,
+                         int64_t stride, int64_t A, int64_t D);
+void K(xent_max)(float *row_max, const float *logits, int64_t R, int64_t V);
+void K(xent_exp)(float *row_sum, float *target_logit, float *logits, const float *row_max,
+                 const int32_t *targets, int64_t R, int64_t V);
+void K(xent_grad)(float *logits, const float *row_sum, const int32_t *targets,
+                  const float *weight, int64_t R, int64_t V);
+void K(adamw)(const struct update *u, const struct adamw *a);
+void K(sum_squares)(double *partial, const void *x, enum dtype dtype, int64_t n);
+void K(load)(float *y, const void *x, enum dtype dtype, int64_t n);
+void K(store)(void *y, const float *x, enum dtype dtype, int64_t n);
+void K(store_rounded)(void *y, float *x, enum dtype dtype, int64_t n);
+void K(store_add)(void *y, const float *x, enum dtype dtype, int64_t n);
+void K(load_matrix)(float *y, const void *x, enum dtype dtype, int64_t rows, int64_t cols,
+                    int64_t x_stride);
+void K(store_matrix)(void *y, const float *x, enum dtype dtype, bool accumulate,
+                     int64_t rows, int64_t cols, int64_t y_stride);
+void K(copy)(float *x, const float *y, int64_t n);
+void K(add)(float *x, const float *y, int64_t n);
+void K(fill)(float *x, float value, int64_t n);
+
+/*
+ * Add the partial sums of consecutive row chunks to out, in the order of the chunks.
+ * partial: (n_chunks, C) with row stride `stride`.
+ */
+void K(reduce_partials)(float *out, const float *partial, int64_t n_chunks,
+                        int64_t stride, int64_t C);
+
+#endif

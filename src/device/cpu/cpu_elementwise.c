@@ -1,0 +1,209 @@
+/*
+ * Biases, GELU, dropout, residuals: one pass over memory each. Threads share rows; a sum
+ * over rows goes through partial sums of fixed chunks of rows.
+ */
+#include "device/cpu/cpu.h"
+
+#include <string.h>
+
+void K(reduce_partials)(float *out, const float *partial, int64_t n_chunks,
+                        int64_t stride, int64_t C)
+{
+    for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
+        const float *p = partial + chunk * stride;
+        for (int64_t c = 0; c < C; c++)
+            out[c] += p[c];
+    }
+}
+
+/* -- bias ---------------------------------------------------------------------------- */
+
+static void add_row(float *restrict x, const float *restrict b, int64_t C)
+{
+    for (int64_t c = 0; c < C; c++)
+        x[c] += b[c];
+}
+
+void K(bias_add)(float *x, const float *b, int64_t N, int64_t C)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < N; n++)
+        add_row(x + n * C, b, C);
+}
+
+void K(bias_grad)(float *db, const float *dy, float *partial, int64_t N, int64_t C)
+{
+    int64_t n_chunks = kernel_partials(N, 1);
+#pragma omp parallel for schedule(static)
+    for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
+        float *part = partial + chunk * C;
+        int64_t end = i64_min(N, (chunk + 1) * KERNEL_ROW_CHUNK);
+        memset(part, 0, (size_t)C * sizeof *part);
+        for (int64_t n = chunk * KERNEL_ROW_CHUNK; n < end; n++)
+            add_row(part, dy + n * C, C);
+    }
+    K(reduce_partials)(db, partial, n_chunks, C, C);
+}
+
+/* -- GELU ---------------------------------------------------------------------------- */
+
+/* gelu(x) = x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form with one
+ * exponential. */
+#define GELU_A 0.7978845608028654F
+#define GELU_B 0.044715F
+
+/* exp(-2u); the gate is 1 / (1 + that), and one minus the gate is that times the gate. */
+static inline float gelu_exp(float x)
+{
+    return fast_exp(-2.0F * GELU_A * (x + GELU_B * x * x * x));
+}
+
+static void gelu_row(float *y, const float *x, const float *restrict b, int64_t C)
+{
+    for (int64_t c = 0; c < C; c++) {
+        float t = x[c] + b[c];
+        y[c] = t * (1.0F / (1.0F + gelu_exp(t)));
+    }
+}
+
+void K(bias_gelu_fwd)(float *y, const float *x, const float *b, int64_t N, int64_t C)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < N; n++)
+        gelu_row(y + n * C, x + n * C, b, C);
+}
+
+static void gelu_row_bwd(float *dx, float *y, float *restrict db, const float *dy,
+                         const float *x, const float *restrict b, int64_t C)
+{
+    for (int64_t c = 0; c < C; c++) {
+        float t = x[c] + b[c];
+        float e = gelu_exp(t);
+        float gate = 1.0F / (1.0F + e);
+        float du = GELU_A * (1.0F + 3.0F * GELU_B * t * t);
+        float d = dy[c] * (gate + 2.0F * t * gate * (e * gate) * du);
+        y[c] = t * gate;
+        dx[c] = d;
+        db[c] += d;
+    }
+}
+
+void K(bias_gelu_bwd)(float *dx, float *y, float *db, const float *dy, const float *x,
+                      const float *b, float *partial, int64_t N, int64_t C)
+{
+    int64_t n_chunks = kernel_partials(N, 1);
+#pragma omp parallel for schedule(static)
+    for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
+        float *part = partial + chunk * C;
+        int64_t end = i64_min(N, (chunk + 1) * KERNEL_ROW_CHUNK);
+        memset(part, 0, (size_t)C * sizeof *part);
+        for (int64_t n = chunk * KERNEL_ROW_CHUNK; n < end; n++)
+            gelu_row_bwd(dx + n * C, y + n * C, part, dy + n * C, x + n * C, b, C);
+    }
+    K(reduce_partials)(db, partial, n_chunks, C, C);
+}
+
+/* -- dropout ------------------------------------------------------------------------- */
+
+/* The factors that the low and the high halves of DROPOUT_LANES words decide; without a
+ * branch, which would be guessed wrong once in 1 / rate elements. */
+static void decide(float *restrict factor, const uint32_t *restrict words,
+                   const struct dropout *drop)
+{
+    int32_t threshold = (int32_t)drop->threshold;
+    float *restrict high = factor + DROPOUT_LANES;
+    for (int j = 0; j < DROPOUT_LANES; j++)
+        factor[j] = (float)((int32_t)(words[j] & 0xFFFF) >= threshold) * drop->scale;
+    for (int j = 0; j < DROPOUT_LANES; j++)
+        high[j] = (float)((int32_t)(words[j] >> 16) >= threshold) * drop->scale;
+}
+
+/* Sixteen Philox blocks side by side, so that the compiler uses whole vectors. */
+void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
+                      uint32_t sample, uint64_t group)
+{
+    uint32_t c0[DROPOUT_LANES], c1[DROPOUT_LANES], c2[DROPOUT_LANES], c3[DROPOUT_LANES];
+    uint32_t k0 = drop->key.k[0], k1 = drop->key.k[1];
+    for (uint32_t j = 0; j < DROPOUT_LANES; j++) {
+        c0[j] = (uint32_t)group * DROPOUT_LANES + j;
+        c1[j] = sample;
+        c2[j] = drop->step;
+        c3[j] = drop->key.seed_high;
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int j = 0; j < DROPOUT_LANES; j++) {
+            uint64_t p0 = (uint64_t)PHILOX_M0 * c0[j];
+            uint64_t p1 = (uint64_t)PHILOX_M1 * c2[j];
+            c0[j] = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0;
+            c1[j] = (uint32_t)p1;
+            c2[j] = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
+            c3[j] = (uint32_t)p0;
+        }
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
+    }
+    decide(factor, c0, drop);
+    decide(factor + 2 * DROPOUT_LANES, c1, drop);
+    decide(factor + 4 * DROPOUT_LANES, c2, drop);
+    decide(factor + 6 * DROPOUT_LANES, c3, drop);
+}
+
+static void residual_row(float *y, const float *res, const float *x,
+                         const float *restrict b, int64_t C)
+{
+    for (int64_t c = 0; c < C; c++)
+        y[c] = res[c] + (x[c] + b[c]);
+}
+
+static void dropped_residual_row(float *y, const float *res, const float *x,
+                                 const float *restrict b, const float *restrict factor,
+                                 int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        y[c] = res[c] + (x[c] + b[c]) * factor[c];
+}
+
+void K(bias_dropout_residual)(float *y, const float *res, const float *x, const float *b,
+                              int64_t B, int64_t S, int64_t C, const struct dropout *drop)
+{
+    int64_t n_groups = i64_round_up(C, DROPOUT_GROUP) / DROPOUT_GROUP;
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < B * S; n++) {
+        int64_t at = n * C;
+        if (drop->threshold == 0) {
+            residual_row(y + at, res + at, x + at, b, C);
+            continue;
+        }
+        uint32_t sample = drop->first_sample + (uint32_t)(n / S);
+        for (int64_t i = 0; i < n_groups; i++) {
+            float factor[DROPOUT_GROUP];
+            int64_t c = i * DROPOUT_GROUP;
+            K(dropout_group)
+            (factor, drop, sample, (uint64_t)((drop->first_row + n % S) * n_groups + i));
+            dropped_residual_row(y + at + c, res + at + c, x + at + c, b + c, factor,
+                                 i64_min(DROPOUT_GROUP, C - c));
+        }
+    }
+}
+
+const float *K(dropout_bwd)(float *dx, const float *dy, int64_t B, int64_t S, int64_t C,
+                            const struct dropout *drop)
+{
+    if (drop->threshold == 0)
+        return dy;
+    int64_t n_groups = i64_round_up(C, DROPOUT_GROUP) / DROPOUT_GROUP;
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < B * S; n++) {
+        uint32_t sample = drop->first_sample + (uint32_t)(n / S);
+        for (int64_t i = 0; i < n_groups; i++) {
+            float factor[DROPOUT_GROUP];
+            int64_t at = n * C + i * DROPOUT_GROUP;
+            int64_t end = i64_min(DROPOUT_GROUP, C - i * DROPOUT_GROUP);
+            K(dropout_group)
+            (factor, drop, sample, (uint64_t)((drop->first_row + n % S) * n_groups + i));
+            for (int64_t c = 0; c < end; c++)
+                dx[at + c] = dy[at + c] * factor[c];
+        }
+    }
+    return dx;
+}

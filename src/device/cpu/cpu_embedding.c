@@ -1,0 +1,66 @@
+/*
+ * Token and position embeddings. The gradient of a row is summed in the order of the
+ * tokens: each row belongs to one thread, whichever that is.
+ */
+#include "device/cpu/cpu.h"
+
+#include <omp.h>
+#include <string.h>
+
+/* x := the sum of the rows that are there. */
+static void add_rows(float *restrict x, const float *word, const float *position,
+                     int64_t H)
+{
+    if (word && position)
+        for (int64_t c = 0; c < H; c++)
+            x[c] = word[c] + position[c];
+    else if (word || position)
+        memcpy(x, word ? word : position, (size_t)H * sizeof *x);
+    else
+        memset(x, 0, (size_t)H * sizeof *x);
+}
+
+void K(embedding_fwd)(float *x, const float *wte, const float *wpe, const int32_t *tokens,
+                      const int32_t *positions, int64_t B, int64_t S, int64_t H,
+                      const struct dropout *drop)
+{
+    int64_t n_groups = i64_round_up(H, DROPOUT_GROUP) / DROPOUT_GROUP;
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < B * S; n++) {
+        float *x_n = x + n * H;
+        add_rows(x_n, tokens[n] >= 0 ? wte + tokens[n] * H : NULL,
+                 wpe ? wpe + positions[n] * H : NULL, H);
+        for (int64_t i = 0; drop->threshold > 0 && i < n_groups; i++) {
+            float factor[DROPOUT_GROUP];
+            int64_t at = i * DROPOUT_GROUP;
+            K(dropout_group)
+            (factor, drop, drop->first_sample + (uint32_t)(n / S),
+             (uint64_t)((drop->first_row + n % S) * n_groups + i));
+            for (int64_t c = 0; c < i64_min(DROPOUT_GROUP, H - at); c++)
+                x_n[at + c] *= factor[c];
+        }
+    }
+}
+
+static void add_row(float *restrict row, const float *restrict d, int64_t H)
+{
+    for (int64_t c = 0; c < H; c++)
+        row[c] += d[c];
+}
+
+void K(embedding_bwd)(float *dwte, float *dwpe, float *dx, const int32_t *tokens,
+                      const int32_t *positions, int64_t B, int64_t S, int64_t H,
+                      const struct dropout *drop)
+{
+    K(dropout_bwd)(dx, dx, B, S, H, drop);
+#pragma omp parallel
+    {
+        int me = omp_get_thread_num(), n_threads = omp_get_num_threads();
+        for (int64_t n = 0; n < B * S; n++) {
+            if (tokens[n] >= 0 && tokens[n] % n_threads == me)
+                add_row(dwte + tokens[n] * H, dx + n * H, H);
+            if (positions[n] % n_threads == me)
+                add_row(dwpe + positions[n] * H, dx + n * H, H);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+#include "device/cpu/cpu.h"
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+extern const struct kernels K(kernels_cpu);
+
+const struct kernels K(kernels_cpu) = {
+    .name = TEXT(KERNEL_ISA),
+    .embedding_fwd = K(embedding_fwd),
+    .embedding_bwd = K(embedding_bwd),
+    .layernorm_fwd = K(layernorm_fwd),
+    .layernorm_again = K(layernorm_again),
+    .layernorm_bwd = K(layernorm_bwd),
+    .gemm = gemm_blis,
+    .linear_bias = K(linear_bias),
+    .linear_bias_gelu = K(linear_bias_gelu),
+    .matvec = K(matvec),
+    .bias_add = K(bias_add),
+    .bias_grad = K(bias_grad),
+    .bias_gelu_fwd = K(bias_gelu_fwd),
+    .bias_gelu_bwd = K(bias_gelu_bwd),
+    .bias_dropout_residual = K(bias_dropout_residual),
+    .dropout_bwd = K(dropout_bwd),
+    .attention_fwd = K(attention_fwd),
+    .attention_bwd = K(attention_bwd),
+    .attention_decode = K(attention_decode),
+    .xent_max = K(xent_max),
+    .xent_exp = K(xent_exp),
+    .xent_grad = K(xent_grad),
+    .adamw = K(adamw),
+    .sum_squares = K(sum_squares),
+    .load = K(load),
+    .store = K(store),
+    .store_rounded = K(store_rounded),
+    .store_add = K(store_add),
+    .load_matrix = K(load_matrix),
+    .store_matrix = K(store_matrix),
+    .copy = K(copy),
+    .add = K(add),
+    .fill = K(fill),
+};

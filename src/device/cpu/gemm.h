@@ -1,0 +1,36 @@
+/* gemm - dense products through BLIS; the one place that knows a BLAS. */
+#ifndef DEVICE_CPU_GEMM_H
+#define DEVICE_CPU_GEMM_H
+
+#include "base/error.h"
+#include "device/kernels.h"
+
+/* As kernels.h says. Outside a parallel region it uses all threads, inside one thread. */
+void gemm_blis(const struct gemm *g);
+
+/* The same cut into shares, a thread each, and the same bits. */
+void gemm_blis_shares(const struct gemm *g, int n_shares);
+
+/* -- before the first product -------------------------------------------------------- */
+
+struct gemm_processor { // what the choice of BLIS's kernels depends on
+    char vendor[13];    // as CPUID spells it
+    int family;
+    bool has_avx512; // F, DQ, BW and VL, and the system keeps their registers
+};
+/* Whether to tell BLIS to take its AVX-512 kernels; otherwise it takes what it likes. */
+bool gemm_wants_avx512(const struct gemm_processor *p);
+
+/* Make the choice, once for the process; a BLIS_ARCH_TYPE in the environment wins. The
+ * first product does it, too, but should find no other threads that read the environment.
+ */
+void gemm_choose(void);
+
+/* The version of BLIS, and the name by which it calls the kernels that are in use. */
+const char *gemm_version(void);
+const char *gemm_kernels_name(void);
+
+/* Take what products on all threads need, or say that there is not enough memory. */
+MUST_CHECK int gemm_start(struct error *err);
+
+#endif

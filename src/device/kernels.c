@@ -1,0 +1,69 @@
+#include "device/kernels.h"
+
+#include "device/cpu/gemm.h"
+
+#include <omp.h>
+#include <stdio.h>
+
+extern const struct kernels kernels_ref;
+extern const struct kernels kernels_cpu_generic;
+extern const struct kernels kernels_cpu_avx2;
+
+static bool can_run_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           dtype_has_f16c();
+}
+
+int kernels_list(const struct kernels **tables, int max_tables)
+{
+    int n = 0;
+    if (n < max_tables)
+        tables[n++] = &kernels_ref;
+    if (n < max_tables)
+        tables[n++] = &kernels_cpu_generic;
+    if (n < max_tables && can_run_avx2())
+        tables[n++] = &kernels_cpu_avx2;
+    return n;
+}
+
+const struct kernels *kernels_best(void)
+{
+    return can_run_avx2() ? &kernels_cpu_avx2 : &kernels_cpu_generic;
+}
+
+int64_t kernel_partials(int64_t N, int64_t C)
+{
+    return i64_round_up(N, KERNEL_ROW_CHUNK) / KERNEL_ROW_CHUNK * C;
+}
+
+void kernels_set_threads(int n_threads)
+{
+    omp_set_num_threads(n_threads > 0 ? n_threads : 1);
+}
+
+int kernels_threads(void)
+{
+    return omp_get_max_threads();
+}
+
+int kernels_processors(void)
+{
+    return omp_get_num_procs();
+}
+
+void kernels_choose(void)
+{
+    gemm_choose();
+}
+
+int kernels_start(struct error *err)
+{
+    return gemm_start(err);
+}
+
+void kernels_words(char words[KERNELS_WORDS_BYTES])
+{
+    snprintf(words, KERNELS_WORDS_BYTES, "%s; products by BLIS %s, its kernels for %s",
+             kernels_best()->name, gemm_version(), gemm_kernels_name());
+}

@@ -1,0 +1,217 @@
+/*
+ * Causal attention from its definition, one (query, key) pair at a time.
+ *
+ *   score = q . k / sqrt(D)        p = exp(score - lse)        out = sum_k f p v
+ *   dp = f (dout . v)              ds = p (dp - delta)         delta = dout . out
+ *   dv = sum_q f p dout            dq = sum_k ds k / sqrt(D)   dk = sum_q ds q / sqrt(D)
+ *
+ * f is the dropout factor of the pair. Scores are computed again wherever they are
+ * needed, so that no row of them is ever held; sums of vectors over the pairs are taken
+ * SUM_COLUMNS columns at a time to stay in double on the stack. Backward takes lse as
+ * forward stored it, in float.
+ */
+#include "device/ref/ref.h"
+
+#include <math.h>
+
+#define SUM_COLUMNS 128
+
+/* One head of one sample; rows of q, k, v and dq, dk, dv are `stride` apart, those of
+ * out and dout `out_stride`. The d-members are NULL in forward. */
+struct head {
+    const struct attention *at;
+    int64_t b, h, S, D, stride, out_stride;
+    double scale;
+    const float *q, *k, *v, *dout;
+    float *out, *lse, *dq, *dk, *dv, *delta;
+};
+
+static struct head head_at(const struct attention *at, int64_t b, int64_t h)
+{
+    int64_t H = at->A * at->D;
+    const float *qkv = at->qkv + b * at->S * 3 * H + h * at->D;
+    return (struct head){
+        .at = at,
+        .b = b,
+        .h = h,
+        .S = at->S,
+        .D = at->D,
+        .stride = 3 * H,
+        .out_stride = H,
+        .scale = 1.0 / sqrt((double)at->D),
+        .q = qkv,
+        .k = qkv + H,
+        .v = qkv + 2 * H,
+        .out = at->out + b * at->S * H + h * at->D,
+        .lse = at->lse + (b * at->A + h) * at->S,
+    };
+}
+
+static struct head head_bwd_at(const struct attention_bwd *at, int64_t b, int64_t h)
+{
+    struct head hd = head_at(&at->fwd, b, h);
+    float *dqkv = at->dqkv + (hd.q - at->fwd.qkv);
+    hd.dq = dqkv;
+    hd.dk = dqkv + hd.out_stride;
+    hd.dv = dqkv + 2 * hd.out_stride;
+    hd.dout = at->dout + (hd.out - at->fwd.out);
+    hd.delta = at->delta + (hd.lse - at->fwd.lse);
+    return hd;
+}
+
+static double dot(const float *x, const float *y, int64_t D)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < D; d++)
+        sum += (double)x[d] * (double)y[d];
+    return sum;
+}
+
+static double score(const struct head *hd, int64_t q, int64_t k)
+{
+    return hd->scale * dot(hd->q + q * hd->stride, hd->k + k * hd->stride, hd->D);
+}
+
+static double factor(const struct head *hd, int64_t q, int64_t k)
+{
+    int64_t row = (hd->at->first_head + hd->h) * hd->S + q;
+    return (double)dropout_factor(&hd->at->drop, hd->b, row, hd->S, k);
+}
+
+/* The first key that query q sees. */
+static int64_t first_key(const struct head *hd, int64_t q)
+{
+    return hd->at->first_key ? hd->at->first_key[hd->b * hd->S + q] : 0;
+}
+
+/* -- forward ------------------------------------------------------------------------- */
+
+static double row_lse(const struct head *hd, int64_t q)
+{
+    int64_t first = first_key(hd, q);
+    double max = score(hd, q, first), sum = 0;
+    for (int64_t k = first + 1; k <= q; k++)
+        max = fmax(max, score(hd, q, k));
+    for (int64_t k = first; k <= q; k++)
+        sum += exp(score(hd, q, k) - max);
+    return max + log(sum);
+}
+
+/* Columns first .. first + n of row q of out. */
+static void out_columns(const struct head *hd, int64_t q, double lse, int64_t first,
+                        int64_t n)
+{
+    double sum[SUM_COLUMNS] = {0};
+    for (int64_t k = first_key(hd, q); k <= q; k++) {
+        double p = factor(hd, q, k) * exp(score(hd, q, k) - lse);
+        for (int64_t d = 0; d < n; d++)
+            sum[d] += p * (double)hd->v[k * hd->stride + first + d];
+    }
+    for (int64_t d = 0; d < n; d++)
+        hd->out[q * hd->out_stride + first + d] = (float)sum[d];
+}
+
+void ref_attention_fwd(const struct attention *at)
+{
+    for (int64_t bh = 0; bh < at->B * at->A; bh++) {
+        struct head hd = head_at(at, bh / at->A, bh % at->A);
+        for (int64_t q = 0; q < at->S; q++) {
+            double lse = row_lse(&hd, q);
+            hd.lse[q] = (float)lse;
+            for (int64_t d = 0; d < at->D; d += SUM_COLUMNS)
+                out_columns(&hd, q, lse, d, i64_min(SUM_COLUMNS, at->D - d));
+        }
+    }
+}
+
+/* -- backward ------------------------------------------------------------------------ */
+
+/* ds of the pair; *dropped_p = f p. */
+static double dscore(const struct head *hd, int64_t q, int64_t k, double *dropped_p)
+{
+    double p = exp(score(hd, q, k) - (double)hd->lse[q]);
+    double f = factor(hd, q, k);
+    double dp = f * dot(hd->dout + q * hd->out_stride, hd->v + k * hd->stride, hd->D);
+    *dropped_p = f * p;
+    return p * (dp - (double)hd->delta[q]);
+}
+
+static void dq_columns(const struct head *hd, int64_t q, int64_t first, int64_t n)
+{
+    double sum[SUM_COLUMNS] = {0};
+    for (int64_t k = first_key(hd, q); k <= q; k++) {
+        double dropped_p;
+        double ds = hd->scale * dscore(hd, q, k, &dropped_p);
+        for (int64_t d = 0; d < n; d++)
+            sum[d] += ds * (double)hd->k[k * hd->stride + first + d];
+    }
+    for (int64_t d = 0; d < n; d++)
+        hd->dq[q * hd->stride + first + d] = (float)sum[d];
+}
+
+static void dkv_columns(const struct head *hd, int64_t k, int64_t first, int64_t n)
+{
+    double sum_k[SUM_COLUMNS] = {0}, sum_v[SUM_COLUMNS] = {0};
+    for (int64_t q = k; q < hd->S && first_key(hd, q) <= k; q++) {
+        double dropped_p;
+        double ds = hd->scale * dscore(hd, q, k, &dropped_p);
+        for (int64_t d = 0; d < n; d++) {
+            sum_k[d] += ds * (double)hd->q[q * hd->stride + first + d];
+            sum_v[d] += dropped_p * (double)hd->dout[q * hd->out_stride + first + d];
+        }
+    }
+    for (int64_t d = 0; d < n; d++) {
+        hd->dk[k * hd->stride + first + d] = (float)sum_k[d];
+        hd->dv[k * hd->stride + first + d] = (float)sum_v[d];
+    }
+}
+
+void ref_attention_bwd(const struct attention_bwd *at)
+{
+    const struct attention *fwd = &at->fwd;
+    for (int64_t bh = 0; bh < fwd->B * fwd->A; bh++) {
+        struct head hd = head_bwd_at(at, bh / fwd->A, bh % fwd->A);
+        for (int64_t q = 0; q < fwd->S; q++)
+            hd.delta[q] = (float)dot(hd.dout + q * hd.out_stride,
+                                     hd.out + q * hd.out_stride, fwd->D);
+        for (int64_t s = 0; s < fwd->S; s++) {
+            for (int64_t d = 0; d < fwd->D; d += SUM_COLUMNS) {
+                int64_t n = i64_min(SUM_COLUMNS, fwd->D - d);
+                dq_columns(&hd, s, d, n);
+                dkv_columns(&hd, s, d, n);
+            }
+        }
+    }
+}
+
+/* -- decode -------------------------------------------------------------------------- */
+
+/* scores := softmax of the scores of one query, in float: the scratch is the caller's. */
+static void decode_probabilities(float *scores, const float *q, const float *keys,
+                                 int64_t n_keys, int64_t stride, int64_t D)
+{
+    double scale = 1.0 / sqrt((double)D);
+    double max = scale * dot(q, keys, D), sum = 0;
+    for (int64_t k = 1; k < n_keys; k++)
+        max = fmax(max, scale * dot(q, keys + k * stride, D));
+    for (int64_t k = 0; k < n_keys; k++)
+        sum += exp(scale * dot(q, keys + k * stride, D) - max);
+    for (int64_t k = 0; k < n_keys; k++)
+        scores[k] = (float)(exp(scale * dot(q, keys + k * stride, D) - max) / sum);
+}
+
+void ref_attention_decode(float *out, const float *q, const float *keys,
+                          const float *values, float *scores, int64_t n_keys,
+                          int64_t stride, int64_t A, int64_t D)
+{
+    for (int64_t h = 0; h < A; h++) {
+        float *p = scores + h * n_keys;
+        decode_probabilities(p, q + h * D, keys + h * D, n_keys, stride, D);
+        for (int64_t d = 0; d < D; d++) {
+            double sum = 0;
+            for (int64_t k = 0; k < n_keys; k++)
+                sum += (double)p[k] * (double)values[k * stride + h * D + d];
+            out[h * D + d] = (float)sum;
+        }
+    }
+}

@@ -1,0 +1,59 @@
+/* What runs over flat ranges of parameters and gradients, whatever their shape. */
+#include "device/ref/ref.h"
+
+#include <math.h>
+
+static void update_element(const struct update *u, const struct adamw *a, int64_t i)
+{
+    double beta1 = a->beta1, beta2 = a->beta2, p = (double)u->master[i];
+    double grad = (double)ref_element(u->grad, u->grad_dtype, i) * a->grad_scale;
+    if (a->is_l2)
+        grad += a->decay * p;
+    else
+        p *= 1.0 - a->lr * a->decay;
+    double m = beta1 * (double)u->exp_avg[i] + (1.0 - beta1) * grad;
+    double v = beta2 * (double)u->exp_avg_sq[i] + (1.0 - beta2) * grad * grad;
+    double root = sqrt(v / a->bias2) + a->epsilon;
+    u->master[i] = (float)(p - a->lr / a->bias1 * m / root);
+    u->exp_avg[i] = (float)m;
+    u->exp_avg_sq[i] = (float)v;
+    if (u->param)
+        ref_set_element(u->param, u->param_dtype, i, u->master[i]);
+}
+
+void ref_adamw(const struct update *u, const struct adamw *a)
+{
+    for (int64_t i = 0; i < u->n; i++)
+        update_element(u, a, i);
+}
+
+void ref_sum_squares(double *partial, const void *x, enum dtype dtype, int64_t n)
+{
+    for (int64_t first = 0; first < n; first += KERNEL_SQUARE_CHUNK) {
+        int64_t end = i64_min(first + KERNEL_SQUARE_CHUNK, n);
+        double sum = 0;
+        for (int64_t i = first; i < end; i++) {
+            double x_i = (double)ref_element(x, dtype, i);
+            sum += x_i * x_i;
+        }
+        partial[first / KERNEL_SQUARE_CHUNK] = sum;
+    }
+}
+
+void ref_copy(float *x, const float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = y[i];
+}
+
+void ref_add(float *x, const float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+void ref_fill(float *x, float value, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = value;
+}

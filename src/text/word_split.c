@@ -1,0 +1,132 @@
+/*
+ * The pattern is a choice by the classes of one or two characters and a run of one class,
+ * so it is a loop here, over a table for ASCII: linear for any text, and at home with
+ * invalid UTF-8. The tests compare it with PCRE2 on the pattern itself.
+ */
+#include "text/word_split.h"
+
+#include "text/char_class.h"
+#include "text/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct word_splitter {
+    uint8_t ascii[256]; // class of an ASCII byte; CHAR_UNKNOWN: look at the character
+    struct char_classes *classes;
+};
+
+int word_splitter_open(struct word_splitter **out, struct error *err)
+{
+    struct word_splitter *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(err, ERROR_RUNTIME, "out of memory for the words of a text");
+    if (char_classes_open(&s->classes, err)) {
+        free(s);
+        return -1;
+    }
+    for (uint32_t code = 0; code < 0x80; code++)
+        s->ascii[code] = (uint8_t)char_class_of(s->classes, code);
+    *out = s;
+    return 0;
+}
+
+void word_splitter_close(struct word_splitter *s)
+{
+    if (!s)
+        return;
+    char_classes_close(s->classes);
+    free(s);
+}
+
+/* The class of the first character of the n > 0 bytes, and its number of bytes. */
+static inline enum char_class class_at(struct word_splitter *s, const char *text,
+                                       size_t n, size_t *n_char)
+{
+    uint32_t code;
+    uint8_t class = s->ascii[(uint8_t)text[0]];
+    *n_char = 1;
+    if (class != CHAR_UNKNOWN)
+        return (enum char_class) class;
+    size_t k = utf8_decode(text, n, &code);
+    if (k == 0)
+        return CHAR_OTHER;
+    *n_char = k;
+    return char_class_of(s->classes, code);
+}
+
+/* The end of the run of `class` that goes on at `at`; *last := where its last character
+ * starts, if there is one. */
+static inline size_t run_end(struct word_splitter *s, const char *text, size_t at,
+                             size_t n, enum char_class class, size_t *last)
+{
+    while (at < n) {
+        size_t n_char;
+        if (class_at(s, text + at, n - at, &n_char) != class)
+            break;
+        *last = at;
+        at += n_char;
+    }
+    return at;
+}
+
+/* The bytes of the contraction that the text starts with; 0: none. */
+static size_t contraction(const char *text, size_t n)
+{
+    if (n < 2 || text[0] != '\'')
+        return 0;
+    if (strchr("stmd", text[1]) && text[1])
+        return 2;
+    if (n < 3)
+        return 0;
+    bool is_one = (text[1] == 'r' && text[2] == 'e') ||
+                  (text[1] == 'v' && text[2] == 'e') ||
+                  (text[1] == 'l' && text[2] == 'l');
+    return is_one ? 3 : 0;
+}
+
+size_t word_split_next(struct word_splitter *s, const char *text, size_t n)
+{
+    size_t n_char, n_next = 0, last = 0;
+    enum char_class class = class_at(s, text, n, &n_char);
+    if (class == CHAR_SPACE) {
+        enum char_class next = CHAR_SPACE;
+        if (text[0] == ' ' && n > 1)
+            next = class_at(s, text + 1, n - 1, &n_next);
+        if (next != CHAR_SPACE)
+            return run_end(s, text, 1 + n_next, n, next, &last);
+        size_t end = run_end(s, text, n_char, n, CHAR_SPACE, &last);
+        // Before something else, the last of several leaves them and starts a word.
+        return end < n && last > 0 ? last : end;
+    }
+    size_t n_contraction = contraction(text, n);
+    return n_contraction ? n_contraction : run_end(s, text, n_char, n, class, &last);
+}
+
+bool word_split_is_piece(struct word_splitter *s, const char *bytes, size_t n)
+{
+    uint32_t code;
+    for (size_t at = 0; at < n;) {
+        size_t k = utf8_decode(bytes + at, n - at, &code);
+        if (k == 0)
+            return true;
+        at += k;
+    }
+    // Contractions are the only words with pieces that are no words.
+    if (n == 2 && bytes[0] == '\'' && bytes[1] && strchr("rvl", bytes[1]))
+        return true;
+    return word_split_next(s, bytes, n) == n;
+}
+
+size_t word_split_last_cut(const char *text, size_t n)
+{
+    for (size_t at = n; at-- > 1;) {
+        uint8_t before = (uint8_t)text[at - 1], here = (uint8_t)text[at];
+        bool is_white = here == ' ' || (here >= '\t' && here <= '\r');
+        // Past ASCII, a byte alone does not tell white space from other characters.
+        bool is_other = before > ' ' && before < 0x80;
+        if (is_white && (is_other || before < '\t'))
+            return at;
+    }
+    return 0;
+}
