@@ -79,7 +79,7 @@ static void test_param_table__rows_say_shape_split_and_decay(void **state)
         int64_t shape[PARAM_MAX_DIMS];
         int split_dim, layer;
         enum param_init init;
-        bool has_decay;
+        bool decays;
     } expected[] = {
         {"embedding.word.weight", 2, {7, 6}, 0, 0, INIT_NORMAL, true},
         {"embedding.position.weight", 2, {5, 6}, -1, 0, INIT_NORMAL, true},
@@ -112,7 +112,7 @@ static void test_param_table__rows_say_shape_split_and_decay(void **state)
         assert_int_equal(p->split_dim, expected[i].split_dim);
         assert_int_equal(p->layer, expected[i].layer);
         assert_int_equal(p->init, expected[i].init);
-        assert_int_equal(p->has_decay, expected[i].has_decay);
+        assert_int_equal(p->decays, expected[i].decays);
     }
     assert_null(param_table_find(&table, "layers.1.ln1.weight"));
     param_table_release(&table);

@@ -17,7 +17,8 @@ enum { FILE_ALL_F32 = 0, FILE_MOSTLY_F16 = 1 }; // of general.file_type
 /* Of `row` in the file; see the header. */
 static enum dtype type_of(const struct param *row, enum dtype dtype)
 {
-    bool is_f32 = !row->has_decay || strcmp(row->name, "embedding.position.weight") == 0;
+    bool is_f32 =
+        row->role == PARAM_VECTOR || strcmp(row->name, "embedding.position.weight") == 0;
     return is_f32 ? DTYPE_F32 : dtype;
 }
 

@@ -61,7 +61,7 @@ void hf_name(const struct param *row, enum hf_dialect dialect, char name[HF_NAME
 
 struct hf_shape hf_shape(const struct param *row, enum hf_dialect dialect)
 {
-    if (!row->has_decay) // a vector, whatever its logical shape
+    if (row->role == PARAM_VECTOR)
         return (struct hf_shape){.n_dims = 1, .shape = {row->n_elements}};
     int64_t in = row->shape[row->n_dims - 1], out = row->n_elements / in;
     if (dialect == HF_TRANSFORMERS && find(row)->is_conv1d)

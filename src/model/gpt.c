@@ -83,7 +83,7 @@ void gpt_start_step(struct gpt *g)
         return;
     for (int64_t i = 0; i < g->table.n_params; i++) {
         const struct param *row = &g->table.params[i];
-        if (!row->has_decay)
+        if (row->grad == GRAD_ACCUMULATED)
             memset((char *)g->grads + row->in[STORE_GRADS].at, 0,
                    (size_t)row->n_elements * sizeof(float));
     }

@@ -102,7 +102,7 @@ static struct arena free_grads(const struct gpt *g, const struct gpt_options *op
     const struct param_table *table = &g->table;
     int64_t row, end;
     param_table_rows(table, layer, &row, &end);
-    while (row < end && !table->params[row].has_decay)
+    while (row < end && table->params[row].grad != GRAD_OVERWRITTEN)
         row++;
     bool is_free = opt->has_one_micro_batch && opt->n_stashes == 1 &&
                    opt->part.n_chunks == 1 && !opt->grads_are_brought && row < end;

@@ -210,7 +210,8 @@ static int update_piece(struct optimizer *o, const struct optimizer_update *u,
     struct adamw rule = rule_of(o, u);
     const struct param *row = &o->opt.map->table->params[piece->row];
     int64_t block = o->opt.offload_dir ? STEP_BLOCK : piece->n;
-    rule.decay = row->has_decay ? o->opt.cfg.weight_decay : 0.0;
+    rule.lr *= row->lr_scale;
+    rule.decay = row->decays ? o->opt.cfg.weight_decay : 0.0;
     for (int64_t at = 0; at < piece->n; at += block) {
         int64_t n = i64_min(block, piece->n - at);
         beat(BEAT_UPDATE, piece->row);

@@ -155,15 +155,14 @@ int zero_settle_buckets(struct zero *z, struct error *err)
     return settle(z, &z->end_buckets[1], err);
 }
 
-/* Vectors are added to by every kernel; matrices are overwritten. */
-static void clear_vectors(struct zero *z, const struct zero_layer *l, char *memory)
+static void clear_accumulated(struct zero *z, const struct zero_layer *l, char *memory)
 {
     const struct param_table *table = &z->gpt->table;
     int64_t first, end;
     param_table_rows(table, l->layer, &first, &end);
     for (int64_t r = first; r < end; r++) {
         const struct param *row = &table->params[r];
-        if (!row->has_decay)
+        if (row->grad == GRAD_ACCUMULATED)
             memset(memory + row->in[STORE_GRADS].at - l->grad_at, 0,
                    (size_t)row->n_elements * sizeof(float));
     }
@@ -178,7 +177,7 @@ static void bring_grads(struct zero *z, int i)
     if (settle(z, bucket, &err))
         zero_fail(z, &err);
     bucket->layer = i;
-    clear_vectors(z, &z->layers[i], bucket->memory);
+    clear_accumulated(z, &z->layers[i], bucket->memory);
     param_table_bind_layer(&g->table, STORE_GRADS, z->layers[i].layer, bucket->memory,
                            g->d);
 }

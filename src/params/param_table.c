@@ -29,8 +29,11 @@ struct param_spec {
     const char *name; // in a block: what follows "layers.i."
     size_t member;
     enum param_dim shape[PARAM_MAX_DIMS];
+    enum param_role role;
+    enum param_storage storage;
+    enum param_grad grad;
     enum param_init init;
-    bool has_decay;
+    bool decays;
     int split_dim;
     int number; // in its list, as it was first
 };
@@ -39,29 +42,29 @@ struct param_spec {
 
 // clang-format off
 static const struct param_spec embedding_specs[] = {
-    // name                         member          shape                            init         decay  split number
-    {"embedding.word.weight",       MEMBER(wte),   {DIM_V, DIM_H},                  INIT_NORMAL, true,  0,    0},
-    {"embedding.position.weight",   MEMBER(wpe),   {DIM_P, DIM_H},                  INIT_NORMAL, true,  -1,   1},
+    // name                         member          shape                           role          stored        gradient          init         decays split number
+    {"embedding.word.weight",       MEMBER(wte),   {DIM_V, DIM_H},                  PARAM_ROWS,   STORED_TYPED, GRAD_BY_ROWS,     INIT_NORMAL, true,  0,   0},
+    {"embedding.position.weight",   MEMBER(wpe),   {DIM_P, DIM_H},                  PARAM_ROWS,   STORED_TYPED, GRAD_BY_ROWS,     INIT_NORMAL, true,  -1,  1},
 };
 
 static const struct param_spec block_specs[] = {
-    {"ln1.weight",                  MEMBER(ln1_g), {DIM_H},                         INIT_ONES,   false, -1,   0},
-    {"ln1.bias",                    MEMBER(ln1_b), {DIM_H},                         INIT_ZEROS,  false, -1,   1},
-    {"attn.qkv.bias",               MEMBER(qkv_b), {DIM_QKV, DIM_A, DIM_D},         INIT_ZEROS,  false, 1,    3},
-    {"attn.proj.bias",              MEMBER(proj_b),{DIM_H},                         INIT_ZEROS,  false, -1,   5},
-    {"ln2.weight",                  MEMBER(ln2_g), {DIM_H},                         INIT_ONES,   false, -1,   6},
-    {"ln2.bias",                    MEMBER(ln2_b), {DIM_H},                         INIT_ZEROS,  false, -1,   7},
-    {"mlp.fc.bias",                 MEMBER(fc_b),  {DIM_F},                         INIT_ZEROS,  false, 0,    9},
-    {"mlp.proj.bias",               MEMBER(fc2_b), {DIM_H},                         INIT_ZEROS,  false, -1,   11},
-    {"attn.qkv.weight",             MEMBER(qkv_w), {DIM_QKV, DIM_A, DIM_D, DIM_H},  INIT_NORMAL, true,  1,    2},
-    {"attn.proj.weight",            MEMBER(proj_w),{DIM_H, DIM_H},                  INIT_NORMAL, true,  1,    4},
-    {"mlp.fc.weight",               MEMBER(fc_w),  {DIM_F, DIM_H},                  INIT_NORMAL, true,  0,    8},
-    {"mlp.proj.weight",             MEMBER(fc2_w), {DIM_H, DIM_F},                  INIT_NORMAL, true,  1,    10},
+    {"ln1.weight",                  MEMBER(ln1_g), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ONES,   false, -1,  0},
+    {"ln1.bias",                    MEMBER(ln1_b), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  1},
+    {"attn.qkv.bias",               MEMBER(qkv_b), {DIM_QKV, DIM_A, DIM_D},         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, 1,   3},
+    {"attn.proj.bias",              MEMBER(proj_b),{DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  5},
+    {"ln2.weight",                  MEMBER(ln2_g), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ONES,   false, -1,  6},
+    {"ln2.bias",                    MEMBER(ln2_b), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  7},
+    {"mlp.fc.bias",                 MEMBER(fc_b),  {DIM_F},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, 0,   9},
+    {"mlp.proj.bias",               MEMBER(fc2_b), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  11},
+    {"attn.qkv.weight",             MEMBER(qkv_w), {DIM_QKV, DIM_A, DIM_D, DIM_H},  PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN, INIT_NORMAL, true,  1,   2},
+    {"attn.proj.weight",            MEMBER(proj_w),{DIM_H, DIM_H},                  PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN, INIT_NORMAL, true,  1,   4},
+    {"mlp.fc.weight",               MEMBER(fc_w),  {DIM_F, DIM_H},                  PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN, INIT_NORMAL, true,  0,   8},
+    {"mlp.proj.weight",             MEMBER(fc2_w), {DIM_H, DIM_F},                  PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN, INIT_NORMAL, true,  1,   10},
 };
 
 static const struct param_spec final_specs[] = {
-    {"final_norm.weight",           MEMBER(lnf_g), {DIM_H},                         INIT_ONES,   false, -1,   0},
-    {"final_norm.bias",             MEMBER(lnf_b), {DIM_H},                         INIT_ZEROS,  false, -1,   1},
+    {"final_norm.weight",           MEMBER(lnf_g), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ONES,   false, -1,  0},
+    {"final_norm.bias",             MEMBER(lnf_b), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  1},
 };
 // clang-format on
 
@@ -153,7 +156,12 @@ static bool append_row(struct param_table *table, const struct param_spec *spec,
     row->number = number;
     row->member = spec->member;
     row->init = spec->init;
-    row->has_decay = spec->has_decay;
+    row->init_scale = 1.0;
+    row->role = spec->role;
+    row->storage = spec->storage;
+    row->grad = spec->grad;
+    row->decays = spec->decays;
+    row->lr_scale = 1.0;
     row->split_dim = spec->split_dim;
     row->is_counted = spec->split_dim >= 0 || part->mp_rank == 0;
     row->offset = table->n_flat;
@@ -259,7 +267,8 @@ void param_table_set_types(struct param_table *table, enum dtype params, enum dt
         int64_t at = 0;
         for (int64_t i = 0; i < table->n_params; i++) {
             struct param *row = &table->params[i];
-            bool is_typed = row->has_decay && (s == STORE_PARAMS || row->layer > 0);
+            bool is_typed = row->storage == STORED_TYPED &&
+                            (s == STORE_PARAMS || row->grad == GRAD_OVERWRITTEN);
             row->in[s].dtype = is_typed ? wanted[s] : DTYPE_F32;
             row->in[s].at = at;
             at += i64_round_up(row->n_elements, PARAM_ALIGN) *
@@ -361,7 +370,7 @@ void param_init_values(const struct param *row, int64_t first, int64_t n, uint64
 {
     if (row->init == INIT_NORMAL) {
         init_normal(row, first, n, philox_key(seed, PHILOX_INIT, (uint32_t)row->number),
-                    std, x);
+                    std * row->init_scale, x);
         return;
     }
     for (int64_t i = 0; i < n; i++)

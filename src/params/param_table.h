@@ -28,6 +28,26 @@
 #define PARAM_NAME_BYTES 64
 #define PARAM_MAX_CHUNKS 64
 
+/* What a parameter is. Files of other programs give a vector one dim, the others two. */
+enum param_role {
+    PARAM_MATRIX,
+    PARAM_VECTOR, // whatever its logical shape
+    PARAM_ROWS,   // a table of which a token takes one row
+};
+
+/* What it is stored as. */
+enum param_storage {
+    STORED_TYPED, // the type that the model computes with
+    STORED_F32,
+};
+
+/* How a step's gradient comes about; all but the first kind are float32. */
+enum param_grad {
+    GRAD_OVERWRITTEN, // by the first micro-batch: before it the memory holds nothing
+    GRAD_ACCUMULATED, // added to by every kernel: begins as zero
+    GRAD_BY_ROWS,     // row by row, and complete only after the last micro-batch
+};
+
 enum param_init { INIT_NORMAL, INIT_ZEROS, INIT_ONES };
 
 enum param_store { STORE_PARAMS, STORE_GRADS, N_STORES };
@@ -72,9 +92,14 @@ struct param {
     int64_t number;                // row in the table of the whole model
     bool is_counted;               // in the norm: by one of the processes that hold it
     enum param_init init;
-    bool has_decay; // matrices and embeddings decay; biases and norms do not
-    int layer;      // 0 embedding, 1..L blocks, L+1 final norm
-    size_t member;  // where struct layer_params points to it
+    double init_scale; // of the deviation of INIT_NORMAL
+    enum param_role role;
+    enum param_storage storage;
+    enum param_grad grad;
+    bool decays;     // by the optimizer's weight decay
+    double lr_scale; // of the optimizer's learning rate
+    int layer;       // 0 embedding, 1..L blocks, L+1 final norm
+    size_t member;   // where struct layer_params points to it
     int64_t n_elements;
     int64_t offset; // elements from the start of the flat buffer
     struct {
