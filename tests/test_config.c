@@ -102,7 +102,7 @@ static void test_seed_004__is_understood_as_printed(void **state)
     assert_int_equal(cfg.optimizer.lr.decay_steps, 360000);
     assert_true(cfg.optimizer.lr.max_lr == 1e-5 && cfg.optimizer.lr.min_lr == 5e-5);
     assert_true(cfg.mix_precision.scale_loss == 32768);
-    assert_int_equal(cfg.recompute_granularity, RECOMPUTE_FULL);
+    assert_int_equal(cfg.recompute_granularity, GRANULARITY_FULL);
     assert_int_equal(cfg.dataset.input_dir.n_paths, 1);
     assert_string_equal(config_path_at(&cfg.dataset.input_dir, 0), "./data");
     assert_true(cfg.dataset.split[0] == 949 && cfg.dataset.split[1] == 50 &&
@@ -128,11 +128,11 @@ static void test_dtype__follows_use_pure_fp16(void **state)
     (void)state;
     struct config cfg;
     load_with(&cfg, seed_004, "device=cpu", NULL);
-    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT16);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_F16);
     load(&cfg, "fp16: {mode: AMP_TYPE.NAIVE}\n");
-    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT16);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_F16);
     load(&cfg, "mix_precision: {dtype: bfloat16}\n");
-    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BFLOAT16);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BF16);
     assert_false(cfg.mix_precision.use_pure_fp16);
 }
 
@@ -189,7 +189,7 @@ static void test_aliases__of_fleetx_24_stand_under_model(void **state)
                "  fused_linear: false\n  tensor_fusion: False\n  sequence_parallel: "
                "False\n  virtual_pp_degree: 1\nOptimizer: {name: AdamW, lr: {name: "
                "consine, max_steps: 9}}\n");
-    assert_int_equal(cfg.recompute_granularity, RECOMPUTE_ONLY_ATTN);
+    assert_int_equal(cfg.recompute_granularity, GRANULARITY_ONLY_ATTN);
     assert_int_equal(cfg.max_steps, 9);
 }
 

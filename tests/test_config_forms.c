@@ -232,7 +232,7 @@ static void test_sections__between_the_two_forms_are_read_too(void **state)
     assert_int_equal(cfg.batch_size.micro_batch_size, 2);
     assert_int_equal(cfg.dataset.max_seq_len, 16);
     assert_true(cfg.tensor_fusion);
-    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT16);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_F16);
 }
 
 static void test_options__take_the_names_of_sections(void **state)
@@ -319,16 +319,16 @@ static void test_enable__decides_whether_dtype_counts(void **state)
     (void)state;
     struct config cfg;
     assert_loads(&cfg, "Engine: {mix_precision: {enable: False, dtype: float16}}", NULL);
-    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT32);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_F32);
     assert_loads(&cfg, "Engine: {mix_precision: {enable: True, dtype: 'bfloat16'}}",
                  NULL);
-    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BFLOAT16);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BF16);
     assert_loads(&cfg, "mix_precision: {use_pure_fp16: True}",
                  "Engine.mix_precision.enable=False");
-    assert_int_equal(cfg.mix_precision.dtype, DTYPE_FLOAT32);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_F32);
     assert_loads(&cfg, "Engine: {mix_precision: {enable: False, dtype: float16}}",
                  "mix_precision.dtype=bfloat16"); // said later
-    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BFLOAT16);
+    assert_int_equal(cfg.mix_precision.dtype, DTYPE_BF16);
     assert_false(cfg.mix_precision.use_pure_fp16);
     assert_refused("Engine: {mix_precision: {enable: True, use_pure_fp16: False}}", NULL,
                    "f.yaml:1:34: Engine.mix_precision.enable: it says True and "

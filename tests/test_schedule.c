@@ -17,7 +17,7 @@ static struct schedule make(int64_t pp, int64_t chunks, int64_t m,
 
 static bool is_compute(const struct schedule_action *a)
 {
-    return a->op == SCHEDULE_FORWARD || a->op == SCHEDULE_BACKWARD;
+    return a->op == OP_FORWARD || a->op == OP_BACKWARD;
 }
 
 /* -- properties of every list -------------------------------------------------------- */
@@ -31,10 +31,10 @@ static void check_compute(const struct schedule *s)
     for (int64_t i = 0; i < s->n_actions; i++) {
         const struct schedule_action *a = &s->actions[i];
         int c = a->chunk;
-        if (a->op == SCHEDULE_FORWARD) {
+        if (a->op == OP_FORWARD) {
             assert_int_equal(a->micro, n_forward[c]++);
             all++;
-        } else if (a->op == SCHEDULE_BACKWARD) {
+        } else if (a->op == OP_BACKWARD) {
             assert_int_equal(a->micro, n_backward[c]++);
             assert_true(n_backward[c] <= n_forward[c]);
             all--;
@@ -62,8 +62,8 @@ static void check_stashes(const struct schedule *s)
             continue;
         assert_in_range(a->stash, 0, n - 1);
         int64_t which = 1 + a->chunk * s->shape.micro_batches + a->micro;
-        assert_int_equal(holds[a->stash], a->op == SCHEDULE_FORWARD ? 0 : which);
-        holds[a->stash] = a->op == SCHEDULE_FORWARD ? which : 0;
+        assert_int_equal(holds[a->stash], a->op == OP_FORWARD ? 0 : which);
+        holds[a->stash] = a->op == OP_FORWARD ? which : 0;
     }
     free(holds);
 }
@@ -72,11 +72,11 @@ static void check_stashes(const struct schedule *s)
  * posted at once than reported. */
 static void check_receives(const struct schedule *s)
 {
-    const struct schedule_action *posted[SCHEDULE_N_PAYLOADS][SCHEDULE_RECV_SLOTS] = {0};
-    int n_posted[SCHEDULE_N_PAYLOADS] = {0}, most[SCHEDULE_N_PAYLOADS] = {0};
+    const struct schedule_action *posted[N_PAYLOADS][SCHEDULE_RECV_SLOTS] = {0};
+    int n_posted[N_PAYLOADS] = {0}, most[N_PAYLOADS] = {0};
     for (int64_t i = 0; i < s->n_actions; i++) {
         const struct schedule_action *a = &s->actions[i];
-        if (a->op == SCHEDULE_POST_RECV) {
+        if (a->op == OP_POST_RECV) {
             assert_null(posted[a->payload][a->slot]);
             posted[a->payload][a->slot] = a;
             n_posted[a->payload]++;
@@ -90,7 +90,7 @@ static void check_receives(const struct schedule *s)
         }
         most[a->payload] = (int)i64_max(most[a->payload], n_posted[a->payload]);
     }
-    for (int k = 0; k < SCHEDULE_N_PAYLOADS; k++) {
+    for (int k = 0; k < N_PAYLOADS; k++) {
         assert_int_equal(n_posted[k], 0);
         assert_int_equal(schedule_max_posted(s, (enum schedule_payload)k), most[k]);
         assert_true(most[k] <= SCHEDULE_RECV_SLOTS);
@@ -106,13 +106,13 @@ static void check_messages_of_compute(const struct schedule *s)
         const struct schedule_action *a = &s->actions[i];
         bool is_start = s->stage == 0 && a->chunk == 0;
         bool is_end = s->stage == s->shape.pp - 1 && a->chunk == s->shape.chunks - 1;
-        bool is_forward = a->op == SCHEDULE_FORWARD;
+        bool is_forward = a->op == OP_FORWARD;
         if (is_compute(a)) {
             assert_null(to_send);
             assert_int_equal(a->slot_in >= 0, is_forward ? !is_start : !is_end);
             assert_int_equal(a->slot_out >= 0, is_forward ? !is_end : !is_start);
             to_send = a->slot_out >= 0 ? a : NULL;
-        } else if (a->op == SCHEDULE_SEND) {
+        } else if (a->op == OP_SEND) {
             assert_non_null(to_send);
             assert_int_equal(a->slot, to_send->slot_out);
             assert_int_equal(a->micro, to_send->micro);
@@ -142,14 +142,14 @@ static void check_pair(const struct stage_lists *p, int from,
                        enum schedule_payload payload)
 {
     int to =
-        payload == SCHEDULE_ACTIVATION ? (from + 1) % p->pp : (from + p->pp - 1) % p->pp;
+        payload == PAYLOAD_ACTIVATION ? (from + 1) % p->pp : (from + p->pp - 1) % p->pp;
     bool seen[SCHEDULE_TAG_END] = {false};
     int64_t i = 0, j = 0;
     for (;;) {
         const struct schedule_action *sent =
-            next_message(&p->stages[from], &i, SCHEDULE_SEND, payload);
+            next_message(&p->stages[from], &i, OP_SEND, payload);
         const struct schedule_action *posted =
-            next_message(&p->stages[to], &j, SCHEDULE_POST_RECV, payload);
+            next_message(&p->stages[to], &j, OP_POST_RECV, payload);
         assert_int_equal(sent == NULL, posted == NULL);
         if (!sent)
             return;
@@ -172,8 +172,8 @@ static void check_lists(const struct stage_lists *p)
         check_stashes(&p->stages[i]);
         check_receives(&p->stages[i]);
         check_messages_of_compute(&p->stages[i]);
-        check_pair(p, i, SCHEDULE_ACTIVATION);
-        check_pair(p, i, SCHEDULE_GRADIENT);
+        check_pair(p, i, PAYLOAD_ACTIVATION);
+        check_pair(p, i, PAYLOAD_GRADIENT);
     }
 }
 
@@ -216,7 +216,7 @@ static void write_order(const struct schedule *s, char *text, size_t size)
         if (is_compute(&s->actions[i]))
             used +=
                 (size_t)snprintf(text + used, size - used, "%s%c%d.%d", used ? " " : "",
-                                 s->actions[i].op == SCHEDULE_FORWARD ? 'F' : 'B',
+                                 s->actions[i].op == OP_FORWARD ? 'F' : 'B',
                                  s->actions[i].micro, s->actions[i].chunk);
 }
 
@@ -263,13 +263,13 @@ static void test_schedule__posts_receives_before_it_computes_or_sends(void **sta
     (void)state;
     struct schedule s = make(4, 1, 8, SCHEDULE_1F1B, 1);
     for (int i = 0; i < 2 * SCHEDULE_RECV_SLOTS; i++)
-        assert_int_equal(s.actions[i].op, SCHEDULE_POST_RECV);
+        assert_int_equal(s.actions[i].op, OP_POST_RECV);
     // forward 0 takes micro-batch 0, posts micro-batch 2 at once, then sends
-    assert_int_equal(s.actions[4].op, SCHEDULE_FORWARD);
-    assert_int_equal(s.actions[5].op, SCHEDULE_POST_RECV);
+    assert_int_equal(s.actions[4].op, OP_FORWARD);
+    assert_int_equal(s.actions[5].op, OP_POST_RECV);
     assert_int_equal(s.actions[5].micro, 2);
     assert_int_equal(s.actions[5].slot, s.actions[4].slot_in);
-    assert_int_equal(s.actions[6].op, SCHEDULE_SEND);
+    assert_int_equal(s.actions[6].op, OP_SEND);
     schedule_release(&s);
 }
 
@@ -280,11 +280,11 @@ static void test_schedule__tags_stay_small_however_many_micro_batches(void **sta
     (void)state;
     struct schedule_shape shape = {4, 8, 100000, SCHEDULE_1F1B};
     for (int64_t micro = 0; micro < shape.micro_batches; micro++) {
-        int32_t tag = schedule_tag(&shape, SCHEDULE_GRADIENT, micro, 7);
+        int32_t tag = schedule_tag(&shape, PAYLOAD_GRADIENT, micro, 7);
         assert_in_range(tag, 0, SCHEDULE_TAG_END - 1);
         // far more apart than messages that can meet
         for (int64_t other = micro + 1; other <= micro + 200; other += 33)
-            assert_int_not_equal(tag, schedule_tag(&shape, SCHEDULE_GRADIENT, other, 7));
+            assert_int_not_equal(tag, schedule_tag(&shape, PAYLOAD_GRADIENT, other, 7));
     }
 }
 

@@ -188,14 +188,14 @@ static void post_late(struct schedule *s)
 {
     struct schedule_action *late = malloc((size_t)s->n_actions * sizeof *late);
     assert_non_null(late);
-    int64_t n = 0, next[SCHEDULE_N_PAYLOADS] = {0};
+    int64_t n = 0, next[N_PAYLOADS] = {0};
     for (int64_t i = 0; i < s->n_actions; i++) {
         const struct schedule_action *a = &s->actions[i];
-        if (a->op == SCHEDULE_POST_RECV)
+        if (a->op == OP_POST_RECV)
             continue;
-        if (a->op != SCHEDULE_SEND && a->slot_in >= 0) {
+        if (a->op != OP_SEND && a->slot_in >= 0) {
             int64_t *at = &next[a->payload];
-            while (s->actions[*at].op != SCHEDULE_POST_RECV ||
+            while (s->actions[*at].op != OP_POST_RECV ||
                    s->actions[*at].payload != a->payload)
                 ++*at;
             late[n++] = s->actions[(*at)++];

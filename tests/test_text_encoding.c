@@ -1,10 +1,10 @@
 #include "data/text/text_encoding.h"
 
+#include "base/utf8.h"
 #include "data/text/text_guess.h"
 #include "data/text/text_input.h"
 #include "data/text/utf8_check.h"
 #include "data_fixture.h"
-#include "text/utf8.h"
 
 #include <iconv.h>
 

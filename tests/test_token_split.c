@@ -1,8 +1,8 @@
 /*
  * Words against PCRE2 on the pattern itself, which is the definition.
  */
+#include "base/utf8.h"
 #include "text/byte_level.h"
-#include "text/utf8.h"
 #include "text/word_split.h"
 #include "token_fixture.h"
 

@@ -23,10 +23,10 @@
 
 #include "base/beat.h"
 #include "base/offload_file.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -259,18 +259,13 @@ static int reserve_addresses(struct offload *o, struct error *err)
     return 0;
 }
 
-/* The threads get no signals: those are for the thread that runs the program. */
 static int start_threads(struct offload *o, struct error *err)
 {
-    sigset_t all, before;
     int failure = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (o->n_threads < N_THREADS && failure == 0) {
-        failure = pthread_create(&o->threads[o->n_threads], NULL, run_jobs, o);
+        failure = thread_start(&o->threads[o->n_threads], run_jobs, o);
         o->n_threads += failure == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure)
         return error_set(err, ERROR_RUNTIME, "cannot start a thread for %s: %s", o->what,
                          strerror(failure));

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -164,16 +165,12 @@ static void *beat(void *context)
 static int start_beating(struct ckpt_lock *lock, struct error *err)
 {
     pthread_condattr_t attr;
-    sigset_t all, old;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&lock->closing, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&lock->mutex, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); // signals are for the main thread
-    int rc = pthread_create(&lock->thread, NULL, beat, lock);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = thread_start(&lock->thread, beat, lock);
     lock->has_thread = rc == 0;
     return rc ? error_set(err, ERROR_RUNTIME, "cannot start a thread: %s", strerror(rc))
               : 0;

@@ -10,13 +10,13 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "base/thread.h"
 #include "cli/cmd.h"
 #include "cli/input_files.h"
 #include "cli/options.h"
 #include "data/formats/dataset_writer.h"
 #include "data/text/encode_pipeline.h"
 #include "data/text/text_encoding.h"
-#include "launch/pin.h"
 #include "text/tokenizer.h"
 
 #include <errno.h>
@@ -165,7 +165,7 @@ static int check_settings(struct prepare *p, struct error *err)
                          "%lld",
                          ENCODE_MAX_THREADS, (long long)set->threads);
     if (set->threads == 0)
-        set->threads = i64_min(pin_n_processors(), ENCODE_MAX_THREADS);
+        set->threads = i64_min(thread_processors(), ENCODE_MAX_THREADS);
     return 0;
 }
 

@@ -5,6 +5,8 @@
  */
 #include "cli/inspect.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,35 +44,15 @@ void inspect_note(json_t *object, const char *fmt, ...)
     inspect_append(json_object_get(object, "notes"), inspect_text(text, strlen(text)));
 }
 
-/* Bytes of the UTF-8 sequence at p (n left), or 0 when it is none. */
-static size_t utf8_sequence(const unsigned char *p, size_t n)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80             ? 1
-                    : (p[0] & 0xE0) == 0xC0 ? 2
-                    : (p[0] & 0xF0) == 0xE0 ? 3
-                    : (p[0] & 0xF8) == 0xF0 ? 4
-                                            : 0;
-    if (length <= 1 || length > n)
-        return length <= 1 ? length : 0;
-    uint32_t code = p[0] & (0x7Fu >> length);
-    for (size_t i = 1; i < length; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-        code = code << 6 | (p[i] & 0x3Fu);
-    }
-    bool is_surrogate = code >= 0xD800 && code < 0xE000;
-    return code < least[length] || code > 0x10FFFF || is_surrogate ? 0 : length;
-}
-
 json_t *inspect_text(const char *bytes, size_t n)
 {
     static const char replacement[] = "\xEF\xBF\xBD";
     char *text = malloc(3 * n + 1);
     size_t used = 0;
+    uint32_t code;
     CHECK(text, "out of memory");
     for (size_t i = 0; i < n;) {
-        size_t length = utf8_sequence((const unsigned char *)bytes + i, n - i);
+        size_t length = utf8_decode(bytes + i, n - i, &code);
         memcpy(text + used, length ? bytes + i : replacement, length ? length : 3);
         used += length ? length : 3;
         i += length ? length : 1;

@@ -1,6 +1,7 @@
 #include "cli/output_pipe.h"
 
 #include "base/fs.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,18 +47,6 @@ static void *copy_all(void *context)
     }
 }
 
-/* Signals are for the thread that runs the job; a write that fails is enough of a sign.
- */
-static int start_thread(struct output_pipe *pipe)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = pthread_create(&pipe->thread, NULL, copy_all, pipe);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return failed;
-}
-
 /* -- both sides ---------------------------------------------------------------------- */
 
 static void release(struct output_pipe *pipe)
@@ -79,7 +68,8 @@ int output_pipe_open(struct output_pipe *pipe, const char *dir, struct error *er
     if (mkfifo(pipe->path, 0600) == 0 &&
         (pipe->fd = open(pipe->path, O_RDWR | O_NONBLOCK | O_CLOEXEC)) >= 0 &&
         (pipe->over = eventfd(0, EFD_CLOEXEC)) >= 0 &&
-        setenv(ENV_OUTPUT, pipe->path, 1) == 0 && (errno = start_thread(pipe)) == 0)
+        setenv(ENV_OUTPUT, pipe->path, 1) == 0 &&
+        (errno = thread_start(&pipe->thread, copy_all, pipe)) == 0)
         return 0;
     error_set(err, ERROR_RUNTIME, "cannot make a pipe '%s' for the results of a job: %s",
               pipe->path, strerror(errno));

@@ -8,6 +8,7 @@
 #include "base/beat.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "cli/output_pipe.h"
 #include "device/kernels.h"
 #include "launch/launch.h"
@@ -51,7 +52,7 @@ static int make_plan(const struct self_launch *command, int64_t n_processes,
 /* The processors that are for this process, by who started it or by fair shares. */
 static int own_processors(const struct comm *world)
 {
-    int n = kernels_processors();
+    int n = thread_processors();
     if (worker_threads() > 0)
         return worker_threads();
     bool is_bound = n < (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -77,7 +78,7 @@ static void set_threads(int64_t num_threads, const struct comm *world)
     } else if (worker_threads() > 0) {
         kernels_set_threads(worker_threads());
     } else if (comm_size(world) > 1 && !getenv("OMP_NUM_THREADS")) {
-        kernels_set_threads(kernels_processors() / comm_local_size(world));
+        kernels_set_threads(thread_processors() / comm_local_size(world));
     }
 }
 

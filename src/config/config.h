@@ -19,6 +19,7 @@
 #define CONFIG_CONFIG_H
 
 #include "base/base.h"
+#include "base/dtype.h"
 #include "base/error.h"
 
 #include <stdio.h>
@@ -31,8 +32,11 @@
 #define CONFIG_LIST_MOST 256       // elements of a list
 
 enum config_device { DEVICE_CPU, DEVICE_GPU, DEVICE_XPU };
-enum config_dtype { DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16 };
-enum config_recompute { RECOMPUTE_FULL, RECOMPUTE_ONLY_ATTN, RECOMPUTE_CORE_ATTN };
+enum config_granularity {
+    GRANULARITY_FULL,
+    GRANULARITY_ONLY_ATTN,
+    GRANULARITY_CORE_ATTN
+};
 enum config_schedule { SCHEDULE_1F1B, SCHEDULE_F_THEN_B };
 enum config_optimizer { OPTIMIZER_ADAMW, OPTIMIZER_ADAM };
 enum config_decay { DECAY_COSINE };
@@ -111,8 +115,8 @@ struct config_precision {
     bool use_pure_fp16;
     double scale_loss;
     bool dynamic_loss_scale;
-    bool fp32_grads;         // of 16-bit parameters
-    enum config_dtype dtype; // float16 when use_pure_fp16 is on
+    bool fp32_grads;  // of 16-bit parameters
+    enum dtype dtype; // float16 when use_pure_fp16 is on
 };
 
 struct config_dataset {
@@ -157,7 +161,7 @@ struct config {
     int64_t test_interval; // epochs; 0: never
     enum config_progress display_progress;
     bool use_recompute;
-    enum config_recompute recompute_granularity;
+    enum config_granularity recompute_granularity;
     struct config_numbers no_recompute_layers;
     bool fused_linear;
     bool tensor_fusion;

@@ -2,32 +2,10 @@
  * Text or not? Looked at before any parser sees the bytes. Overlong forms, surrogates
  * and code points past U+10FFFF are not UTF-8.
  */
+#include "base/utf8.h"
 #include "config/config_yaml.h"
 
 #include <string.h>
-
-/* Bytes of the UTF-8 sequence at p (n left), or 0 when it is none. */
-static size_t utf8_sequence(const unsigned char *p, size_t n)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80             ? 1
-                    : (p[0] & 0xE0) == 0xC0 ? 2
-                    : (p[0] & 0xF0) == 0xE0 ? 3
-                    : (p[0] & 0xF8) == 0xF0 ? 4
-                                            : 0;
-    if (length <= 1)
-        return length;
-    if (length > n)
-        return 0;
-    uint32_t code = p[0] & (0x7Fu >> length);
-    for (size_t i = 1; i < length; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-        code = code << 6 | (p[i] & 0x3Fu);
-    }
-    bool is_surrogate = code >= 0xD800 && code < 0xE000;
-    return code < least[length] || code > 0x10FFFF || is_surrogate ? 0 : length;
-}
 
 static int refuse_marks(const char *name, const char *text, size_t n, struct error *err)
 {
@@ -46,10 +24,11 @@ int config_check_bytes(const char *name, const char *text, size_t n, struct erro
 {
     const unsigned char *p = (const unsigned char *)text;
     int line = 1, column = 1;
+    uint32_t code;
     if (refuse_marks(name, text, n, err))
         return -1;
     for (size_t i = 0; i < n;) {
-        size_t length = utf8_sequence(p + i, n - i);
+        size_t length = utf8_decode(text + i, n - i, &code);
         bool is_control =
             (p[i] < 0x20 && p[i] != '\t' && p[i] != '\n' && p[i] != '\r') || p[i] == 0x7F;
         if (length == 0)

@@ -261,7 +261,7 @@ int config_derive(struct config *cfg, const struct config_origins *origins,
         shape_of(cfg, cfg->distributed.tensor_shape);
     if (cfg->mix_precision.use_pure_fp16 &&
         !config_was_given(origins, config_key_at("mix_precision.dtype")))
-        cfg->mix_precision.dtype = DTYPE_FLOAT16;
+        cfg->mix_precision.dtype = DTYPE_F16;
     return 0;
 }
 
@@ -400,13 +400,13 @@ static int check_dtype(const struct config *cfg, const struct config_origins *or
 {
     struct pair p =
         pair_of(origins, "mix_precision.use_pure_fp16", "mix_precision.dtype");
-    if (!cfg->mix_precision.use_pure_fp16 || cfg->mix_precision.dtype == DTYPE_FLOAT16)
+    if (!cfg->mix_precision.use_pure_fp16 || cfg->mix_precision.dtype == DTYPE_F16)
         return 0;
-    return config_refuse(
-        origins, p.key, p.other, err,
-        "it says float16 and mix_precision.dtype says %s%s: leave one "
-        "of them out",
-        cfg->mix_precision.dtype == DTYPE_FLOAT32 ? "float32" : "bfloat16", p.aside);
+    return config_refuse(origins, p.key, p.other, err,
+                         "it says float16 and mix_precision.dtype says %s%s: leave one "
+                         "of them out",
+                         cfg->mix_precision.dtype == DTYPE_F32 ? "float32" : "bfloat16",
+                         p.aside);
 }
 
 /* Below 1 it would lose gradients, not save them. Checkpoints of runs that had less are
@@ -415,7 +415,7 @@ static int check_scale(const struct config *cfg, const struct config_origins *or
                        struct error *err)
 {
     const struct config_key *key = config_key_at("mix_precision.scale_loss");
-    if (cfg->mix_precision.dtype != DTYPE_FLOAT16 || cfg->mix_precision.scale_loss >= 1 ||
+    if (cfg->mix_precision.dtype != DTYPE_F16 || cfg->mix_precision.scale_loss >= 1 ||
         origins->of[key - config_keys].source == SOURCE_JSON)
         return 0;
     return config_refuse(origins, key, NULL, err, "must be at least 1 for float16");

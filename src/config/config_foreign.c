@@ -181,9 +181,9 @@ static int resolve_mixed(struct config_loader *l, const struct config_foreign_us
         p->use_pure_fp16 = false;
         if (!config_was_given(origins, dtype) ||
             origins->of[dtype - config_keys].layer <= use->layer)
-            p->dtype = DTYPE_FLOAT32;
+            p->dtype = DTYPE_F32;
     } else if (!config_was_given(origins, dtype)) {
-        p->dtype = DTYPE_FLOAT16;
+        p->dtype = DTYPE_F16;
     }
     return 0;
 }

@@ -28,14 +28,12 @@
 
 static const struct config_word device_words[] = {
     {"cpu", DEVICE_CPU}, {"gpu", DEVICE_GPU}, {"xpu", DEVICE_XPU}, {NULL, 0}};
-static const struct config_word dtype_words[] = {{"float32", DTYPE_FLOAT32},
-                                                 {"float16", DTYPE_FLOAT16},
-                                                 {"bfloat16", DTYPE_BFLOAT16},
-                                                 {NULL, 0}};
-static const struct config_word recompute_words[] = {{"full", RECOMPUTE_FULL},
-                                                     {"only_attn", RECOMPUTE_ONLY_ATTN},
-                                                     {"full_attn", RECOMPUTE_ONLY_ATTN},
-                                                     {"core_attn", RECOMPUTE_CORE_ATTN},
+static const struct config_word dtype_words[] = {
+    {"float32", DTYPE_F32}, {"float16", DTYPE_F16}, {"bfloat16", DTYPE_BF16}, {NULL, 0}};
+static const struct config_word recompute_words[] = {{"full", GRANULARITY_FULL},
+                                                     {"only_attn", GRANULARITY_ONLY_ATTN},
+                                                     {"full_attn", GRANULARITY_ONLY_ATTN},
+                                                     {"core_attn", GRANULARITY_CORE_ATTN},
                                                      {NULL, 0}};
 static const struct config_word schedule_words[] = {
     {"1F1B", SCHEDULE_1F1B}, {"F-then-B", SCHEDULE_F_THEN_B}, {NULL, 0}};

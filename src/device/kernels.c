@@ -47,11 +47,6 @@ int kernels_threads(void)
     return omp_get_max_threads();
 }
 
-int kernels_processors(void)
-{
-    return omp_get_num_procs();
-}
-
 void kernels_choose(void)
 {
     gemm_choose();

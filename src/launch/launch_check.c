@@ -1,5 +1,6 @@
 /* What a job needs beside a good command. */
 #include "base/fs.h"
+#include "base/thread.h"
 #include "launch/launch.h"
 #include "launch/launch_command.h"
 #include "launch/mpiexec_process.h"
@@ -86,7 +87,7 @@ int64_t launch_ranks_here(const struct launch_options *opt)
 
 bool launch_is_crowded(int64_t n_ranks)
 {
-    return n_ranks > (int64_t)LAUNCH_RANKS_PER_PROCESSOR * pin_n_processors();
+    return n_ranks > (int64_t)LAUNCH_RANKS_PER_PROCESSOR * thread_processors();
 }
 
 static int check_processors(const struct launch_options *opt, struct error *err)
@@ -97,8 +98,8 @@ static int check_processors(const struct launch_options *opt, struct error *err)
     return error_set(err, ERROR_INPUT,
                      "too many ranks: %lld processes on this machine of %d processors, "
                      "where more than %d need --oversubscribe",
-                     (long long)n, pin_n_processors(),
-                     LAUNCH_RANKS_PER_PROCESSOR * pin_n_processors());
+                     (long long)n, thread_processors(),
+                     LAUNCH_RANKS_PER_PROCESSOR * thread_processors());
 }
 
 int launch_check(const struct launch_options *opt, struct error *err)

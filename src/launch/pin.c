@@ -8,14 +8,6 @@ struct processor {
     int package, core, id;
 };
 
-int pin_n_processors(void)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed))
-        return 1;
-    return CPU_COUNT(&allowed);
-}
-
 int pin_share(int n_processors, int local_rank, int local_size, int *first)
 {
     if (local_size < 1 || local_rank < 0 || local_rank >= local_size)

@@ -9,9 +9,6 @@
 
 #include "base/base.h"
 
-/* The number of processors this process may use. */
-int pin_n_processors(void);
-
 /* Keep this process on the processors of local rank `local_rank` of `local_size`. Nothing
  * happens when there are more ranks than processors, or the system refuses: where threads
  * run does not change results. */

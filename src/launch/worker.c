@@ -12,6 +12,7 @@
 #include "base/beat.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "launch/launch_command.h"
 #include "launch/pin.h"
 #include "launch/rank_status.h"
@@ -177,7 +178,7 @@ static void share_processors(void)
 {
     int local_rank = number_in(launch_dialect()->local_rank);
     int local_size = number_in(launch_dialect()->local_size);
-    int n = pin_n_processors(), first;
+    int n = thread_processors(), first;
     int n_mine = pin_share(n, local_rank, local_size, &first);
     char threads[16];
     snprintf(threads, sizeof threads, "%d", n_mine > 0 ? n_mine : 1);
@@ -200,8 +201,8 @@ static int check_crowd(struct error *err)
     return error_set(err, ERROR_INPUT,
                      "too many ranks: %d processes on this host of %d processors, where "
                      "more than %d need --oversubscribe",
-                     n, pin_n_processors(),
-                     LAUNCH_RANKS_PER_PROCESSOR * pin_n_processors());
+                     n, thread_processors(),
+                     LAUNCH_RANKS_PER_PROCESSOR * thread_processors());
 }
 
 int worker_start(struct error *err)

@@ -5,12 +5,12 @@
 static void layout(struct pipeline *p, struct arena *ar, int64_t pp, int64_t n,
                    enum dtype dtype)
 {
-    p->n_bytes[SCHEDULE_ACTIVATION] = n * (int64_t)dtype_bytes(dtype);
-    p->n_bytes[SCHEDULE_GRADIENT] = n * (int64_t)sizeof(float);
+    p->n_bytes[PAYLOAD_ACTIVATION] = n * (int64_t)dtype_bytes(dtype);
+    p->n_bytes[PAYLOAD_GRADIENT] = n * (int64_t)sizeof(float);
     if (pp == 1)
         return;
     p->dx = arena_f32(ar, n);
-    for (int payload = 0; payload < SCHEDULE_N_PAYLOADS; payload++) {
+    for (int payload = 0; payload < N_PAYLOADS; payload++) {
         size_t bytes = (size_t)p->n_bytes[payload];
         for (int i = 0; i < SCHEDULE_RECV_SLOTS; i++)
             p->recv[payload][i] = arena_bytes(ar, bytes);
@@ -77,7 +77,7 @@ static int wait_for_send(struct pipeline *p, int payload, int slot, struct error
 static int wait_for_all_sends(struct pipeline *p, struct error *err)
 {
     int rc = 0;
-    for (int payload = 0; payload < SCHEDULE_N_PAYLOADS; payload++)
+    for (int payload = 0; payload < N_PAYLOADS; payload++)
         for (int slot = 0; slot < SCHEDULE_SEND_SLOTS; slot++)
             if (wait_for_send(p, payload, slot, err))
                 rc = -1;
@@ -110,13 +110,13 @@ static int compute(struct pipeline *p, const struct schedule_action *a,
     void *in, *out;
     if (buffers_of(p, a, &in, &out, err))
         return -1;
-    if (a->op == SCHEDULE_FORWARD) {
+    if (a->op == OP_FORWARD) {
         work->forward(work->context, a->chunk, a->micro, a->stash, in, out);
         return 0;
     }
     float *dx = out ? out : p->dx;
     if (in)
-        memcpy(dx, in, (size_t)p->n_bytes[SCHEDULE_GRADIENT]);
+        memcpy(dx, in, (size_t)p->n_bytes[PAYLOAD_GRADIENT]);
     work->backward(work->context, a->chunk, a->micro, a->stash, dx);
     return 0;
 }
@@ -125,9 +125,9 @@ int pipeline_run(struct pipeline *p, const struct pipeline_work *work, struct er
 {
     for (int64_t i = 0; i < p->schedule.n_actions; i++) {
         const struct schedule_action *a = &p->schedule.actions[i];
-        if (a->op == SCHEDULE_POST_RECV)
+        if (a->op == OP_POST_RECV)
             post_recv(p, a);
-        else if (a->op == SCHEDULE_SEND)
+        else if (a->op == OP_SEND)
             start_send(p, a);
         else if (compute(p, a, work, err))
             return -1;
@@ -141,8 +141,8 @@ int pipeline_run(struct pipeline *p, const struct pipeline_work *work, struct er
 static int receive_now(struct pipeline *p, int from, int tag, struct error *err)
 {
     struct comm_request request;
-    comm_recv_bytes_start(p->group, p->recv[SCHEDULE_ACTIVATION][0],
-                          p->n_bytes[SCHEDULE_ACTIVATION], from, tag, &request);
+    comm_recv_bytes_start(p->group, p->recv[PAYLOAD_ACTIVATION][0],
+                          p->n_bytes[PAYLOAD_ACTIVATION], from, tag, &request);
     return comm_wait(&request, err);
 }
 
@@ -156,20 +156,19 @@ static int forward_piece(struct pipeline *p, int chunk, int micro,
     int to = (stage + 1) % pp, from = (stage + pp - 1) % pp;
     int to_chunk = stage == pp - 1 ? chunk + 1 : chunk;
     if (!is_first &&
-        receive_now(p, from, schedule_tag(shape, SCHEDULE_ACTIVATION, micro, chunk), err))
+        receive_now(p, from, schedule_tag(shape, PAYLOAD_ACTIVATION, micro, chunk), err))
         return -1;
-    if (!is_last && wait_for_send(p, SCHEDULE_ACTIVATION, slot, err))
+    if (!is_last && wait_for_send(p, PAYLOAD_ACTIVATION, slot, err))
         return -1;
     work->forward(work->context, chunk, micro, 0,
-                  is_first ? NULL : p->recv[SCHEDULE_ACTIVATION][0],
-                  is_last ? NULL : p->send[SCHEDULE_ACTIVATION][slot]);
+                  is_first ? NULL : p->recv[PAYLOAD_ACTIVATION][0],
+                  is_last ? NULL : p->send[PAYLOAD_ACTIVATION][slot]);
     if (!is_last)
-        start_send(p,
-                   &(struct schedule_action){
-                       .payload = SCHEDULE_ACTIVATION,
-                       .peer = to,
-                       .tag = schedule_tag(shape, SCHEDULE_ACTIVATION, micro, to_chunk),
-                       .slot = slot});
+        start_send(p, &(struct schedule_action){
+                          .payload = PAYLOAD_ACTIVATION,
+                          .peer = to,
+                          .tag = schedule_tag(shape, PAYLOAD_ACTIVATION, micro, to_chunk),
+                          .slot = slot});
     return 0;
 }
 

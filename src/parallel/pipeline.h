@@ -18,13 +18,13 @@
 struct pipeline {
     struct comm *group; // the stages, rank = stage; borrowed
     struct schedule schedule;
-    int64_t n_bytes[SCHEDULE_N_PAYLOADS]; // of a message
-    void *recv[SCHEDULE_N_PAYLOADS][SCHEDULE_RECV_SLOTS];
-    void *send[SCHEDULE_N_PAYLOADS][SCHEDULE_SEND_SLOTS];
+    int64_t n_bytes[N_PAYLOADS]; // of a message
+    void *recv[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
+    void *send[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
     float *dx; // the gradient that the first piece computes and nobody wants
-    struct comm_request recv_request[SCHEDULE_N_PAYLOADS][SCHEDULE_RECV_SLOTS];
-    struct comm_request send_request[SCHEDULE_N_PAYLOADS][SCHEDULE_SEND_SLOTS];
-    bool is_sending[SCHEDULE_N_PAYLOADS][SCHEDULE_SEND_SLOTS];
+    struct comm_request recv_request[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
+    struct comm_request send_request[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
+    bool is_sending[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
     struct arena arena;
 };
 

@@ -158,19 +158,18 @@ static int64_t receiving_chunk(const struct schedule *s, struct step step)
 int32_t schedule_tag(const struct schedule_shape *shape, enum schedule_payload payload,
                      int64_t micro, int64_t chunk)
 {
-    int64_t distinct = SCHEDULE_TAG_END / (SCHEDULE_N_PAYLOADS * shape->chunks);
-    return (int32_t)((micro % distinct * shape->chunks + chunk) * SCHEDULE_N_PAYLOADS +
-                     payload);
+    int64_t distinct = SCHEDULE_TAG_END / (N_PAYLOADS * shape->chunks);
+    return (int32_t)((micro % distinct * shape->chunks + chunk) * N_PAYLOADS + payload);
 }
 
 /* -- building ------------------------------------------------------------------------ */
 
 struct builder {
     struct schedule *s;
-    int64_t next_recv[SCHEDULE_N_PAYLOADS]; // micro-step from which to look for one
-    int64_t n_posted[SCHEDULE_N_PAYLOADS];
-    int64_t n_taken[SCHEDULE_N_PAYLOADS]; // receives consumed
-    int64_t n_sent[SCHEDULE_N_PAYLOADS];
+    int64_t next_recv[N_PAYLOADS]; // micro-step from which to look for one
+    int64_t n_posted[N_PAYLOADS];
+    int64_t n_taken[N_PAYLOADS]; // receives consumed
+    int64_t n_sent[N_PAYLOADS];
     int32_t *in_flight;  // by chunk, then of all
     int32_t *stash_of;   // (chunks, micro_batches)
     int32_t *free_stash; // a stack
@@ -186,13 +185,13 @@ static void emit(struct builder *b, struct schedule_action action)
 static void post_recv(struct builder *b, enum schedule_payload payload)
 {
     const struct schedule *s = b->s;
-    bool is_backward = payload == SCHEDULE_GRADIENT;
+    bool is_backward = payload == PAYLOAD_GRADIENT;
     while (b->next_recv[payload] < n_steps(&s->shape)) {
         struct step step = step_of(&s->shape, is_backward, b->next_recv[payload]++);
         if (!has_input(s, step))
             continue;
         emit(b, (struct schedule_action){
-                    .op = SCHEDULE_POST_RECV,
+                    .op = OP_POST_RECV,
                     .payload = payload,
                     .micro = (int32_t)step.micro,
                     .chunk = (int32_t)step.chunk,
@@ -212,7 +211,7 @@ static void send_output(struct builder *b, struct step step,
     const struct schedule *s = b->s;
     int64_t chunk_there = receiving_chunk(s, step);
     emit(b, (struct schedule_action){
-                .op = SCHEDULE_SEND,
+                .op = OP_SEND,
                 .payload = payload,
                 .micro = (int32_t)step.micro,
                 .chunk = (int32_t)step.chunk,
@@ -261,11 +260,11 @@ static int32_t give_stash(struct builder *b, struct step step)
 static void compute(struct builder *b, struct step step)
 {
     enum schedule_payload payload =
-        step.is_backward ? SCHEDULE_GRADIENT : SCHEDULE_ACTIVATION;
+        step.is_backward ? PAYLOAD_GRADIENT : PAYLOAD_ACTIVATION;
     bool takes = has_input(b->s, step), makes = has_output(b->s, step);
     emit(b,
          (struct schedule_action){
-             .op = step.is_backward ? SCHEDULE_BACKWARD : SCHEDULE_FORWARD,
+             .op = step.is_backward ? OP_BACKWARD : OP_FORWARD,
              .payload = payload,
              .micro = (int32_t)step.micro,
              .chunk = (int32_t)step.chunk,
@@ -286,8 +285,8 @@ static void build(struct builder *b)
 {
     struct schedule *s = b->s;
     for (int i = 0; i < SCHEDULE_RECV_SLOTS; i++) {
-        post_recv(b, SCHEDULE_ACTIVATION);
-        post_recv(b, SCHEDULE_GRADIENT);
+        post_recv(b, PAYLOAD_ACTIVATION);
+        post_recv(b, PAYLOAD_GRADIENT);
     }
     for (int64_t i = 0; i < 2 * n_steps(&s->shape); i++)
         compute(b, step_at(&s->shape, s->stage, i));
@@ -331,7 +330,7 @@ int schedule_init(struct schedule *s, const struct schedule_shape *shape, int st
     build(&b);
     CHECK(s->n_actions == n_actions, "%lld actions, counted %lld",
           (long long)s->n_actions, (long long)n_actions);
-    for (int i = 0; i < SCHEDULE_N_PAYLOADS; i++)
+    for (int i = 0; i < N_PAYLOADS; i++)
         s->max_posted[i] = (int)i64_min(b.n_posted[i], SCHEDULE_RECV_SLOTS);
     rc = 0;
 done:

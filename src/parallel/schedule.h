@@ -44,14 +44,9 @@
 #define SCHEDULE_RECV_SLOTS 2        // receive buffers of each payload
 #define SCHEDULE_SEND_SLOTS 2        // send buffers of each payload
 
-enum schedule_op {
-    SCHEDULE_POST_RECV,
-    SCHEDULE_FORWARD,
-    SCHEDULE_BACKWARD,
-    SCHEDULE_SEND
-};
+enum schedule_op { OP_POST_RECV, OP_FORWARD, OP_BACKWARD, OP_SEND };
 
-enum schedule_payload { SCHEDULE_ACTIVATION, SCHEDULE_GRADIENT, SCHEDULE_N_PAYLOADS };
+enum schedule_payload { PAYLOAD_ACTIVATION, PAYLOAD_GRADIENT, N_PAYLOADS };
 
 struct schedule_action {
     enum schedule_op op;
@@ -78,8 +73,8 @@ struct schedule {
     int stage;
     struct schedule_action *actions; // owned
     int64_t n_actions;
-    int32_t *max_in_flight;              // owned; by chunk, then of all chunks together
-    int max_posted[SCHEDULE_N_PAYLOADS]; // receives of each payload
+    int32_t *max_in_flight;     // owned; by chunk, then of all chunks together
+    int max_posted[N_PAYLOADS]; // receives of each payload
 };
 
 /* Whether there is such a schedule; the sentence of a refusal says what would do. */

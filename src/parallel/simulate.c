@@ -27,8 +27,8 @@ struct player { // a stage at work
     double clock;
     int64_t at;      // the next action
     bool is_sending; // in a send that has begun and waits
-    int64_t n_sent[SCHEDULE_N_PAYLOADS];
-    struct mailbox inbox[SCHEDULE_N_PAYLOADS];
+    int64_t n_sent[N_PAYLOADS];
+    struct mailbox inbox[N_PAYLOADS];
 };
 
 struct game {
@@ -93,8 +93,8 @@ static enum outcome wait_for_send_buffer(const struct game *g, const struct play
     if (g->cost->send != SIMULATE_SEND_BUFFERED || a->slot_out < 0 || i < 0)
         return MOVED;
     int stage = p->schedule->stage;
-    int to = a->payload == SCHEDULE_ACTIVATION ? (stage + 1) % g->pp
-                                               : (stage + g->pp - 1) % g->pp;
+    int to = a->payload == PAYLOAD_ACTIVATION ? (stage + 1) % g->pp
+                                              : (stage + g->pp - 1) % g->pp;
     const struct mailbox *box = &g->players[to].inbox[a->payload];
     if (box->n_posted <= i)
         return WAITING;
@@ -116,7 +116,7 @@ static enum outcome compute(const struct game *g, struct player *p,
               p->schedule->stage);
         start = later(start, arrival(g, box, box->n_taken++));
     }
-    bool is_backward = a->op == SCHEDULE_BACKWARD;
+    bool is_backward = a->op == OP_BACKWARD;
     double all = is_backward ? g->cost->backward : g->cost->forward;
     double time = all / (double)p->schedule->shape.chunks;
     struct simulate_stage *log = &g->sim->stages[p->schedule->stage];
@@ -134,12 +134,12 @@ static enum outcome act(const struct game *g, struct player *p)
 {
     const struct schedule_action *a = &p->schedule->actions[p->at];
     switch (a->op) {
-    case SCHEDULE_POST_RECV:
+    case OP_POST_RECV:
         return post(p, a);
-    case SCHEDULE_SEND:
+    case OP_SEND:
         return send_message(g, p, a);
-    case SCHEDULE_FORWARD:
-    case SCHEDULE_BACKWARD:
+    case OP_FORWARD:
+    case OP_BACKWARD:
         break;
     }
     return compute(g, p, a);
@@ -203,7 +203,7 @@ static void deal(struct game *g, const struct schedule *stages, int64_t n_steps)
         CHECK(stages[i].stage == i, "the schedule of stage %d at %d", stages[i].stage, i);
         g->players[i].schedule = &stages[i];
         g->sim->stages[i].spans = g->sim->spans + 2 * n_steps * i;
-        for (int j = 0; j < SCHEDULE_N_PAYLOADS; j++)
+        for (int j = 0; j < N_PAYLOADS; j++)
             g->players[i].inbox[j] = (struct mailbox){
                 .messages = g->messages + n_steps * (2 * i + j), .capacity = n_steps};
     }

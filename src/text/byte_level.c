@@ -1,6 +1,6 @@
 #include "text/byte_level.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define FIRST_STAND_IN 0x100u // the symbol of byte 0
 

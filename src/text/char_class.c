@@ -4,7 +4,7 @@
  */
 #include "text/char_class.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

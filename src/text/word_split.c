@@ -5,8 +5,8 @@
  */
 #include "text/word_split.h"
 
+#include "base/utf8.h"
 #include "text/char_class.h"
-#include "text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

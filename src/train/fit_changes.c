@@ -42,10 +42,10 @@ static void say(struct trial *t, const char *fmt, ...)
 
 typedef bool change_fn(struct trial *t, int step);
 
-static bool recompute(struct trial *t, enum config_recompute what, const char *name)
+static bool recompute(struct trial *t, enum config_granularity what, const char *name)
 {
     static const int parts[] = {
-        [RECOMPUTE_CORE_ATTN] = 1, [RECOMPUTE_ONLY_ATTN] = 2, [RECOMPUTE_FULL] = 3};
+        [GRANULARITY_CORE_ATTN] = 1, [GRANULARITY_ONLY_ATTN] = 2, [GRANULARITY_FULL] = 3};
     if (t->cfg.use_recompute && parts[t->cfg.recompute_granularity] >= parts[what])
         return false;
     t->cfg.use_recompute = true;
@@ -57,17 +57,17 @@ static bool recompute(struct trial *t, enum config_recompute what, const char *n
 
 static bool recompute_core(struct trial *t, int step)
 {
-    return step == 0 && recompute(t, RECOMPUTE_CORE_ATTN, "core_attn");
+    return step == 0 && recompute(t, GRANULARITY_CORE_ATTN, "core_attn");
 }
 
 static bool recompute_attention(struct trial *t, int step)
 {
-    return step == 0 && recompute(t, RECOMPUTE_ONLY_ATTN, "only_attn");
+    return step == 0 && recompute(t, GRANULARITY_ONLY_ATTN, "only_attn");
 }
 
 static bool recompute_all(struct trial *t, int step)
 {
-    return step == 0 && recompute(t, RECOMPUTE_FULL, "full");
+    return step == 0 && recompute(t, GRANULARITY_FULL, "full");
 }
 
 /* Layers that recompute is told to leave alone are no longer. */
@@ -131,9 +131,9 @@ static bool more_sharding(struct trial *t, int step)
 
 static bool half_precision(struct trial *t, int step)
 {
-    if (step > 0 || t->cfg.mix_precision.dtype != DTYPE_FLOAT32)
+    if (step > 0 || t->cfg.mix_precision.dtype != DTYPE_F32)
         return false;
-    t->cfg.mix_precision.dtype = DTYPE_BFLOAT16;
+    t->cfg.mix_precision.dtype = DTYPE_BF16;
     say(t, "mix_precision.dtype=bfloat16");
     return true;
 }
@@ -141,7 +141,7 @@ static bool half_precision(struct trial *t, int step)
 static bool half_gradients(struct trial *t, int step)
 {
     if (step > 0 || !t->cfg.mix_precision.fp32_grads ||
-        t->cfg.mix_precision.dtype == DTYPE_FLOAT32)
+        t->cfg.mix_precision.dtype == DTYPE_F32)
         return false;
     t->cfg.mix_precision.fp32_grads = false;
     say(t, "mix_precision.fp32_grads=False");

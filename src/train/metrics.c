@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "launch/worker.h"
 
 #include <ctype.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,13 +23,6 @@
 #define LINE_BYTES 16384  // of an object
 #define REASON_BYTES 2048 // of a failure, before it is JSON
 #define PROGRESS_TENTHS 10
-
-int64_t metrics_peak_bytes(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (int64_t)usage.ru_maxrss * 1024;
-}
 
 /* -- the file ------------------------------------------------------------------------ */
 
@@ -254,7 +247,7 @@ static int report(struct metrics *m, const struct metrics_step *s, struct error 
              (long long)s->step, (long long)s->epoch, (long long)s->batch,
              number(loss, s->loss), number(norm, s->grad_norm), s->lr, s->loss_scale,
              s->is_skipped ? "true" : "false", reader_cost, batch_cost, ips_total, ips,
-             (long long)s->consumed_samples, (long long)metrics_peak_bytes());
+             (long long)s->consumed_samples, (long long)memory_peak_bytes());
     m->reader_seconds = m->step_seconds = 0;
     m->n_steps = 0;
     return add_line(m, line, err);

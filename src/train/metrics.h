@@ -78,7 +78,4 @@ void metrics_epoch_test(const struct metrics *m, int64_t epoch);
 MUST_CHECK int metrics_save_failed(struct metrics *m, int64_t step, const char *reason,
                                    struct error *err);
 
-/* The largest resident memory of this process so far, in bytes. */
-int64_t metrics_peak_bytes(void);
-
 #endif

@@ -7,20 +7,12 @@
 
 #include <stdlib.h>
 
-enum dtype plan_dtype(const struct config *cfg)
-{
-    static const enum dtype of_config[] = {[DTYPE_FLOAT32] = DTYPE_F32,
-                                           [DTYPE_FLOAT16] = DTYPE_F16,
-                                           [DTYPE_BFLOAT16] = DTYPE_BF16};
-    return of_config[cfg->mix_precision.dtype];
-}
-
 static enum gpt_recompute recompute_of(const struct config *cfg)
 {
     static const enum gpt_recompute of_config[] = {
-        [RECOMPUTE_FULL] = RECOMPUTE_BLOCK,
-        [RECOMPUTE_ONLY_ATTN] = RECOMPUTE_ATTENTION,
-        [RECOMPUTE_CORE_ATTN] = RECOMPUTE_CORE};
+        [GRANULARITY_FULL] = RECOMPUTE_BLOCK,
+        [GRANULARITY_ONLY_ATTN] = RECOMPUTE_ATTENTION,
+        [GRANULARITY_CORE_ATTN] = RECOMPUTE_CORE};
     return cfg->use_recompute ? of_config[cfg->recompute_granularity] : RECOMPUTE_NOTHING;
 }
 
@@ -61,7 +53,7 @@ static int list_kept_layers(struct plan *p, const struct config *cfg, struct err
 static int plan_model(struct plan *p, const struct config *cfg, struct error *err)
 {
     const struct config_batch *b = &cfg->batch_size;
-    enum dtype dtype = plan_dtype(cfg);
+    enum dtype dtype = cfg->mix_precision.dtype;
     int stage = p->zero.stage;
     p->model = (struct gpt_options){
         .B = b->micro_batch_size,

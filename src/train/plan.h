@@ -51,7 +51,4 @@ MUST_CHECK int plan_memory(struct plan_memory *mem, const struct plan *p,
 /* The directory of offloaded state, or NULL when there is none. */
 const char *plan_offload_dir(const struct config *cfg);
 
-/* What the configuration stores parameters and activations as. */
-enum dtype plan_dtype(const struct config *cfg);
-
 #endif

@@ -1,8 +1,8 @@
 #include "train/room.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 #include "launch/launch.h"
-#include "launch/pin.h"
 #include "train/fit.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ int room_check(int64_t n_ranks, bool is_oversubscribed, const struct config *cfg
     struct plan_memory mem;
     struct error ignored;
     char crowd[64] = "", changes[FIT_CHANGES_BYTES] = "";
-    int rank, n_local = (int)n_ranks, n_processors = pin_n_processors();
+    int rank, n_local = (int)n_ranks, n_processors = thread_processors();
     if (n_ranks < 1)
         return 0;
     // data that cannot be read is told of by the ranks

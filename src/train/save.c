@@ -19,6 +19,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "ckpt/ckpt_commit.h"
 #include "ckpt/ckpt_failpoint.h"
 #include "ckpt/ckpt_part.h"
@@ -30,7 +31,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,15 +233,11 @@ static void *tidy(void *context)
     return NULL;
 }
 
-/* Run it in a thread, or here where none can be had. Signals are for the main thread. */
+/* Run it in a thread, or here where none can be had. */
 static void run_aside(struct saver *s, void *(*work)(void *))
 {
-    sigset_t all, old;
     atomic_store(&s->is_done, false);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    s->has_thread = pthread_create(&s->thread, NULL, work, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    s->has_thread = thread_start(&s->thread, work, s) == 0;
     if (!s->has_thread)
         work(s);
 }

@@ -188,7 +188,8 @@ static int open_part(struct trained_model *m, bool is_for_decoding, struct error
     struct gpt_options opt = {.B = cfg->batch_size.micro_batch_size,
                               .n_stashes = 1,
                               .model_group = m->grid.model,
-                              .dtype = is_for_decoding ? plan_dtype(cfg) : DTYPE_F32};
+                              .dtype =
+                                  is_for_decoding ? cfg->mix_precision.dtype : DTYPE_F32};
     struct schedule_shape shape = layout_schedule(cfg);
     int64_t n_message = opt.B * cfg->dataset.max_seq_len * cfg->model.hidden_size;
     if (layout_part(&opt.part, cfg, m->grid.coord, err) ||

@@ -12,9 +12,9 @@
 
 #include "base/arena.h"
 #include "base/beat.h"
+#include "base/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,14 +134,9 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the thread that trains. */
 static int start_reader(struct loader *l, struct error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&l->thread, NULL, reader_main, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = thread_start(&l->thread, reader_main, l);
     l->has_thread = rc == 0;
     if (rc)
         return error_set(err, ERROR_RUNTIME, "cannot start the reader thread: %s",

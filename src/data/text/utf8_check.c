@@ -4,7 +4,7 @@
  */
 #include "data/text/utf8_check.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* utf8 - one character at a time, strictly: no overlong forms, no surrogates. */
-#ifndef TEXT_UTF8_H
-#define TEXT_UTF8_H
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
 
 #include "base/base.h"
 

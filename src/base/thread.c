@@ -1,0 +1,20 @@
+#include "base/thread.h"
+
+#include <omp.h>
+#include <signal.h>
+
+int thread_start(pthread_t *thread, void *(*run)(void *), void *context)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); // inherited by the new thread
+    int failure = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failure;
+}
+
+int thread_processors(void)
+{
+    // OpenMP's number: with OMP_PROC_BIND this thread alone is bound to one of them
+    return omp_get_num_procs();
+}

@@ -1,0 +1,16 @@
+/* thread - a thread beside the one that runs the program, and processors for threads. */
+#ifndef BASE_THREAD_H
+#define BASE_THREAD_H
+
+#include "base/base.h"
+
+#include <pthread.h>
+
+/* As pthread_create(), but the thread gets no signals: those are for the thread that runs
+ * the program. 0, or the number of an error. */
+MUST_CHECK int thread_start(pthread_t *thread, void *(*run)(void *), void *context);
+
+/* The processors that this process may run on. */
+int thread_processors(void);
+
+#endif
