@@ -27,7 +27,7 @@ cli:       base config device comm data params model parallel optim ckpt hub tra
 libraries="
 blis.h:      device
 mpi.h:       comm
-libfyaml.h:  config
+yaml.h:      config
 jansson.h:   config data ckpt hub train cli text
 pcre2.h:     text
 zstd.h:      data

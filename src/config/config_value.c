@@ -1,5 +1,6 @@
 #include "config/config_value.h"
 
+#include "base/utf8.h"
 #include "config/config_list.h"
 #include "config/config_number.h"
 
@@ -216,11 +217,17 @@ int config_check_text(const char *text, size_t n, struct error *err)
     if (n >= CONFIG_PATH_BYTES)
         return error_set(err, ERROR_INPUT, "%zu bytes are too long: use at most %d", n,
                          CONFIG_PATH_BYTES - 1);
-    for (size_t i = 0; i < n; i++)
-        if (iscntrl((unsigned char)text[i]))
+    for (size_t i = 0, length; i < n; i += length) {
+        uint32_t code;
+        length = utf8_decode(text + i, n - i, &code);
+        if (length == 0)
+            return error_set(err, ERROR_INPUT, "byte 0x%02x is not UTF-8",
+                             (unsigned)(unsigned char)text[i]);
+        if (config_is_control(code))
             return error_set(err, ERROR_INPUT,
                              "control character 0x%02x in the text: remove it",
-                             (unsigned)(unsigned char)text[i]);
+                             (unsigned)code);
+    }
     return 0;
 }
 
@@ -331,20 +338,17 @@ int config_value_set(const struct config_key *key, struct config *cfg,
 
 /* -- writing ------------------------------------------------------------------------- */
 
-/* YAML's single quotes have one escape: a quote is written twice. Two in a row are not
- * read back (config_yaml.c): they go into double quotes, where a backslash escapes. */
+/* YAML's single quotes have one escape: a quote is written twice. */
 void config_quote(const char *text, char *buf, size_t size)
 {
-    bool is_double = strstr(text, "''") != NULL;
-    char quote = is_double ? '"' : '\'', escape = is_double ? '\\' : '\'';
     size_t used = 0;
-    buf[used++] = quote;
+    buf[used++] = '\'';
     for (; *text && used + 4 < size; text++) {
-        if (*text == quote || *text == escape)
-            buf[used++] = escape;
+        if (*text == '\'')
+            buf[used++] = '\'';
         buf[used++] = *text;
     }
-    buf[used++] = quote;
+    buf[used++] = '\'';
     buf[used] = 0;
 }
 

@@ -5,7 +5,7 @@
  * characters, syntax errors, several documents, anchors, aliases, tags, keys that are not
  * plain words, nesting over CONFIG_YAML_DEPTH, lists of anything but scalars.
  *
- * Local to src/config; config_yaml.c is the only file that includes <libfyaml.h>.
+ * Local to src/config; config_yaml.c is the only file that includes <yaml.h>.
  */
 #ifndef CONFIG_CONFIG_YAML_H
 #define CONFIG_CONFIG_YAML_H
@@ -41,6 +41,10 @@ typedef int config_node_fn(void *context, const struct config_node *node,
  * messages. */
 MUST_CHECK int config_yaml_read(const char *name, const char *text, size_t n,
                                 config_node_fn *fn, void *context, struct error *err);
+
+/* A code point that is no text: control characters, and what YAML takes for an end of a
+ * line or refuses. */
+bool config_is_control(uint32_t code);
 
 /* The n bytes are UTF-8 without control characters other than tab and line ends;
  * otherwise *err says which byte at which place. */
