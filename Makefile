@@ -28,7 +28,7 @@ demo: all ## train a small GPT on the King James Bible, two to three minutes
 	@tools/setup.sh demo
 	@tools/demo.sh
 
-lint: ## format, static analysis, warnings of gcc and clang, layering
+lint: ## format, static analysis, warnings of gcc and clang, layering, unused exports
 	@tools/setup.sh build lint
 	@tools/lint.sh $(JOBS)
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Everything that can be said about the sources without running them:
 #   tools/lint.sh [JOBS]
-# Layers, clang-format, a gcc and a clang build where a warning is an error, clang-tidy.
+# Layers, clang-format, a gcc and a clang build where a warning is an error, exports that
+# nothing uses, clang-tidy.
 # All steps run even when one fails; the last line names those that failed. gcc builds in
 # $GCC_BUILD (build-gcc); clang without optimisation, on which its warnings do not depend.
 set -uo pipefail
@@ -36,6 +37,7 @@ tidy() {
 step "layers" tools/check_layers.sh
 step "clang-format" format
 step "warnings of gcc" build_with gcc "${GCC_BUILD:-build-gcc}"
+step "exports" tools/check_exports.sh "${GCC_BUILD:-build-gcc}"
 step "warnings of clang" build_with clang build-clang -DTREFOIL_OPTIMIZE=-O0
 step "clang-tidy" tidy
 
