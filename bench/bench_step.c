@@ -145,7 +145,7 @@ static void fill_tokens(struct step_data *data, const struct bench *b)
             (int32_t)(philox_uniform(key, (uint64_t)n, 0) * (float)b->vocab);
         data->targets[n] =
             (int32_t)(philox_uniform(key, (uint64_t)n, 1) * (float)b->vocab);
-        data->weights[n] = 1.0F / (float)N;
+        data->weights[n] = 1.0F;
     }
 }
 
@@ -177,14 +177,16 @@ static double one_step(struct gpt *g, struct optimizer *opt, const struct bench 
                        struct step_data *data, int64_t step)
 {
     double start = clock_seconds();
-    struct gpt_batch batch = {.B = b->batch,
-                              .S = b->seq,
-                              .tokens = data->tokens,
-                              .targets = data->targets,
-                              .weights = data->weights,
-                              .step = step,
-                              .is_training = true};
-    gpt_forward(g, &batch, data->loss_sums);
+    struct batch batch = {.B = b->batch,
+                          .S = b->seq,
+                          .tokens = data->tokens,
+                          .targets = data->targets,
+                          .loss_mask = data->weights,
+                          .loss_weight = 1.0F / (float)(b->batch * b->seq),
+                          .loss_sums = data->loss_sums,
+                          .step = step,
+                          .is_training = true};
+    gpt_forward(g, &batch);
     gpt_backward(g, &batch);
     gpt_finish_grads(g);
     update(g, opt, step + 1);

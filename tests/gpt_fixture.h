@@ -34,18 +34,18 @@ static inline struct config small_config(double dropout)
 
 struct text {
     int32_t tokens[N], targets[N], starts[N];
-    float weights[N];
+    float mask[N], weight;
     bool has_starts;
 };
 
 static inline struct text make_text(int64_t V, float scale)
 {
-    struct text t = {.has_starts = false};
+    struct text t = {.weight = scale / N};
     struct philox_key key = philox_key(3, PHILOX_SAMPLE_TOKEN, 0);
     for (int64_t n = 0; n < N; n++) {
         t.tokens[n] = (int32_t)(philox_uniform(key, (uint64_t)n, 0) * (float)V);
         t.targets[n] = (int32_t)(philox_uniform(key, (uint64_t)n, 1) * (float)V);
-        t.weights[n] = n % 7 == 0 ? 0.0F : scale / N;
+        t.mask[n] = n % 7 == 0 ? 0.0F : 1.0F;
     }
     return t;
 }
@@ -74,19 +74,21 @@ static inline float *widened_grads(const struct gpt *g)
     return x;
 }
 
-static inline struct gpt_batch micro_batch(const struct text *t, int64_t b)
+static inline struct batch micro_batch(const struct text *t, int64_t b, double *loss_sums)
 {
-    return (struct gpt_batch){.B = MICRO,
-                              .S = S,
-                              .tokens = t->tokens + b * S,
-                              .targets = t->targets + b * S,
-                              .weights = t->weights + b * S,
-                              .document_start = t->has_starts ? t->starts + b * S : NULL,
-                              .step = 5,
-                              .first_sample = b,
-                              .is_training = true,
-                              .accumulate = b > 0,
-                              .is_last = b + MICRO == B};
+    return (struct batch){.B = MICRO,
+                          .S = S,
+                          .tokens = t->tokens + b * S,
+                          .targets = t->targets + b * S,
+                          .loss_mask = t->mask + b * S,
+                          .loss_weight = t->weight,
+                          .loss_sums = loss_sums,
+                          .document_start = t->has_starts ? t->starts + b * S : NULL,
+                          .step = 5,
+                          .first_sample = b,
+                          .is_training = true,
+                          .accumulate = b > 0,
+                          .is_last = b + MICRO == B};
 }
 
 static inline struct gpt_options options_of(struct comm *alone)
@@ -113,13 +115,13 @@ static inline void run_micro_batches(struct gpt *g, const struct text *t,
     gpt_start_step(g);
     for (int64_t b = 0; b < B; b += MICRO)
         for (int c = 0; c < n_chunks; c++) {
-            struct gpt_batch batch = micro_batch(t, b);
+            struct batch batch = micro_batch(t, b, loss_sums + b);
             gpt_chunk_forward(g, c, &batch, &g->stashes[b / MICRO * n_chunks + c],
-                              between, between, loss_sums + b);
+                              between, between);
         }
     for (int64_t b = 0; b < B; b += MICRO)
         for (int c = n_chunks - 1; c >= 0; c--) {
-            struct gpt_batch batch = micro_batch(t, b);
+            struct batch batch = micro_batch(t, b, NULL);
             gpt_chunk_backward(g, c, &batch, &g->stashes[b / MICRO * n_chunks + c], dx);
         }
     gpt_finish_grads(g);

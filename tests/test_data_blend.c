@@ -363,7 +363,7 @@ static void test_stream__loaders_share_it_and_resume_in_it(void **state)
             for (int64_t step = 3 * rank; step < N_STEPS; step++) {
                 int32_t window[S + 1];
                 assert_ok(loader_next(l, &b, &err), err);
-                for (int64_t i = 0; i < b.n_samples; i++) {
+                for (int64_t i = 0; i < b.B; i++) {
                     read_window(&stream, step * G + rank * (G / n_ranks) + i, window);
                     assert_memory_equal(b.tokens + i * S, window, S * sizeof *window);
                 }

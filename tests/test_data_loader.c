@@ -67,11 +67,11 @@ static void test_loader__any_number_of_ranks_reads_the_same_global_batches(void 
             for (int64_t step = 0; step < N_STEPS; step++) {
                 assert_ok(loader_next(l, &b, &err), err);
                 assert_int_equal(b.step, step);
-                assert_int_equal(b.n_samples, GLOBAL / rank_counts[k]);
-                assert_int_equal(b.first_sample, rank * b.n_samples);
-                assert_int_equal(b.n_counted, b.n_samples * S);
+                assert_int_equal(b.B, GLOBAL / rank_counts[k]);
+                assert_int_equal(b.first_sample, rank * b.B);
+                assert_int_equal(b.n_counted, b.B * S);
                 assert_null(b.document_start);
-                for (int64_t i = 0; i < b.n_samples; i++)
+                for (int64_t i = 0; i < b.B; i++)
                     check_sample(&f, &b, i);
             }
             loader_close(l);
@@ -111,7 +111,7 @@ static void test_loader__wraps_for_evaluation(void **state)
     assert_ok(loader_open(&l, &f.stream, &opt, &err), err);
     for (int64_t step = 0; step < 50; step++) {
         assert_ok(loader_next(l, &b, &err), err);
-        for (int64_t i = 0; i < b.n_samples; i++)
+        for (int64_t i = 0; i < b.B; i++)
             check_sample(&f, &b, i);
     }
     loader_close(l);
@@ -133,13 +133,13 @@ static void test_loader__eod_mask_leaves_out_positions_after_eos(void **state)
     for (int64_t step = 0; step < N_STEPS; step++) {
         int64_t n_counted = 0;
         assert_ok(loader_next(l, &b, &err), err);
-        for (int64_t i = 0; i < b.n_samples * S; i++) {
+        for (int64_t i = 0; i < b.B * S; i++) {
             bool counts = b.tokens[i] != opt.eos;
             assert_true(b.loss_mask[i] == (counts ? 1.0f : 0.0f));
             n_counted += counts;
         }
         assert_int_equal(b.n_counted, n_counted);
-        n_masked += b.n_samples * S - n_counted;
+        n_masked += b.B * S - n_counted;
     }
     assert_true(n_masked > 0);
     loader_close(l);

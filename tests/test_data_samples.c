@@ -238,7 +238,7 @@ static void test_loader__padding_does_not_count(void **state)
         int64_t n_counted = 0;
         assert_ok(loader_next(r.loader, &b, &err), err);
         assert_null(b.document_start);
-        for (int64_t i = 0; i < b.n_samples; i++) {
+        for (int64_t i = 0; i < b.B; i++) {
             int64_t pos = step * G + b.first_sample + i;
             int64_t doc = w.documents[pos];
             int64_t n = corpus_document_tokens(r.inputs.corpora[0], doc);
@@ -296,8 +296,8 @@ static void test_loader__says_where_documents_begin_when_asked(void **state)
         struct batch b;
         struct error err;
         assert_ok(loader_next(r.loader, &b, &err), err);
-        assert_int_equal(b.n_counted, b.n_samples * S);
-        for (int64_t i = 0; i < b.n_samples; i++) {
+        assert_int_equal(b.n_counted, b.B * S);
+        for (int64_t i = 0; i < b.B; i++) {
             int32_t window[S + 1], starts[S];
             struct sample sample = {.window = window, .document_start = starts};
             int64_t pos = step * G + b.first_sample + i;

@@ -17,7 +17,7 @@ struct fixture {
     struct optimizer opt;
     struct config cfg;
     int32_t *tokens, *targets;
-    float *weights;
+    float *mask;
     double *loss_sums;
 };
 
@@ -66,7 +66,7 @@ static void setup(struct fixture *f)
     size_t N = (size_t)(g->B * g->S);
     f->tokens = malloc(N * sizeof *f->tokens);
     f->targets = malloc(N * sizeof *f->targets);
-    f->weights = malloc(N * sizeof *f->weights);
+    f->mask = malloc(N * sizeof *f->mask);
     f->loss_sums = malloc((size_t)g->B * sizeof *f->loss_sums);
 }
 
@@ -74,7 +74,7 @@ static void teardown(struct fixture *f)
 {
     free(f->tokens);
     free(f->targets);
-    free(f->weights);
+    free(f->mask);
     free(f->loss_sums);
     optimizer_close(&f->opt);
     shard_map_release(&f->map);
@@ -99,20 +99,22 @@ static double run_step(struct fixture *f, int64_t step, int64_t M)
         int64_t at = n / g->S * (g->S + 1) + n % g->S;
         f->tokens[n] = (int32_t)golden_token(g, step, at);
         f->targets[n] = (int32_t)golden_token(g, step, at + 1);
-        f->weights[n] = 1.0F / (float)N;
+        f->mask[n] = 1.0F;
     }
     double sum = 0;
     for (int64_t b = 0; b < g->B; b += M) {
-        struct gpt_batch batch = {.B = M,
-                                  .S = g->S,
-                                  .tokens = f->tokens + b * g->S,
-                                  .targets = f->targets + b * g->S,
-                                  .weights = f->weights + b * g->S,
-                                  .step = step,
-                                  .first_sample = b,
-                                  .is_training = true,
-                                  .accumulate = b > 0};
-        gpt_forward(&f->gpt, &batch, f->loss_sums + b);
+        struct batch batch = {.B = M,
+                              .S = g->S,
+                              .tokens = f->tokens + b * g->S,
+                              .targets = f->targets + b * g->S,
+                              .loss_mask = f->mask + b * g->S,
+                              .loss_weight = 1.0F / (float)N,
+                              .loss_sums = f->loss_sums + b,
+                              .step = step,
+                              .first_sample = b,
+                              .is_training = true,
+                              .accumulate = b > 0};
+        gpt_forward(&f->gpt, &batch);
         gpt_backward(&f->gpt, &batch);
     }
     for (int64_t b = 0; b < g->B; b++)

@@ -42,13 +42,13 @@ static uint64_t hash_bytes(const void *data, size_t n)
     return h;
 }
 
-static void fill_batch(int32_t *tokens, int32_t *targets, float *weights, int64_t V)
+static void fill_batch(int32_t *tokens, int32_t *targets, float *mask, int64_t V)
 {
     struct philox_key key = philox_key(3, PHILOX_SAMPLE_TOKEN, 0);
     for (int64_t n = 0; n < N; n++) {
         tokens[n] = (int32_t)(philox_uniform(key, (uint64_t)n, 0) * (float)V);
         targets[n] = (int32_t)(philox_uniform(key, (uint64_t)n, 1) * (float)V);
-        weights[n] = n % 7 == 0 ? 0.0F : 1.0F / N;
+        mask[n] = n % 7 == 0 ? 0.0F : 1.0F;
     }
 }
 
@@ -64,7 +64,7 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
                            bool is_training)
 {
     static int32_t tokens[N], targets[N];
-    static float weights[N];
+    static float mask[N];
     struct run out = {{0}, 0, 0};
     struct gpt g;
     struct optimizer opt;
@@ -72,7 +72,7 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     struct comm *alone;
     kernels_set_threads(n_threads);
     assert_ok(comm_world_open(&alone, &err), err);
-    fill_batch(tokens, targets, weights, cfg->model.vocab_size);
+    fill_batch(tokens, targets, mask, cfg->model.vocab_size);
     assert_ok(gpt_open(&g, cfg, M, is_training, alone, &err), err);
     struct shard_map map;
     assert_ok(shard_map_init(&map, &g.table, 1, 0, &err), err);
@@ -80,16 +80,18 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     assert_ok(optimizer_open(&opt, &options, &err), err);
     gpt_init_params(&g, 0.02);
     for (int64_t b = 0; b < B; b += M) {
-        struct gpt_batch batch = {.B = M,
-                                  .S = S,
-                                  .tokens = tokens + b * S,
-                                  .targets = targets + b * S,
-                                  .weights = weights + b * S,
-                                  .step = 5,
-                                  .first_sample = b,
-                                  .is_training = is_training,
-                                  .accumulate = b > 0};
-        gpt_forward(&g, &batch, out.loss_sums + b);
+        struct batch batch = {.B = M,
+                              .S = S,
+                              .tokens = tokens + b * S,
+                              .targets = targets + b * S,
+                              .loss_mask = mask + b * S,
+                              .loss_weight = 1.0F / N,
+                              .loss_sums = out.loss_sums + b,
+                              .step = 5,
+                              .first_sample = b,
+                              .is_training = is_training,
+                              .accumulate = b > 0};
+        gpt_forward(&g, &batch);
         if (is_training)
             gpt_backward(&g, &batch);
     }

@@ -23,10 +23,10 @@ static void run_first_stage(struct gpt *g, const struct text *t)
     static float x_out[ROWS * 40], dx[ROWS * 40];
     gpt_start_step(g);
     for (int64_t b = 0; b < B; b += MICRO) {
-        struct gpt_batch batch = micro_batch(t, b);
+        struct batch batch = micro_batch(t, b, NULL);
         for (size_t i = 0; i < ARRAY_LEN(dx); i++)
             dx[i] = 1.0F + (float)(i % 3);
-        gpt_chunk_forward(g, 0, &batch, &g->stashes[0], NULL, x_out, NULL);
+        gpt_chunk_forward(g, 0, &batch, &g->stashes[0], NULL, x_out);
         gpt_chunk_backward(g, 0, &batch, &g->stashes[0], dx);
     }
     gpt_finish_grads(g);
@@ -121,12 +121,13 @@ static void set_documents(struct text *t)
 static double loss_alone(struct gpt *g, const struct text *t, int64_t at, int64_t length)
 {
     double sum;
-    struct gpt_batch batch = {.B = 1,
-                              .S = length,
-                              .tokens = t->tokens + at,
-                              .targets = t->targets + at,
-                              .weights = t->weights + at};
-    gpt_forward(g, &batch, &sum);
+    struct batch batch = {.B = 1,
+                          .S = length,
+                          .tokens = t->tokens + at,
+                          .targets = t->targets + at,
+                          .loss_mask = t->mask + at,
+                          .loss_sums = &sum};
+    gpt_forward(g, &batch);
     return sum;
 }
 
@@ -166,15 +167,17 @@ static float *grads_alone(struct gpt *g, const struct text *t)
     for (int64_t i = 0; i < 2 * B; i++) {
         int64_t second = second_document(i / 2), at = i / 2 * S + (i % 2 ? second : 0);
         double sum;
-        struct gpt_batch batch = {.B = 1,
-                                  .S = i % 2 ? S - second : second,
-                                  .tokens = t->tokens + at,
-                                  .targets = t->targets + at,
-                                  .weights = t->weights + at,
-                                  .is_training = true,
-                                  .accumulate = i > 0,
-                                  .is_last = i + 1 == 2 * B};
-        gpt_chunk_forward(g, 0, &batch, &g->stashes[0], NULL, NULL, &sum);
+        struct batch batch = {.B = 1,
+                              .S = i % 2 ? S - second : second,
+                              .tokens = t->tokens + at,
+                              .targets = t->targets + at,
+                              .loss_mask = t->mask + at,
+                              .loss_weight = t->weight,
+                              .loss_sums = &sum,
+                              .is_training = true,
+                              .accumulate = i > 0,
+                              .is_last = i + 1 == 2 * B};
+        gpt_chunk_forward(g, 0, &batch, &g->stashes[0], NULL, NULL);
         gpt_chunk_backward(g, 0, &batch, &g->stashes[0], NULL);
     }
     gpt_finish_grads(g);
@@ -239,7 +242,7 @@ static void test_gpt__gradients_do_not_cross_documents(void **state)
     set_documents(&t);
     for (int64_t n = 0; n < N; n++)
         if (t.starts[n] > 0)
-            t.weights[n] = 0;
+            t.mask[n] = 0;
     struct text changed = t;
     for (int64_t n = 0; n < N; n++)
         if (t.starts[n] > 0)

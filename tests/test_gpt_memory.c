@@ -29,16 +29,17 @@ static struct result train(const struct config *cfg, const struct gpt_options *o
     assert_ok(gpt_open_part(&g, cfg, opt, &err), err);
     gpt_init_params(&g, 0.05);
     for (int i = 0; i < STEPS; i++) {
-        struct gpt_batch batch = micro_batch(&t, 0);
+        struct batch batch = micro_batch(&t, 0, r.loss_sums[i]);
         double ignored[MICRO];
         batch.step = i;
         batch.is_last = true;
-        gpt_forward(&g, &batch, r.loss_sums[i]);
+        gpt_forward(&g, &batch);
         gpt_backward(&g, &batch);
         gpt_finish_grads(&g);
         if (i == 0) {
             batch.is_training = false;
-            gpt_forward(&g, &batch, ignored);
+            batch.loss_sums = ignored;
+            gpt_forward(&g, &batch);
         }
     }
     r.n = (size_t)g.table.n_bytes[STORE_GRADS];

@@ -44,7 +44,7 @@ static void test_gpt__16_bit_gradients_are_the_float32_ones_rounded(void **state
     struct config cfg = small_config(0.1);
     struct text t = make_text(101, 1024);
     for (int64_t n = MICRO * S; n < N; n++)
-        t.weights[n] = 0;
+        t.mask[n] = 0;
     struct gpt_options wide = {.dtype = DTYPE_F16, .grad_dtype = DTYPE_F32};
     struct gpt_options narrow = {.dtype = DTYPE_F16, .grad_dtype = DTYPE_F16};
     struct outcome a = run_step(&cfg, &t, &wide), b = run_step(&cfg, &t, &narrow);

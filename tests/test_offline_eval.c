@@ -30,7 +30,6 @@ static int read_tokens(void *context, int64_t first, int64_t n, int32_t *tokens,
 
 static void close_gpt(struct fixture *f)
 {
-    runner_close(&f->runner);
     pipeline_close(&f->pipeline);
     gpt_close(&f->gpt);
 }
@@ -43,7 +42,8 @@ static void open_gpt(struct fixture *f, int64_t B, int64_t n_micro)
     close_gpt(f);
     assert_ok(gpt_open(&f->gpt, &f->cfg, B, false, f->grid.model, &err), err);
     assert_ok(pipeline_open(&f->pipeline, f->grid.pipe, &shape, 1, DTYPE_F32, &err), err);
-    assert_ok(runner_open(&f->runner, &f->grid, &f->gpt, &f->pipeline, &err), err);
+    f->runner =
+        (struct runner){.grid = &f->grid, .gpt = &f->gpt, .pipeline = &f->pipeline};
     gpt_init_params(&f->gpt, 0.5);
 }
 
@@ -101,15 +101,16 @@ static double loss_of(struct fixture *f, int64_t n, int64_t stride)
 static double loss_at(struct fixture *f, int64_t first, int64_t at)
 {
     int64_t n = at - first;
-    float weights[WINDOW] = {0};
+    float mask[WINDOW] = {0};
     double sum;
-    weights[n - 1] = 1.0F;
-    struct gpt_batch batch = {.B = 1,
-                              .S = n,
-                              .tokens = f->tokens + first,
-                              .targets = f->tokens + first + 1,
-                              .weights = weights};
-    gpt_forward(&f->gpt, &batch, &sum);
+    mask[n - 1] = 1.0F;
+    struct batch batch = {.B = 1,
+                          .S = n,
+                          .tokens = f->tokens + first,
+                          .targets = f->tokens + first + 1,
+                          .loss_mask = mask,
+                          .loss_sums = &sum};
+    gpt_forward(&f->gpt, &batch);
     return sum;
 }
 
@@ -177,30 +178,35 @@ static void test_eval__a_model_without_numbers_is_an_error(void **state)
 /* likeliest[s] after the first window's tokens, for all s but `skipped`. */
 static void find_likeliest(struct fixture *f, int64_t skipped, int32_t *likeliest)
 {
-    float weights[WINDOW];
+    float mask[WINDOW];
     double sum;
     for (int64_t s = 0; s < WINDOW; s++)
-        weights[s] = s == skipped ? 0.0F : 1.0F;
-    struct gpt_batch batch = {.B = 1,
-                              .S = WINDOW,
-                              .tokens = f->tokens,
-                              .targets = f->tokens + 1,
-                              .weights = weights,
-                              .likeliest = likeliest};
-    gpt_forward(&f->gpt, &batch, &sum);
+        mask[s] = s == skipped ? 0.0F : 1.0F;
+    struct batch batch = {.B = 1,
+                          .S = WINDOW,
+                          .tokens = f->tokens,
+                          .targets = f->tokens + 1,
+                          .loss_mask = mask,
+                          .loss_sums = &sum,
+                          .likeliest = likeliest};
+    gpt_forward(&f->gpt, &batch);
 }
 
 /* -lnP of `id` after token s of the first window. */
 static double loss_of_id(struct fixture *f, int64_t s, int32_t id)
 {
     int32_t targets[WINDOW] = {0};
-    float weights[WINDOW] = {0};
+    float mask[WINDOW] = {0};
     double sum;
     targets[s] = id;
-    weights[s] = 1.0F;
-    struct gpt_batch batch = {
-        .B = 1, .S = WINDOW, .tokens = f->tokens, .targets = targets, .weights = weights};
-    gpt_forward(&f->gpt, &batch, &sum);
+    mask[s] = 1.0F;
+    struct batch batch = {.B = 1,
+                          .S = WINDOW,
+                          .tokens = f->tokens,
+                          .targets = targets,
+                          .loss_mask = mask,
+                          .loss_sums = &sum};
+    gpt_forward(&f->gpt, &batch);
     return sum;
 }
 

@@ -175,20 +175,18 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct gpt_batch
 }
 
 /* Final norm and loss of what the last block left in the stream. */
-static void chunk_head(struct gpt *g, const struct gpt_batch *batch, struct gpt_stash *st,
-                       double *loss_sums)
+static void chunk_head(struct gpt *g, const struct batch *batch, struct gpt_stash *st)
 {
     int64_t L = g->dims.L;
     double start = trace_begin(g->trace);
     open_layer(g, L + 1, -1, batch->is_training);
-    gpt_head(g, batch, g->scratch.stream, loss_sums, st->dx);
+    gpt_head(g, batch, g->scratch.stream, st->dx);
     trace_layer(g, start, L + 1);
     close_layer(g, L + 1, batch->is_training, batch->is_last);
 }
 
-void gpt_chunk_forward(struct gpt *g, int chunk, const struct gpt_batch *batch,
-                       struct gpt_stash *st, const void *x_in, void *x_out,
-                       double *loss_sums)
+void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
+                       struct gpt_stash *st, const void *x_in, void *x_out)
 {
     CHECK(batch->B <= g->dims.B && batch->S <= g->dims.S, "batch of %lld x %lld",
           (long long)batch->B, (long long)batch->S);
@@ -211,7 +209,7 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct gpt_batch *batch,
         x = to;
     }
     if (has_head)
-        chunk_head(g, batch, st, loss_sums);
+        chunk_head(g, batch, st);
 }
 
 /* Give every token of the batch a zeroed row of the lookup's gradient, once a step; and
@@ -291,11 +289,11 @@ void gpt_finish_grads(struct gpt *g)
 
 /* -- a whole model ------------------------------------------------------------------- */
 
-void gpt_forward(struct gpt *g, const struct gpt_batch *batch, double *loss_sums)
+void gpt_forward(struct gpt *g, const struct batch *batch)
 {
     if (batch->is_training && !batch->accumulate)
         gpt_start_step(g);
-    gpt_chunk_forward(g, 0, batch, &g->stashes[0], NULL, NULL, loss_sums);
+    gpt_chunk_forward(g, 0, batch, &g->stashes[0], NULL, NULL);
 }
 
 void gpt_backward(struct gpt *g, const struct gpt_batch *batch)

@@ -37,6 +37,7 @@
 #define MODEL_GPT_H
 
 #include "base/arena.h"
+#include "base/batch.h"
 #include "base/trace.h"
 #include "comm/comm.h"
 #include "device/kernels.h"
@@ -146,23 +147,7 @@ struct gpt {
     struct arena arena_params, arena_grads, arena_acts;
 };
 
-/* One micro-batch. All arrays are (B, S). */
-struct gpt_batch {
-    int64_t B, S;
-    const int32_t *tokens;
-    const int32_t *targets;
-    const float *weights;          // of each token's loss in the gradient; 0: not counted
-    const int32_t *document_start; // where in the sample each token's document begins;
-                                   // attention and positions stay inside. NULL: at 0
-    int32_t *likeliest;            // filled by the head where weights are not 0: the
-                                   // token of the largest logit, the lowest of equal
-                                   // ones, -1 if none is a number. NULL: not wanted
-    int64_t step;                  // for dropout
-    int64_t first_sample;          // index in the global batch of sample 0, for dropout
-    bool is_training;              // dropout on, gradients wanted
-    bool accumulate;               // not the first micro-batch of this step
-    bool is_last;                  // the last micro-batch of this step
-};
+#define gpt_batch batch // until all files say so
 
 struct gpt_options {
     int64_t B;              // most samples of a micro-batch
@@ -209,12 +194,10 @@ void gpt_start_step(struct gpt *g);
 /*
  * Forward of one chunk. x_in: (own rows, H) of the model's type, not used by the chunk
  * that has the embedding. x_out: likewise, not used by the one that has the head, which
- * fills loss_sums[b], b < B: the sum of the losses of the tokens of sample b whose weight
- * is not 0, in double; and in training does its own backward.
+ * fills in losses and likeliest tokens, and in training does its own backward.
  */
-void gpt_chunk_forward(struct gpt *g, int chunk, const struct gpt_batch *batch,
-                       struct gpt_stash *st, const void *x_in, void *x_out,
-                       double *loss_sums);
+void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
+                       struct gpt_stash *st, const void *x_in, void *x_out);
 /* Backward of the same chunk and micro-batch. dx: (own rows, H), in the gradient of x_out
  * (not read by the chunk that has the head, which takes its own when dx is NULL), out
  * that of x_in. */
@@ -226,7 +209,7 @@ void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
 void gpt_finish_grads(struct gpt *g);
 
 /* A whole model's micro-batch: its only chunk, in stash 0. */
-void gpt_forward(struct gpt *g, const struct gpt_batch *batch, double *loss_sums);
+void gpt_forward(struct gpt *g, const struct batch *batch);
 void gpt_backward(struct gpt *g, const struct gpt_batch *batch);
 
 bool gpt_chunk_has_embedding(const struct gpt *g, int chunk);
@@ -242,8 +225,7 @@ void gpt_block_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
 void gpt_block_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
                    struct block_stash *st, float *dx);
 /* Final norm, logits, loss; in training also dx and the gradients of the head. */
-void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
-              double *loss_sums, float *dx);
+void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx);
 
 /* x := its sum over the ranks that share each block. A peer that is lost ends the job. */
 void gpt_sum_over_model(struct gpt *g, float *x, int64_t n);

@@ -15,13 +15,13 @@
 
 #include <math.h>
 
-/* loss_sums[b] += the losses of rows [row, row + R) that count, by sample. */
-static void add_losses(double *loss_sums, const struct gpt_batch *batch,
-                       const struct gpt_scratch *sc, int64_t row, int64_t R)
+/* batch->loss_sums[b] += the losses of rows [row, row + R) that count, by sample. */
+static void add_losses(const struct batch *batch, const struct gpt_scratch *sc,
+                       int64_t row, int64_t R)
 {
     for (int64_t r = 0; r < R; r++)
-        if (batch->weights[row + r] > 0)
-            loss_sums[(row + r) / batch->S] +=
+        if (batch->loss_mask[row + r] > 0)
+            batch->loss_sums[(row + r) / batch->S] +=
                 log((double)sc->row_sum[r]) - (double)sc->row_sum[R + r];
 }
 
@@ -34,7 +34,7 @@ static void max_over_model(struct gpt *g, float *x, int64_t n)
 
 /* Which token has the maximum of each row that counts: the lowest id of those that have
  * it, as the maximum over the vocabulary's parts of what ids lack to V_MOST. */
-static void chunk_likeliest(struct gpt *g, const struct gpt_batch *batch, int64_t row,
+static void chunk_likeliest(struct gpt *g, const struct batch *batch, int64_t row,
                             int64_t R)
 {
     enum { V_MOST = INT32_MAX };
@@ -42,7 +42,7 @@ static void chunk_likeliest(struct gpt *g, const struct gpt_batch *batch, int64_
     int64_t V = g->dims.V, best[GPT_LOGIT_ROWS_MOST];
     struct error err;
     for (int64_t r = 0; r < R; r++) {
-        int64_t v = batch->weights[row + r] > 0 ? 0 : V;
+        int64_t v = batch->loss_mask[row + r] > 0 ? 0 : V;
         while (v < V && sc->logits[r * V + v] != sc->row_max[r])
             v++;
         best[r] = v < V ? V_MOST - (g->dims.V_first + v) : 0;
@@ -50,13 +50,12 @@ static void chunk_likeliest(struct gpt *g, const struct gpt_batch *batch, int64_
     if (comm_max_i64(g->model_group, best, R, &err))
         gpt_lost_peer(g, &err);
     for (int64_t r = 0; r < R; r++)
-        if (batch->weights[row + r] > 0)
+        if (batch->loss_mask[row + r] > 0)
             batch->likeliest[row + r] = best[r] > 0 ? (int32_t)(V_MOST - best[r]) : -1;
 }
 
 /* Logits of rows [row, row + R) of the norm's output, turned into losses. */
-static void chunk_loss(struct gpt *g, const struct gpt_batch *batch, int64_t row,
-                       int64_t R, double *loss_sums)
+static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
@@ -68,39 +67,38 @@ static void chunk_loss(struct gpt *g, const struct gpt_batch *batch, int64_t row
     g->k->xent_exp(sc->row_sum, sc->row_sum + R, sc->logits, sc->row_max,
                    sc->targets + row, R, V);
     gpt_sum_over_model(g, sc->row_sum, 2 * R);
-    add_losses(loss_sums, batch, sc, row, R);
+    add_losses(batch, sc, row, R);
 }
 
 /* The gradients of that chunk: of the embedding, and of the norm's output, which takes
  * that output's place. */
-static void chunk_grad(struct gpt *g, const struct gpt_batch *batch, int64_t row,
-                       int64_t R)
+static void chunk_grad(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
-    float *norm = sc->norm + row * H;
-    g->k->xent_grad(sc->logits, sc->row_sum, sc->targets + row, batch->weights + row, R,
-                    V);
+    float *norm = sc->norm + row * H, *weights = sc->row_max; // which is done with
+    for (int64_t r = 0; r < R; r++)
+        weights[r] = batch->loss_mask[row + r] * batch->loss_weight;
+    g->k->xent_grad(sc->logits, sc->row_sum, sc->targets + row, weights, R, V);
     gpt_linear_bwd_weight(g, g->d[0].wte, DTYPE_F32, sc->logits, norm, R, H, V,
                           batch->accumulate || row > 0);
     gpt_linear_bwd_input(g, norm, sc->logits, g->p[0].wte, R, H, V);
 }
 
-void gpt_head(struct gpt *g, const struct gpt_batch *batch, const float *x,
-              double *loss_sums, float *dx)
+void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx)
 {
     const struct layer_params *p = &g->p[g->dims.L + 1];
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S;
 
     for (int64_t b = 0; b < batch->B; b++)
-        loss_sums[b] = 0;
+        batch->loss_sums[b] = 0;
     gpt_local_ids(g, sc->targets, batch->targets, N);
     gpt_norm_fwd(g, batch, sc->norm, sc->mean, sc->rstd, x, p->lnf_g, p->lnf_b);
     for (int64_t row = 0; row < N; row += g->dims.R) {
         int64_t R = i64_min(g->dims.R, N - row);
         beat(BEAT_HEAD, row);
-        chunk_loss(g, batch, row, R, loss_sums);
+        chunk_loss(g, batch, row, R);
         if (batch->is_training)
             chunk_grad(g, batch, row, R);
     }

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-static void layout(struct pipeline *p, struct arena *ar, int64_t pp, int64_t n,
-                   enum dtype dtype)
+static void layout_buffers(struct pipeline *p, struct arena *ar, int64_t pp, int64_t n,
+                           enum dtype dtype)
 {
     p->n_bytes[PAYLOAD_ACTIVATION] = n * (int64_t)dtype_bytes(dtype);
     p->n_bytes[PAYLOAD_GRADIENT] = n * (int64_t)sizeof(float);
@@ -24,7 +24,7 @@ size_t pipeline_bytes(int64_t pp, int64_t n, enum dtype dtype)
     struct pipeline measured = {0};
     struct arena ar;
     arena_measure(&ar);
-    layout(&measured, &ar, pp, n, dtype);
+    layout_buffers(&measured, &ar, pp, n, dtype);
     return ar.used_bytes;
 }
 
@@ -39,7 +39,7 @@ int pipeline_open(struct pipeline *p, struct comm *group,
         schedule_release(&p->schedule);
         return -1;
     }
-    layout(p, &p->arena, shape->pp, n, dtype);
+    layout_buffers(p, &p->arena, shape->pp, n, dtype);
     return 0;
 }
 
@@ -104,39 +104,56 @@ static int buffers_of(struct pipeline *p, const struct schedule_action *a, void 
     return 0;
 }
 
-static int compute(struct pipeline *p, const struct schedule_action *a,
-                   const struct pipeline_work *work, struct error *err)
+static int take_task(struct pipeline *p, const struct schedule_action *a,
+                     struct pipeline_task *task, struct error *err)
 {
     void *in, *out;
     if (buffers_of(p, a, &in, &out, err))
         return -1;
+    *task = (struct pipeline_task){
+        .op = a->op, .chunk = a->chunk, .micro = a->micro, .stash = a->stash};
     if (a->op == OP_FORWARD) {
-        work->forward(work->context, a->chunk, a->micro, a->stash, in, out);
-        return 0;
+        task->x_in = in;
+        task->x_out = out;
+        return 1;
     }
-    float *dx = out ? out : p->dx;
+    task->dx = out ? out : p->dx;
     if (in)
-        memcpy(dx, in, (size_t)p->n_bytes[PAYLOAD_GRADIENT]);
-    work->backward(work->context, a->chunk, a->micro, a->stash, dx);
-    return 0;
+        memcpy(task->dx, in, (size_t)p->n_bytes[PAYLOAD_GRADIENT]);
+    return 1;
 }
 
-int pipeline_run(struct pipeline *p, const struct pipeline_work *work, struct error *err)
+void pipeline_start(struct pipeline *p)
 {
-    for (int64_t i = 0; i < p->schedule.n_actions; i++) {
-        const struct schedule_action *a = &p->schedule.actions[i];
+    p->next = 0;
+    p->n_forward = 0;
+}
+
+static int next_of_schedule(struct pipeline *p, struct pipeline_task *task,
+                            struct error *err)
+{
+    while (p->next < p->schedule.n_actions) {
+        const struct schedule_action *a = &p->schedule.actions[p->next++];
         if (a->op == OP_POST_RECV)
             post_recv(p, a);
         else if (a->op == OP_SEND)
             start_send(p, a);
-        else if (compute(p, a, work, err))
-            return -1;
+        else
+            return take_task(p, a, task, err);
         comm_progress(p->group);
     }
     return wait_for_all_sends(p, err);
 }
 
 /* -- forward alone ------------------------------------------------------------------- */
+
+void pipeline_start_forward(struct pipeline *p, int n_micro)
+{
+    CHECK(n_micro > 0, "%d micro-batches", n_micro);
+    p->next = 0;
+    p->n_forward = n_micro;
+    p->has_output = false;
+}
 
 static int receive_now(struct pipeline *p, int from, int tag, struct error *err)
 {
@@ -146,8 +163,8 @@ static int receive_now(struct pipeline *p, int from, int tag, struct error *err)
     return comm_wait(&request, err);
 }
 
-static int forward_piece(struct pipeline *p, int chunk, int micro,
-                         const struct pipeline_work *work, int slot, struct error *err)
+static int take_forward(struct pipeline *p, int chunk, int micro, int slot,
+                        struct pipeline_task *task, struct error *err)
 {
     const struct schedule_shape *shape = &p->schedule.shape;
     int pp = (int)shape->pp, stage = p->schedule.stage;
@@ -160,30 +177,43 @@ static int forward_piece(struct pipeline *p, int chunk, int micro,
         return -1;
     if (!is_last && wait_for_send(p, PAYLOAD_ACTIVATION, slot, err))
         return -1;
-    work->forward(work->context, chunk, micro, 0,
-                  is_first ? NULL : p->recv[PAYLOAD_ACTIVATION][0],
-                  is_last ? NULL : p->send[PAYLOAD_ACTIVATION][slot]);
-    if (!is_last)
-        start_send(p, &(struct schedule_action){
-                          .payload = PAYLOAD_ACTIVATION,
-                          .peer = to,
-                          .tag = schedule_tag(shape, PAYLOAD_ACTIVATION, micro, to_chunk),
-                          .slot = slot});
-    return 0;
+    *task = (struct pipeline_task){
+        .op = OP_FORWARD,
+        .chunk = chunk,
+        .micro = micro,
+        .x_in = is_first ? NULL : p->recv[PAYLOAD_ACTIVATION][0],
+        .x_out = is_last ? NULL : p->send[PAYLOAD_ACTIVATION][slot]};
+    p->has_output = !is_last;
+    p->output = (struct schedule_action){
+        .payload = PAYLOAD_ACTIVATION,
+        .peer = to,
+        .tag = schedule_tag(shape, PAYLOAD_ACTIVATION, micro, to_chunk),
+        .slot = slot};
+    return 1;
 }
 
 /* Every stage goes through (group of pp micro-batches, chunk, micro-batch) in the same
  * order, so what one waits for is what its neighbour does next. */
-int pipeline_run_forward(struct pipeline *p, int n_micro,
-                         const struct pipeline_work *work, struct error *err)
+static int next_of_forward(struct pipeline *p, struct pipeline_task *task,
+                           struct error *err)
 {
-    int pp = (int)p->schedule.shape.pp, chunks = (int)p->schedule.shape.chunks, slot = 0;
-    for (int group = 0; group < n_micro; group += pp)
-        for (int chunk = 0; chunk < chunks; chunk++)
-            for (int micro = group; micro < n_micro && micro < group + pp; micro++) {
-                if (forward_piece(p, chunk, micro, work, slot, err))
-                    return -1;
-                slot = (slot + 1) % SCHEDULE_SEND_SLOTS;
-            }
-    return wait_for_all_sends(p, err);
+    int64_t pp = p->schedule.shape.pp, chunks = p->schedule.shape.chunks, i = p->next++;
+    if (p->has_output)
+        start_send(p, &p->output);
+    p->has_output = false;
+    if (i == chunks * p->n_forward)
+        return wait_for_all_sends(p, err);
+    int64_t first = i / (chunks * pp) * pp, n = i64_min(pp, p->n_forward - first);
+    int64_t at = i - first * chunks;
+    return take_forward(p, (int)(at / n), (int)(first + at % n),
+                        (int)(i % SCHEDULE_SEND_SLOTS), task, err);
+}
+
+int pipeline_next(struct pipeline *p, struct pipeline_task *task, struct error *err)
+{
+    if (p->n_forward > 0)
+        return next_of_forward(p, task, err);
+    if (p->next > 0)
+        comm_progress(p->group); // a task has just ended
+    return next_of_schedule(p, task, err);
 }

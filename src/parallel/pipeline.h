@@ -1,9 +1,10 @@
 /*
  * pipeline - executes a schedule: messages between stages, compute by the caller.
  *
- * Owns the buffers that messages pass through, and nothing else; a stage computes in the
- * caller's two functions. Receives are in flight before they are needed and sends do not
- * hold up the stage. With one stage there are no messages and no buffers.
+ * Owns the buffers that messages pass through, and nothing else: it hands the caller one
+ * task after the other, and sends and receives between them. Receives are in flight
+ * before they are needed and sends do not hold up the stage. With one stage there are no
+ * messages and no buffers.
  *
  * Layer: base, comm, parallel/schedule <- here. Knows no model: arrays of n numbers, in
  * the model's type forward, in float32 backward.
@@ -26,16 +27,21 @@ struct pipeline {
     struct comm_request send_request[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
     bool is_sending[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
     struct arena arena;
+
+    int64_t next;                  // of the schedule's actions, or of forward's tasks
+    int n_forward;                 // micro-batches of a pass forward; 0: by the schedule
+    bool has_output;               // forward: the task at hand leaves a message,
+    struct schedule_action output; // this one
 };
 
-struct pipeline_work { // what a stage does; micro and chunk say with which data
-    void *context;
-    /* x_in: (n), NULL for the model's first piece; x_out: (n), NULL for its last. */
-    void (*forward)(void *context, int chunk, int micro, int stash, const void *x_in,
-                    void *x_out);
-    /* dx: (n), in the gradient of x_out (for the last piece: anything), out of x_in; NULL
-     * when there is but one stage, whose gradients concern nobody else. */
-    void (*backward)(void *context, int chunk, int micro, int stash, float *dx);
+struct pipeline_task {   // what a stage computes next
+    enum schedule_op op; // OP_FORWARD or OP_BACKWARD
+    int chunk, micro, stash;
+    const void *x_in; // forward: (n), NULL for the model's first chunk
+    void *x_out;      // forward: (n), NULL for its last
+    float *dx;        // backward: (n), in the gradient of x_out (for the last chunk:
+                      // anything), out of x_in; NULL when there is but one stage, whose
+                      // gradients concern nobody else
 };
 
 /* Bytes of the buffers of a stage. */
@@ -45,12 +51,14 @@ MUST_CHECK int pipeline_open(struct pipeline *p, struct comm *group,
                              enum dtype dtype, struct error *err);
 void pipeline_close(struct pipeline *p);
 
-/* One step: every action of the schedule. [collective] */
-MUST_CHECK int pipeline_run(struct pipeline *p, const struct pipeline_work *work,
-                            struct error *err);
+/* Begin one step: every action of the schedule. */
+void pipeline_start(struct pipeline *p);
+/* Begin forward alone, of n_micro micro-batches, all in stash 0. */
+void pipeline_start_forward(struct pipeline *p, int n_micro);
 
-/* Forward alone, of n_micro micro-batches, all in stash 0. [collective] */
-MUST_CHECK int pipeline_run_forward(struct pipeline *p, int n_micro,
-                                    const struct pipeline_work *work, struct error *err);
+/* The task before is computed. 1: *task is the next one, its input is there; 0: there are
+ * no more, and all messages have left; -1: an error. [collective] */
+MUST_CHECK int pipeline_next(struct pipeline *p, struct pipeline_task *task,
+                             struct error *err);
 
 #endif

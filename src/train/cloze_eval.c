@@ -188,18 +188,16 @@ static int run_pass(struct cloze *c, int64_t first, int64_t n, int64_t *n_correc
                     struct error *err)
 {
     int64_t S = c->texts[first + n - 1].n;
-    struct runner_windows windows = {.n = n,
-                                     .S = S,
-                                     .M = c->r->gpt->dims.B,
-                                     .tokens = c->tokens,
-                                     .targets = c->targets,
-                                     .loss_mask = c->loss_mask,
-                                     .loss_weight = 1.0F,
-                                     .loss_sums = c->loss_sums,
-                                     .likeliest = c->likeliest};
+    struct batch batch = {.B = n,
+                          .S = S,
+                          .tokens = c->tokens,
+                          .targets = c->targets,
+                          .loss_mask = c->loss_mask,
+                          .loss_sums = c->loss_sums,
+                          .likeliest = c->likeliest};
     for (int64_t b = 0; b < n; b++)
         fill(c, b, S, &c->texts[first + b]);
-    if (runner_forward(c->r, &windows, err))
+    if (runner_forward(c->r, &batch, err))
         return -1;
     for (int64_t b = 0; b < n && runner_knows_losses(c->r); b++) {
         c->has_nan = c->has_nan || !isfinite(c->loss_sums[b]);

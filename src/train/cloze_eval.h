@@ -14,8 +14,8 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "data/text/text_list.h"
+#include "parallel/runner.h"
 #include "text/tokenizer.h"
-#include "train/runner.h"
 
 /* How many of the texts end with the word the model expects, over all data ranks. A
  * context longer than the model's is cut at its beginning. [collective] */

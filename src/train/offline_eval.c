@@ -83,22 +83,20 @@ static int run(struct evaluation *ev, struct error *err)
     int rc = 0;
     bool is_failed = false;
     for (int64_t w = first; w < end && rc == 0; w += ev->n_pass) {
-        struct runner_windows windows = {.n = i64_min(ev->n_pass, end - w),
-                                         .S = ev->S,
-                                         .M = ev->r->gpt->dims.B,
-                                         .tokens = ev->tokens,
-                                         .targets = ev->targets,
-                                         .loss_mask = ev->loss_mask,
-                                         .loss_weight = 1.0F,
-                                         .first_sample = w,
-                                         .loss_sums = ev->sums};
-        rc = fill_pass(ev, w, windows.n, &is_failed, err);
+        struct batch batch = {.B = i64_min(ev->n_pass, end - w),
+                              .S = ev->S,
+                              .tokens = ev->tokens,
+                              .targets = ev->targets,
+                              .loss_mask = ev->loss_mask,
+                              .first_sample = w,
+                              .loss_sums = ev->sums + w};
+        rc = fill_pass(ev, w, batch.B, &is_failed, err);
         if (is_failed)
             break;
-        rc = runner_forward(ev->r, &windows, err);
+        rc = runner_forward(ev->r, &batch, err);
         if (comm_rank(grid->world) == 0)
-            log_status("evaluated %lld of %lld windows",
-                       (long long)(w + windows.n - first), (long long)(end - first));
+            log_status("evaluated %lld of %lld windows", (long long)(w + batch.B - first),
+                       (long long)(end - first));
     }
     log_status_clear();
     return rc;

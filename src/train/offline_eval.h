@@ -15,7 +15,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "train/runner.h"
+#include "parallel/runner.h"
 
 struct eval_stream {  // tokens, wherever they are
     const char *name; // for errors

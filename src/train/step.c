@@ -41,36 +41,23 @@ static int finish_grads(struct train *t, struct error *err)
     return zero_finish_grads(&t->zero, err);
 }
 
-/* t->batch, whose tokens weigh in the gradient so that it is that of their mean loss. */
-static struct runner_windows windows_of(const struct train *t)
-{
-    const struct config_batch *b = &t->cfg.batch_size;
-    const struct batch *batch = &t->batch;
-    float each = t->n_counted > 0 ? (float)t->scaler.scale / (float)t->n_counted : 0.0F;
-    return (struct runner_windows){.n = b->local_batch_size,
-                                   .S = batch->S,
-                                   .M = b->micro_batch_size,
-                                   .tokens = batch->tokens,
-                                   .targets = batch->targets,
-                                   .loss_mask = batch->loss_mask,
-                                   .document_start = batch->document_start,
-                                   .loss_weight = each,
-                                   .first_sample = batch->first_sample,
-                                   .step = t->step,
-                                   .loss_sums = t->loss_sums};
-}
-
+/* Of t->batch, whose tokens weigh in the gradient so that it is that of their mean loss.
+ */
 int train_batch_losses(struct train *t, bool is_training, double *sum, struct error *err)
 {
-    struct runner_windows windows = windows_of(t);
+    struct batch *batch = &t->batch;
     int64_t G = t->cfg.batch_size.global_batch_size;
     memset(t->loss_sums, 0, (size_t)G * sizeof *t->loss_sums);
+    batch->loss_sums = t->loss_sums + batch->first_sample;
+    batch->loss_weight =
+        t->n_counted > 0 ? (float)t->scaler.scale / (float)t->n_counted : 0.0F;
+    batch->step = t->step; // of the run, also in an evaluation
     if (is_training) {
         zero_start_step(&t->zero);
         gpt_start_step(&t->gpt);
-        if (runner_train(&t->runner, &windows, err) || finish_grads(t, err))
+        if (runner_train(&t->runner, batch, err) || finish_grads(t, err))
             return -1;
-    } else if (runner_forward(&t->runner, &windows, err)) {
+    } else if (runner_forward(&t->runner, batch, err)) {
         return -1;
     }
     return runner_sum_losses(&t->runner, t->loss_sums, G, sum, err);

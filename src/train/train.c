@@ -115,10 +115,12 @@ static int open_model(struct train *t, struct error *err)
         zero_open(&t->zero, &t->gpt, &t->plan.zero, err) ||
         optimizer_open(&t->optimizer, &t->plan.optimizer, err) ||
         pipeline_open(&t->pipeline, t->grid.pipe, &shape, t->plan.n_message,
-                      t->plan.model.dtype, err) ||
-        runner_open(&t->runner, &t->grid, &t->gpt, &t->pipeline, err))
+                      t->plan.model.dtype, err))
         return -1;
-    t->runner.trace = t->job_trace.trace;
+    t->runner = (struct runner){.grid = &t->grid,
+                                .gpt = &t->gpt,
+                                .pipeline = &t->pipeline,
+                                .trace = t->job_trace.trace};
     t->scaler = (struct scaler){.scale = is_scaled ? precision->scale_loss : 1,
                                 .is_dynamic = is_scaled && precision->dynamic_loss_scale};
     t->config_json = config_to_json(cfg);
@@ -188,7 +190,6 @@ static void train_close(struct train *t)
     train_save_close(t);
     loader_close(t->loader);
     metrics_close(&t->metrics);
-    runner_close(&t->runner);
     pipeline_close(&t->pipeline);
     optimizer_close(&t->optimizer);
     zero_close(&t->zero);

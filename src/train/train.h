@@ -26,12 +26,12 @@
 #include "optim/optimizer.h"
 #include "optim/scaler.h"
 #include "parallel/pipeline.h"
+#include "parallel/runner.h"
 #include "parallel/zero.h"
 #include "train/job_trace.h"
 #include "train/metrics.h"
 #include "train/plan.h"
 #include "train/plan_data.h"
-#include "train/runner.h"
 
 #include <limits.h>
 

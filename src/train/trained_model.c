@@ -196,12 +196,13 @@ static int open_part(struct trained_model *m, bool is_for_decoding, struct error
         gpt_open_part(&m->gpt, cfg, &opt, err) ||
         pipeline_open(&m->pipeline, m->grid.pipe, &shape, n_message, DTYPE_F32, err))
         return -1;
-    return runner_open(&m->runner, &m->grid, &m->gpt, &m->pipeline, err);
+    m->runner =
+        (struct runner){.grid = &m->grid, .gpt = &m->gpt, .pipeline = &m->pipeline};
+    return 0;
 }
 
 static void close_part(struct trained_model *m)
 {
-    runner_close(&m->runner);
     pipeline_close(&m->pipeline);
     gpt_close(&m->gpt);
 }

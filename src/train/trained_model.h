@@ -14,7 +14,7 @@
 #define TRAIN_TRAINED_MODEL_H
 
 #include "config/config.h"
-#include "train/runner.h"
+#include "parallel/runner.h"
 
 #include <limits.h>
 

@@ -20,20 +20,19 @@
 
 #define N_SLOTS 4
 
-struct slot {
-    int32_t *tokens;         // (local_batch, S)
-    int32_t *targets;        // (local_batch, S)
-    float *loss_mask;        // (local_batch, S)
-    int32_t *document_start; // (local_batch, S), or NULL
-    int64_t n_counted;
+struct ring { // the arrays of all slots' batches, (N_SLOTS, local_batch, S)
+    int32_t *tokens, *targets;
+    float *loss_mask;
+    int32_t *document_start; // NULL: documents do not matter
+    int32_t *window;         // (S + 1) the sample at hand
 };
 
 struct loader {
     struct loader_options opt;
     struct sample_stream *stream;
     struct arena arena;
-    struct slot slots[N_SLOTS];
-    int32_t *window; // (S + 1)
+    struct ring ring;
+    struct batch slots[N_SLOTS]; // what is in the ring
     pthread_t thread;
     bool has_thread;
 
@@ -47,56 +46,77 @@ struct loader {
     int64_t n_asked; // calls of loader_next; the consumer's own
 };
 
-static void layout(struct slot slots[N_SLOTS], int32_t **window, struct arena *ar,
-                   int64_t local_batch, const struct sample_stream *stream)
+static void layout_ring(struct ring *r, struct arena *ar, int64_t local_batch,
+                        const struct sample_stream *stream)
 {
-    int64_t n = local_batch * stream->seq_len;
+    int64_t n = N_SLOTS * local_batch * stream->seq_len;
+    r->tokens = arena_i32(ar, n);
+    r->targets = arena_i32(ar, n);
+    r->loss_mask = arena_f32(ar, n);
+    if (stream->has_document_start)
+        r->document_start = arena_i32(ar, n);
+    r->window = arena_i32(ar, stream->seq_len + 1);
+}
+
+static void place_slots(struct loader *l)
+{
+    int64_t B = l->opt.local_batch, S = l->stream->seq_len;
+    const struct ring *r = &l->ring;
     for (int i = 0; i < N_SLOTS; i++) {
-        slots[i].tokens = arena_i32(ar, n);
-        slots[i].targets = arena_i32(ar, n);
-        slots[i].loss_mask = arena_f32(ar, n);
-        if (stream->has_document_start)
-            slots[i].document_start = arena_i32(ar, n);
+        int64_t at = i * B * S;
+        l->slots[i] = (struct batch){
+            .B = B,
+            .S = S,
+            .tokens = r->tokens + at,
+            .targets = r->targets + at,
+            .loss_mask = r->loss_mask + at,
+            .document_start = r->document_start ? r->document_start + at : NULL,
+            .first_sample = l->opt.data_rank * B,
+        };
     }
-    *window = arena_i32(ar, stream->seq_len + 1);
 }
 
-/* Split the window into input, target and mask of sample `b`. */
-static void place_sample(struct loader *l, struct slot *slot, int64_t b, int64_t n_real)
+/* Split the window into input, target and mask, from element `at` of the ring on; the
+ * tokens that count. */
+static int64_t place_sample(struct loader *l, int64_t at, int64_t n_real)
 {
-    int64_t S = l->stream->seq_len;
-    float *mask = slot->loss_mask + b * S;
-    memcpy(slot->tokens + b * S, l->window, (size_t)S * sizeof *slot->tokens);
-    memcpy(slot->targets + b * S, l->window + 1, (size_t)S * sizeof *slot->targets);
+    int64_t S = l->stream->seq_len, n_counted = 0;
+    const struct ring *r = &l->ring;
+    memcpy(r->tokens + at, r->window, (size_t)S * sizeof *r->tokens);
+    memcpy(r->targets + at, r->window + 1, (size_t)S * sizeof *r->targets);
     for (int64_t s = 0; s < S; s++) {
-        bool is_after_eos = l->opt.eod_mask_loss && l->window[s] == l->opt.eos;
+        bool is_after_eos = l->opt.eod_mask_loss && r->window[s] == l->opt.eos;
         bool counts = s + 1 < n_real && !is_after_eos;
-        mask[s] = counts ? 1.0f : 0.0f;
-        slot->n_counted += counts;
+        r->loss_mask[at + s] = counts ? 1.0f : 0.0f;
+        n_counted += counts;
     }
+    return n_counted;
 }
 
-static int fill_slot(struct loader *l, struct slot *slot, int64_t step, struct error *err)
+static int fill_slot(struct loader *l, int slot, int64_t step, struct error *err)
 {
-    int64_t first;
+    int64_t first, S = l->stream->seq_len;
+    struct batch *batch = &l->slots[slot];
+    const struct ring *r = &l->ring;
     if (__builtin_mul_overflow(step + 1, l->opt.global_batch, &first))
         return error_set(err, ERROR_INPUT,
                          "step %lld of the data is past counting; is the checkpoint that "
                          "the run goes on from damaged?",
                          (long long)step);
     first += l->opt.data_rank * l->opt.local_batch - l->opt.global_batch;
-    slot->n_counted = 0;
+    batch->step = step;
+    batch->n_counted = 0;
     for (int64_t b = 0; b < l->opt.local_batch; b++) {
-        struct sample sample = {.window = l->window};
-        int64_t pos = first + b;
-        if (slot->document_start)
-            sample.document_start = slot->document_start + b * l->stream->seq_len;
+        struct sample sample = {.window = r->window};
+        int64_t pos = first + b, at = (slot * batch->B + b) * S;
+        if (r->document_start)
+            sample.document_start = r->document_start + at;
         if (l->opt.wraps)
             pos %= l->stream->n_samples;
         if (sample_stream_read(l->stream, pos, &sample, err))
             return error_prefix(err, "step %lld, sample %lld", (long long)step,
                                 (long long)pos);
-        place_sample(l, slot, b, sample.n_real);
+        batch->n_counted += place_sample(l, at, sample.n_real);
         beat_aside();
     }
     return 0;
@@ -120,7 +140,7 @@ static void *reader_main(void *arg)
     for (int64_t i = 0; !is_done && wait_for_room(l); i++) {
         struct error err;
         int64_t step = l->opt.first_step + i;
-        int rc = fill_slot(l, &l->slots[i % N_SLOTS], step, &err);
+        int rc = fill_slot(l, (int)(i % N_SLOTS), step, &err);
         is_done = rc != 0;
         pthread_mutex_lock(&l->lock);
         l->is_failed = rc != 0;
@@ -157,10 +177,9 @@ static void check_options(const struct loader_options *o)
 size_t loader_bytes(int64_t local_batch, const struct sample_stream *stream)
 {
     struct arena measure;
-    struct slot slots[N_SLOTS] = {0};
-    int32_t *window;
+    struct ring ring = {0};
     arena_measure(&measure);
-    layout(slots, &window, &measure, local_batch, stream);
+    layout_ring(&ring, &measure, local_batch, stream);
     return measure.used_bytes;
 }
 
@@ -180,7 +199,8 @@ int loader_open(struct loader **out, struct sample_stream *stream,
     if (arena_open(&l->arena, loader_bytes(opt->local_batch, stream), "the data loader",
                    err))
         goto done;
-    layout(l->slots, &l->window, &l->arena, opt->local_batch, stream);
+    layout_ring(&l->ring, &l->arena, opt->local_batch, stream);
+    place_slots(l);
     if (start_reader(l, err))
         goto done;
     *out = l;
@@ -204,20 +224,7 @@ int loader_next(struct loader *l, struct batch *b, struct error *err)
         *err = l->failure;
         return -1;
     }
-    int64_t step = l->opt.first_step + l->n_asked;
-    const struct slot *slot = &l->slots[l->n_asked % N_SLOTS];
-    *b = (struct batch){
-        .n_samples = l->opt.local_batch,
-        .S = l->stream->seq_len,
-        .tokens = slot->tokens,
-        .targets = slot->targets,
-        .loss_mask = slot->loss_mask,
-        .document_start = slot->document_start,
-        .n_counted = slot->n_counted,
-        .first_sample = l->opt.data_rank * l->opt.local_batch,
-        .step = step,
-    };
-    l->n_asked++;
+    *b = l->slots[l->n_asked++ % N_SLOTS];
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #define DATA_SAMPLES_LOADER_H
 
 #include "base/base.h"
+#include "base/batch.h"
 #include "base/error.h"
 #include "data/samples/sample_stream.h"
 
@@ -26,24 +27,6 @@ struct loader_options {
     int32_t eos;        // used by eod_mask_loss only
 };
 
-/*
- * Padding stands at the end of a sample, and attention is causal: no token that counts
- * sees any, so there is no mask of it. What it computes is left out by loss_mask.
- */
-struct batch { // borrowed from the loader until its next call
-    int64_t n_samples;
-    int64_t S;
-    const int32_t *tokens;  // (n_samples, S)
-    const int32_t *targets; // (n_samples, S) the token after each
-    const float *loss_mask; // (n_samples, S) 1 counts, 0 does not: eod_mask_loss, padding
-    const int32_t *document_start; // (n_samples, S) where in its sequence the document of
-                                   // each token begins, which is the first key it sees
-                                   // and has position 0; NULL: documents do not matter
-    int64_t n_counted;             // ones in loss_mask
-    int64_t first_sample;          // index in the global batch of sample 0
-    int64_t step;
-};
-
 struct loader; // opaque
 
 /* `stream` is borrowed and must outlive the loader. */
@@ -53,7 +36,8 @@ MUST_CHECK int loader_open(struct loader **out, struct sample_stream *stream,
 /* What a loader of so many samples for each step takes. */
 size_t loader_bytes(int64_t local_batch, const struct sample_stream *stream);
 
-/* Wait for the next step's batch. A read error appears here at the step it belongs to,
+/* Wait for the next step's batch, which is borrowed until the next call: all of what is
+ * in the files, nothing of what is made of it. A read error appears here at the step it belongs to,
  * and again at every later call. */
 MUST_CHECK int loader_next(struct loader *l, struct batch *b, struct error *err);
 

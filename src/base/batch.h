@@ -1,0 +1,41 @@
+/*
+ * batch - samples of tokens: one struct from the loader to the model.
+ *
+ * The loader fills in what is in the files: tokens, targets, what counts, where documents
+ * begin. The step adds what a token's loss weighs and where losses go; the runner cuts it
+ * into micro-batches, which are batches too. All arrays are (B, S), borrowed from whoever
+ * filled them in.
+ *
+ * Padding stands at the end of a sample, and attention is causal: no token that counts
+ * sees any, so there is no mask of it. What it computes is left out by loss_mask.
+ */
+#ifndef BASE_BATCH_H
+#define BASE_BATCH_H
+
+#include "base/base.h"
+
+struct batch {
+    int64_t B, S;
+    const int32_t *tokens;
+    const int32_t *targets;        // the token after each
+    const float *loss_mask;        // 1: the token's loss counts; 0: it does not
+    const int32_t *document_start; // where in its sample the document of each token
+                                   // begins, which is the first key it sees and has
+                                   // position 0; NULL: at 0
+    int64_t n_counted;             // ones in loss_mask; the loader's
+    int64_t first_sample;          // index in the global batch of sample 0, for dropout
+    int64_t step;                  // for dropout
+
+    float loss_weight;  // in the gradient, of a token that counts
+    double *loss_sums;  // (B) filled by the head: the losses of a sample's tokens that
+                        // count, summed in double
+    int32_t *likeliest; // filled by the head where tokens count: the token of the largest
+                        // logit, the lowest of equal ones, -1 if none is a number. NULL:
+                        // not wanted
+
+    bool is_training; // dropout on, gradients wanted
+    bool accumulate;  // of micro-batches: not the first of this step
+    bool is_last;     // of micro-batches: the last of this step
+};
+
+#endif
