@@ -2,7 +2,9 @@
  * Every file a tokenizer can be read from: the same ids from all of them, and a sentence
  * for each that cannot be used.
  */
-#include "text/tokenizer_internal.h"
+#include "text/encoder.h"
+#include "text/tokenizer_load.h"
+#include "text/tokenizer_save.h"
 #include "token_fixture.h"
 
 /* -- the same tokenizer in every format ---------------------------------------------- */

@@ -2,7 +2,7 @@
  * Words against PCRE2 on the pattern itself, which is the definition.
  */
 #include "base/utf8.h"
-#include "text/byte_level.h"
+#include "text/vocab.h"
 #include "text/word_split.h"
 #include "token_fixture.h"
 

@@ -2,7 +2,7 @@
  * Learning against the definition: count all pairs, merge the most frequent everywhere,
  * start again.
  */
-#include "text/byte_level.h"
+#include "text/vocab.h"
 #include "text/word_split.h"
 #include "token_fixture.h"
 

@@ -10,7 +10,7 @@
 #include "base/fs.h"
 #include "test.h"
 #include "text/bpe_trainer.h"
-#include "text/tokenizer.h"
+#include "text/encoder.h"
 
 #include <unistd.h>
 

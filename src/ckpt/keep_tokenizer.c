@@ -2,7 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer_save.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef CLI_ENCODE_LANES_H
 #define CLI_ENCODE_LANES_H
 
-#include "text/tokenizer.h"
+#include "text/encoder.h"
 
 struct encode_lanes; // opaque
 

@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "data/samples/corpus.h"
-#include "text/tokenizer.h"
+#include "text/encoder.h"
 #include "train/offline_eval.h"
 
 struct eval_data_form {   // how a file that is not tokens is read

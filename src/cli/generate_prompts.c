@@ -1,6 +1,7 @@
 #include "cli/generate_prompts.h"
 
 #include "cli/input_files.h"
+#include "text/encoder.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -15,6 +15,7 @@
 #include "data/text/text_documents.h"
 #include "data/text/text_encoding.h"
 #include "text/bpe_trainer.h"
+#include "text/tokenizer_save.h"
 #include "text/word_split.h"
 
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * bytes fit in too.
  */
 #include "hub/gguf_export.h"
-#include "text/byte_level.h"
-#include "text/tokenizer_internal.h"
+#include "text/tokenizer_build.h"
+#include "text/vocab.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "ckpt/safetensors.h"
 #include "hub/hf_config.h"
+#include "text/tokenizer_save.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,11 +7,69 @@
  */
 #include "text/bpe.h"
 
-#include "text/grow.h"
+#include "base/grow.h"
 
 #include <string.h>
 
 #define SHORT_WORD 64 // symbols; where the two ways take the same time
+
+/* -- the table ----------------------------------------------------------------------- */
+
+void merge_table_release(struct merge_table *m)
+{
+    free(m->list);
+    free(m->slots);
+    *m = (struct merge_table){0};
+}
+
+static void place_merge(struct merge_table *m, int64_t rank)
+{
+    const struct merge *merge = &m->list[rank];
+    uint64_t pair = merge_pair(merge->left, merge->right);
+    uint64_t s = merge_hash(pair) & m->mask;
+    while (m->slots[s].pair != MERGE_FREE)
+        s = (s + 1) & m->mask;
+    m->slots[s] = (struct merge_slot){pair, (int32_t)rank, merge->merged};
+}
+
+static int grow_merge_slots(struct merge_table *m, struct error *err)
+{
+    uint64_t n = m->mask ? 2 * (m->mask + 1) : 1024;
+    struct merge_slot *slots = malloc((size_t)n * sizeof *slots);
+    if (!slots)
+        return error_set(err, ERROR_RUNTIME, "out of memory for merges");
+    memset(slots, 0xFF, (size_t)n * sizeof *slots); // every pair MERGE_FREE
+    free(m->slots);
+    m->slots = slots;
+    m->mask = n - 1;
+    for (int64_t rank = 0; rank < m->n; rank++)
+        place_merge(m, rank);
+    return 0;
+}
+
+int merge_table_add(struct merge_table *m, int32_t left, int32_t right, int32_t merged,
+                    struct error *err)
+{
+    int32_t other;
+    if (m->n >= MERGE_NONE)
+        return error_set(err, ERROR_INPUT, "there are more merges than there are ids");
+    if (m->n > 0 && merge_table_rank(m, left, right, &other) != MERGE_NONE)
+        return error_set(err, ERROR_INPUT, "merges %d and %lld join the same two tokens",
+                         merge_table_rank(m, left, right, &other) + 1,
+                         (long long)m->n + 1);
+    struct merge *list = grow_array(m->list, &m->capacity, m->n + 1, sizeof *list);
+    if (!list)
+        return error_set(err, ERROR_RUNTIME, "out of memory for merges");
+    m->list = list;
+    if (2 * ((uint64_t)m->n + 1) > (m->mask ? m->mask + 1 : 0) &&
+        grow_merge_slots(m, err))
+        return -1;
+    list[m->n] = (struct merge){left, right, merged};
+    place_merge(m, m->n++);
+    return 0;
+}
+
+/* -- short words --------------------------------------------------------------------- */
 
 void bpe_scratch_release(struct bpe_scratch *scratch)
 {
@@ -80,7 +138,7 @@ static void sift_down(uint64_t *heap, int64_t n, int64_t i)
     heap[i] = moved;
 }
 
-static void push(struct long_word *w, uint64_t entry)
+static void push_entry(struct long_word *w, uint64_t entry)
 {
     int64_t i = w->n_heap++;
     while (i > 0 && w->heap[(i - 1) / CHILDREN] > entry) {
@@ -90,7 +148,7 @@ static void push(struct long_word *w, uint64_t entry)
     w->heap[i] = entry;
 }
 
-static uint64_t pop(struct long_word *w)
+static uint64_t pop_entry(struct long_word *w)
 {
     uint64_t top = w->heap[0];
     w->heap[0] = w->heap[--w->n_heap];
@@ -113,10 +171,10 @@ static void push_pair(struct long_word *w, int32_t at)
     int32_t merged;
     int32_t rank = rank_at(w, at, &merged);
     if (rank != MERGE_NONE)
-        push(w, (uint64_t)(uint32_t)rank << 32 | (uint32_t)at);
+        push_entry(w, (uint64_t)(uint32_t)rank << 32 | (uint32_t)at);
 }
 
-static void fill(struct long_word *w, const int32_t *ids, int32_t n)
+static void list_pairs(struct long_word *w, const int32_t *ids, int32_t n)
 {
     int32_t merged;
     for (int32_t i = 0; i < n; i++)
@@ -171,10 +229,10 @@ int bpe_merge(const struct merge_table *merges, struct bpe_scratch *scratch, int
         return error_set(err, ERROR_RUNTIME, "out of memory for a word of %lld bytes",
                          (long long)n);
     struct long_word w = {merges, nodes, heap, 0};
-    fill(&w, ids, (int32_t)n);
+    list_pairs(&w, ids, (int32_t)n);
     while (w.n_heap > 0) {
         int32_t merged = -1;
-        uint64_t entry = pop(&w);
+        uint64_t entry = pop_entry(&w);
         if (rank_at(&w, (int32_t)(uint32_t)entry, &merged) == (int32_t)(entry >> 32))
             merge_at(&w, (int32_t)(uint32_t)entry, merged);
     }

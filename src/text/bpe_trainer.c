@@ -4,20 +4,260 @@
  * twice, so learning takes about as many steps as there are merges of symbols.
  *
  * A pair with a new token in it can only come up while that token is made. So its places
- * are ascending as they come, and once queued it only becomes rarer, as pair_count asks.
+ * are ascending as they come, and once queued it only becomes rarer, as the queue
+ * asks.
  */
 #include "text/bpe_trainer.h"
 
-#include "text/byte_level.h"
-#include "text/pair_count.h"
-#include "text/tokenizer_internal.h"
-#include "text/word_count.h"
+#include "base/grow.h"
+#include "text/hash_slots.h"
+#include "text/tokenizer_build.h"
 #include "text/word_split.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define N_BYTES 256
+
+/* -- distinct words, and how often each was met -------------------------------------- */
+
+struct word_count {
+    int64_t at; // in the pool
+    int64_t n_bytes;
+    int64_t count;
+};
+
+struct word_counts {          // zero-initialised is empty
+    struct word_count *words; // in the order they were first met
+    int64_t n_words, words_capacity;
+    char *pool;
+    int64_t pool_used, pool_capacity;
+    struct hash_slots slots;
+};
+
+static void word_counts_release(struct word_counts *c)
+{
+    free(c->words);
+    free(c->pool);
+    free(c->slots.slots);
+    *c = (struct word_counts){0};
+}
+
+static int no_memory_for_words(const struct word_counts *c, struct error *err)
+{
+    return error_set(err, ERROR_RUNTIME, "out of memory for %lld distinct words",
+                     (long long)c->n_words + 1);
+}
+
+static int append_word(struct word_counts *c, const char *word, size_t n,
+                       struct error *err)
+{
+    struct word_count *words =
+        grow_array(c->words, &c->words_capacity, c->n_words + 1, sizeof *words);
+    if (!words)
+        return no_memory_for_words(c, err);
+    c->words = words;
+    char *pool = grow_array(c->pool, &c->pool_capacity, c->pool_used + (int64_t)n, 1);
+    if (!pool)
+        return no_memory_for_words(c, err);
+    c->pool = pool;
+    memcpy(pool + c->pool_used, word, n);
+    words[c->n_words++] = (struct word_count){c->pool_used, (int64_t)n, 1};
+    c->pool_used += (int64_t)n;
+    return 0;
+}
+
+/* One more of the word of n > 0 bytes. */
+static int word_counts_add(struct word_counts *c, const char *word, size_t n,
+                           struct error *err)
+{
+    uint64_t hash = XXH3_64bits(word, n), probe = 0;
+    int64_t i;
+    while ((i = hash_slots_next(&c->slots, hash, &probe)) >= 0)
+        if (c->words[i].n_bytes == (int64_t)n &&
+            memcmp(c->pool + c->words[i].at, word, n) == 0) {
+            c->words[i].count++;
+            return 0;
+        }
+    if (append_word(c, word, n, err))
+        return -1;
+    return hash_slots_add(&c->slots, hash, c->n_words - 1) ? no_memory_for_words(c, err)
+                                                           : 0;
+}
+
+/* -- pairs of neighbours: how frequent, where, and which is the most frequent -------- */
+
+/*
+ * The queue of pairs is right as long as a pair, once queued, only becomes rarer: then an
+ * entry that claims too much is found out when it comes up, and queued again.
+ */
+struct pair_count {
+    int32_t left, right;
+    int64_t count;   // of all words, each as often as it was met
+    int32_t *places; // where its left symbol was seen, ascending; some may be outdated
+    int64_t n_places, places_capacity;
+};
+
+struct pair_entry { // of the queue: a claim
+    int64_t count;
+    int64_t pair;
+};
+
+struct pair_counts { // zero-initialised is empty
+    struct pair_count *pairs;
+    int64_t n_pairs, pairs_capacity;
+    struct hash_slots slots;
+    struct pair_entry *queue; // a heap, the most frequent first
+    int64_t n_queue, queue_capacity;
+};
+
+static void pair_counts_release(struct pair_counts *c)
+{
+    for (int64_t i = 0; i < c->n_pairs; i++)
+        free(c->pairs[i].places);
+    free(c->pairs);
+    free(c->slots.slots);
+    free(c->queue);
+    *c = (struct pair_counts){0};
+}
+
+static int no_memory_for_pairs(const struct pair_counts *c, struct error *err)
+{
+    return error_set(err, ERROR_RUNTIME, "out of memory for %lld pairs of tokens",
+                     (long long)c->n_pairs + 1);
+}
+
+/* The index of a pair; -1: it is not there. */
+static int64_t find_pair(const struct pair_counts *c, int32_t left, int32_t right)
+{
+    uint64_t hash = merge_hash(merge_pair(left, right)), probe = 0;
+    int64_t i;
+    while ((i = hash_slots_next(&c->slots, hash, &probe)) >= 0)
+        if (c->pairs[i].left == left && c->pairs[i].right == right)
+            break;
+    return i;
+}
+
+/* The pair, new if it must be; NULL without memory. */
+static struct pair_count *find_or_add_pair(struct pair_counts *c, int32_t left,
+                                           int32_t right, struct error *err)
+{
+    int64_t i = find_pair(c, left, right);
+    if (i >= 0)
+        return &c->pairs[i];
+    struct pair_count *pairs =
+        grow_array(c->pairs, &c->pairs_capacity, c->n_pairs + 1, sizeof *pairs);
+    if (pairs)
+        c->pairs = pairs;
+    if (!pairs ||
+        hash_slots_add(&c->slots, merge_hash(merge_pair(left, right)), c->n_pairs)) {
+        no_memory_for_pairs(c, err);
+        return NULL;
+    }
+    pairs[c->n_pairs] = (struct pair_count){.left = left, .right = right};
+    return &pairs[c->n_pairs++];
+}
+
+/* `count` more of a pair, at a place after all those it has. */
+static int pair_counts_add(struct pair_counts *c, int32_t left, int32_t right,
+                           int64_t count, int32_t place, struct error *err)
+{
+    struct pair_count *p = find_or_add_pair(c, left, right, err);
+    if (!p)
+        return -1;
+    int32_t *places =
+        grow_array(p->places, &p->places_capacity, p->n_places + 1, sizeof *places);
+    if (!places)
+        return no_memory_for_pairs(c, err);
+    p->places = places;
+    places[p->n_places++] = place;
+    p->count += count;
+    return 0;
+}
+
+/* `count` fewer of a pair that is there. */
+static void pair_counts_subtract(struct pair_counts *c, int32_t left, int32_t right,
+                                 int64_t count)
+{
+    int64_t i = find_pair(c, left, right);
+    CHECK(i >= 0 && c->pairs[i].count >= count, "pair %d %d, %lld fewer", left, right,
+          (long long)count);
+    c->pairs[i].count -= count;
+}
+
+/* More frequent, or as frequent with lower ids. */
+static bool is_before(const struct pair_counts *c, const struct pair_entry *a,
+                      const struct pair_entry *b)
+{
+    const struct pair_count *p = &c->pairs[a->pair], *q = &c->pairs[b->pair];
+    if (a->count != b->count)
+        return a->count > b->count;
+    return merge_pair(p->left, p->right) < merge_pair(q->left, q->right);
+}
+
+static void push_claim(struct pair_counts *c, struct pair_entry entry)
+{
+    int64_t i = c->n_queue++;
+    while (i > 0 && is_before(c, &entry, &c->queue[(i - 1) / 2])) {
+        c->queue[i] = c->queue[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    c->queue[i] = entry;
+}
+
+static struct pair_entry pop_claim(struct pair_counts *c)
+{
+    struct pair_entry top = c->queue[0], moved = c->queue[--c->n_queue];
+    int64_t i = 0;
+    for (;;) {
+        int64_t child = 2 * i + 1;
+        if (child >= c->n_queue)
+            break;
+        if (child + 1 < c->n_queue &&
+            is_before(c, &c->queue[child + 1], &c->queue[child]))
+            child++;
+        if (!is_before(c, &c->queue[child], &moved))
+            break;
+        c->queue[i] = c->queue[child];
+        i = child;
+    }
+    if (c->n_queue > 0)
+        c->queue[i] = moved;
+    return top;
+}
+
+/* Queue the pairs from index `first` on. */
+static int pair_counts_queue(struct pair_counts *c, int64_t first, struct error *err)
+{
+    if (first == c->n_pairs)
+        return 0;
+    struct pair_entry *queue = grow_array(c->queue, &c->queue_capacity,
+                                          c->n_queue + c->n_pairs - first, sizeof *queue);
+    if (!queue)
+        return no_memory_for_pairs(c, err);
+    c->queue = queue;
+    for (int64_t i = first; i < c->n_pairs; i++)
+        push_claim(c, (struct pair_entry){c->pairs[i].count, i});
+    return 0;
+}
+
+/* The index of the most frequent queued pair, which leaves the queue; -1 when none has
+ * `least`. */
+static int64_t pair_counts_pop(struct pair_counts *c, int64_t least)
+{
+    while (c->n_queue > 0) {
+        struct pair_entry top = pop_claim(c);
+        int64_t count = c->pairs[top.pair].count;
+        if (count == top.count)
+            return count >= least ? top.pair : -1;
+        if (count >= least)
+            push_claim(c, (struct pair_entry){count, top.pair});
+    }
+    return -1;
+}
+
+/* -- the trainer --------------------------------------------------------------------- */
 
 struct bpe_trainer {
     struct word_splitter *splitter;
@@ -218,8 +458,7 @@ int bpe_trainer_learn(const struct bpe_trainer *tr, int64_t vocab_size, int64_t 
     if (tokenizer_new(&l.tokenizer, name, err) || add_bytes(l.tokenizer, err) ||
         spread_words(&l, err) || learn_merges(&l, vocab_size, min_count, err))
         goto done;
-    if (vocab_add(&l.tokenizer->vocab, l.tokenizer->vocab.n_ids, TOKENIZER_EOS_TEXT,
-                  strlen(TOKENIZER_EOS_TEXT), VOCAB_ADDED | VOCAB_SPECIAL, err) ||
+    if (tokenizer_add_eos(l.tokenizer, l.tokenizer->vocab.n_ids, err) ||
         tokenizer_finish(l.tokenizer, err))
         goto done;
     *out = l.tokenizer;

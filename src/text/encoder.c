@@ -4,9 +4,10 @@
  * short words in a table of fixed size, in pairs of slots: of the words that belong to a
  * pair, the two that were met last are there, the last one first.
  */
-#include "text/bpe.h"
-#include "text/grow.h"
-#include "text/tokenizer_internal.h"
+#include "text/encoder.h"
+
+#include "base/grow.h"
+#include "text/tokenizer_build.h"
 #include "text/word_split.h"
 
 #include <stdlib.h>
@@ -105,7 +106,7 @@ static int32_t *byte_ids(const struct tokenizer *t, const char *text, size_t n,
 
 /* -- words --------------------------------------------------------------------------- */
 
-static inline uint64_t load(const char *at, size_t n)
+static inline uint64_t load_bytes(const char *at, size_t n)
 {
     uint64_t x = 0;
     memcpy(&x, at, n);
@@ -117,14 +118,14 @@ static inline uint64_t load(const char *at, size_t n)
 static inline void word_key(const char *word, size_t n, uint64_t *low, uint64_t *high)
 {
     if (n >= 8) {
-        *low = load(word, 8);
-        *high = load(word + n - 8, 8);
+        *low = load_bytes(word, 8);
+        *high = load_bytes(word + n - 8, 8);
     } else if (n >= 4) {
-        *low = load(word, 4);
-        *high = load(word + n - 4, 4);
+        *low = load_bytes(word, 4);
+        *high = load_bytes(word + n - 4, 4);
     } else {
-        *low = load(word, 1) | load(word + n / 2, 1) << 8;
-        *high = load(word + n - 1, 1);
+        *low = load_bytes(word, 1) | load_bytes(word + n / 2, 1) << 8;
+        *high = load_bytes(word + n - 1, 1);
     }
 }
 

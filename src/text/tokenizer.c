@@ -4,12 +4,14 @@
 #include "text/tokenizer.h"
 
 #include "base/fs.h"
-#include "text/tokenizer_internal.h"
+#include "text/tokenizer_load.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define FILE_MOST_BYTES ((size_t)1 << 30)
 
 /* -- opening ------------------------------------------------------------------------- */
 
@@ -33,7 +35,7 @@ static int open_one(struct tokenizer *t, const char *path,
 {
     char *text = NULL;
     size_t n = 0;
-    if (fs_read_regular(path, TOKENIZER_FILE_MOST_BYTES, &text, &n, err))
+    if (fs_read_regular(path, FILE_MOST_BYTES, &text, &n, err))
         return -1;
     int rc = load(t, text, n, err);
     if (rc)
@@ -76,13 +78,13 @@ static int open_pair(struct tokenizer *t, const char *dir, const struct pair_nam
     int rc = -1;
     if (fs_join(vocab_path, sizeof vocab_path, dir, pair->vocab, err) ||
         fs_join(merges_path, sizeof merges_path, dir, pair->merges, err) ||
-        fs_read_regular(vocab_path, TOKENIZER_FILE_MOST_BYTES, &vocab, &n_vocab, err))
+        fs_read_regular(vocab_path, FILE_MOST_BYTES, &vocab, &n_vocab, err))
         goto done;
     if (!fs_exists(merges_path)) {
         refuse_half_pair(vocab_path, vocab, pair, err);
         goto done;
     }
-    if (fs_read_regular(merges_path, TOKENIZER_FILE_MOST_BYTES, &merges, &n_merges, err))
+    if (fs_read_regular(merges_path, FILE_MOST_BYTES, &merges, &n_merges, err))
         goto done;
     rc = tokenizer_load_pair(t, vocab, n_vocab, merges, n_merges, err);
     if (rc)
@@ -220,6 +222,17 @@ int tokenizer_open(struct tokenizer **out, const char *name, struct error *err)
     }
     *out = t;
     return 0;
+}
+
+void tokenizer_close(struct tokenizer *t)
+{
+    if (!t)
+        return;
+    vocab_release(&t->vocab);
+    merge_table_release(&t->merges);
+    free(t->added);
+    free(t->name);
+    free(t);
 }
 
 /* -- facts --------------------------------------------------------------------------- */

@@ -22,8 +22,9 @@
  * the first free id. What a file asks for and is not done here (other models, cuts,
  * normalizers) is refused by name.
  *
- * Layer: base <- token. Libraries: PCRE2, jansson. A tokenizer is read-only after
- * opening: any number of threads may use one, each with an encoder of its own.
+ * A tokenizer is read-only after
+ * opening: any number of threads may use one, each with an encoder (encoder.h)
+ * of its own.
  */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
@@ -54,36 +55,6 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 int64_t tokenizer_n_merges(const struct tokenizer *t);
 void tokenizer_merge(const struct tokenizer *t, int64_t rank, int32_t *left,
                      int32_t *right);
-/* Write tokenizer.json, vocab.json, merges.txt, special_tokens_map.json and
- * tokenizer_config.json into the directory, which exists. */
-MUST_CHECK int tokenizer_save(const struct tokenizer *t, const char *dir,
-                              struct error *err);
-
-/* -- encoding ------------------------------------------------------------------------ */
-
-struct token_list { // grows as needed; zero-initialised is empty
-    int32_t *ids;
-    int64_t n, capacity;
-};
-void token_list_release(struct token_list *list);
-
-struct encoder; // a thread's own caches
-
-MUST_CHECK int encoder_open(struct encoder **out, const struct tokenizer *t,
-                            struct error *err);
-void encoder_close(struct encoder *e); // NULL is fine
-
-/* Append the ids of the n bytes at `text` to *list. Special tokens in the text are
- * ordinary text, as training data must be, unless with_special. */
-MUST_CHECK int encoder_encode(struct encoder *e, const char *text, size_t n,
-                              bool with_special, struct token_list *list,
-                              struct error *err);
-
-/* For texts that come in pieces: the last place in the n bytes where the text may be cut,
- * so that its two parts, encoded one after the other, give the ids of the whole, whatever
- * follows. 0: none is known, and more of the text is needed. */
-size_t encoder_last_cut(const struct encoder *e, const char *text, size_t n,
-                        bool with_special);
 
 /* -- decoding ------------------------------------------------------------------------ */
 

@@ -1,12 +1,8 @@
-/*
- * What the loaders share: merges by their spelling, and the facts that follow from a
- * vocabulary.
- */
-#include "text/byte_level.h"
-#include "text/grow.h"
-#include "text/tokenizer_internal.h"
+#include "text/tokenizer_build.h"
+
 #include "text/word_split.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define SHOWN_BYTES 60 // of a token or a line in an error
@@ -32,17 +28,6 @@ int tokenizer_new(struct tokenizer **out, const char *name, struct error *err)
     return 0;
 }
 
-void tokenizer_close(struct tokenizer *t)
-{
-    if (!t)
-        return;
-    vocab_release(&t->vocab);
-    merge_table_release(&t->merges);
-    free(t->added);
-    free(t->name);
-    free(t);
-}
-
 /* -- merges -------------------------------------------------------------------------- */
 
 /* The token that the symbols spell, and its bytes in `bytes`, room for n; -1: none. */
@@ -54,11 +39,11 @@ static int32_t find_spelled(const struct tokenizer *t, const char *symbols, size
     return vocab_find(&t->vocab, bytes, *n_bytes);
 }
 
-static int refuse_part(struct error *err, int64_t number, const char *part, size_t n)
+static int refuse_joined(struct error *err, int64_t number, const char *token, size_t n)
 {
     return error_set(err, ERROR_INPUT,
                      "merge %lld joins '%.*s', which is not in the vocabulary",
-                     (long long)number, shown(n), part);
+                     (long long)number, shown(n), token);
 }
 
 int tokenizer_add_merge(struct tokenizer *t, const char *left, size_t n_left,
@@ -74,9 +59,9 @@ int tokenizer_add_merge(struct tokenizer *t, const char *left, size_t n_left,
     int32_t r = l < 0 ? -1 : find_spelled(t, right, n_right, bytes + n_l, &n_r);
     int32_t merged = r < 0 ? -1 : vocab_find(&t->vocab, bytes, n_l + n_r);
     if (l < 0)
-        refuse_part(err, number, left, n_left);
+        refuse_joined(err, number, left, n_left);
     else if (r < 0)
-        refuse_part(err, number, right, n_right);
+        refuse_joined(err, number, right, n_right);
     else if (merged < 0)
         error_set(err, ERROR_INPUT,
                   "merge %lld makes '%.*s%.*s', which is not in the vocabulary",
@@ -98,6 +83,12 @@ int tokenizer_add_merge_line(struct tokenizer *t, const char *line, size_t n,
                          "merge %lld, '%.*s', is not two tokens with a space between",
                          (long long)t->merges.n + 1, shown(n), line);
     return tokenizer_add_merge(t, line, n_left, space + 1, n - n_left - 1, err);
+}
+
+int tokenizer_add_eos(struct tokenizer *t, int64_t id, struct error *err)
+{
+    return vocab_add(&t->vocab, id, TOKENIZER_EOS_TEXT, strlen(TOKENIZER_EOS_TEXT),
+                     VOCAB_ADDED | VOCAB_SPECIAL, err);
 }
 
 /* -- facts --------------------------------------------------------------------------- */
@@ -167,18 +158,4 @@ int tokenizer_finish(struct tokenizer *t, struct error *err)
             t->eos = (int32_t)id;
     }
     return 0;
-}
-
-int tokenizer_load_bytes(struct tokenizer *t, struct error *err)
-{
-    t->is_cut_into_words = false;
-    for (int64_t byte = 0; byte < 256; byte++) {
-        char c = (char)(uint8_t)byte;
-        if (vocab_add(&t->vocab, byte, &c, 1, VOCAB_TEXT, err))
-            return -1;
-    }
-    if (vocab_add(&t->vocab, 256, TOKENIZER_EOS_TEXT, strlen(TOKENIZER_EOS_TEXT),
-                  VOCAB_ADDED | VOCAB_SPECIAL, err))
-        return -1;
-    return tokenizer_finish(t, err);
 }

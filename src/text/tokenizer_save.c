@@ -2,9 +2,10 @@
  * The files of Hugging Face: tokenizer.json says everything, the others the same for
  * programs that are older.
  */
+#include "text/tokenizer_save.h"
+
 #include "base/fs.h"
-#include "text/byte_level.h"
-#include "text/tokenizer_internal.h"
+#include "text/tokenizer_build.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -39,7 +40,7 @@ static int spell(const struct tokenizer *t, int64_t id, char **spelled, size_t *
     return 0;
 }
 
-/* -- pieces -------------------------------------------------------------------------- */
+/* -- JSON ---------------------------------------------------------------------------- */
 
 /* {"token": id, ...} in the order of ids. */
 static json_t *render_vocab(const struct tokenizer *t, struct error *err)

@@ -1,17 +1,19 @@
 #include "text/vocab.h"
 
-#include "text/grow.h"
-#include "text/hash_bytes.h"
+#include "base/grow.h"
+#include "base/utf8.h"
 
 #include <string.h>
+#include <xxhash.h>
 
-#define SHOWN_BYTES 40 // of a token in an error
+#define SHOWN_BYTES 40        // of a token in an error
+#define FIRST_STAND_IN 0x100u // the symbol of byte 0
 
 void vocab_release(struct vocab *v)
 {
     free(v->tokens);
     free(v->pool);
-    free(v->slots);
+    free(v->text_ids.slots);
     *v = (struct vocab){0};
 }
 
@@ -26,51 +28,20 @@ static bool is_text_of(const struct vocab *v, int32_t id, const char *bytes, siz
 
 int32_t vocab_find(const struct vocab *v, const char *bytes, size_t n)
 {
-    if (v->n_slots == 0)
-        return -1;
-    uint64_t mask = (uint64_t)v->n_slots - 1;
-    for (uint64_t s = hash_bytes(bytes, n) & mask; v->slots[s] >= 0; s = (s + 1) & mask)
-        if (is_text_of(v, v->slots[s], bytes, n))
-            return v->slots[s];
-    return -1;
-}
-
-static void place(struct vocab *v, int32_t id)
-{
-    const struct vocab_token *t = &v->tokens[id];
-    uint64_t mask = (uint64_t)v->n_slots - 1;
-    uint64_t s = hash_bytes(v->pool + t->at, t->n_bytes) & mask;
-    while (v->slots[s] >= 0)
-        s = (s + 1) & mask;
-    v->slots[s] = id;
-    v->n_slots_used++;
-}
-
-/* Twice the slots; of ids whose text was taken away, the new table knows nothing. */
-static int grow_slots(struct vocab *v, struct error *err)
-{
-    int64_t n = i64_max(1024, v->n_slots * 2);
-    int32_t *slots = malloc((size_t)n * sizeof *slots);
-    if (!slots)
-        return error_set(err, ERROR_RUNTIME, "out of memory for a vocabulary");
-    memset(slots, 0xFF, (size_t)n * sizeof *slots);
-    free(v->slots);
-    v->slots = slots;
-    v->n_slots = n;
-    v->n_slots_used = 0;
-    for (int64_t id = 0; id < v->n_ids; id++)
-        if (v->tokens[id].flags & VOCAB_TEXT)
-            place(v, (int32_t)id);
-    return 0;
+    uint64_t hash = XXH3_64bits(bytes, n), probe = 0;
+    int64_t id;
+    while ((id = hash_slots_next(&v->text_ids, hash, &probe)) >= 0)
+        if (is_text_of(v, (int32_t)id, bytes, n))
+            break;
+    return (int32_t)id;
 }
 
 int vocab_make_text(struct vocab *v, int32_t id, struct error *err)
 {
-    // at most half full, counted before the id has its flag: a new table then lacks it
-    if (2 * (v->n_slots_used + 1) > v->n_slots && grow_slots(v, err))
-        return -1;
-    v->tokens[id].flags |= VOCAB_TEXT;
-    place(v, id);
+    struct vocab_token *t = &v->tokens[id];
+    if (hash_slots_add(&v->text_ids, XXH3_64bits(v->pool + t->at, t->n_bytes), id))
+        return error_set(err, ERROR_RUNTIME, "out of memory for a vocabulary");
+    t->flags |= VOCAB_TEXT;
     return 0;
 }
 
@@ -93,7 +64,7 @@ static int store_bytes(struct vocab *v, struct vocab_token *t, const char *bytes
     return 0;
 }
 
-static int make_room(struct vocab *v, int64_t id, struct error *err)
+static int reserve_ids(struct vocab *v, int64_t id, struct error *err)
 {
     if (id < v->n_ids)
         return 0;
@@ -126,7 +97,7 @@ int vocab_add(struct vocab *v, int64_t id, const char *bytes, size_t n, uint32_t
     if ((flags & VOCAB_TEXT) && vocab_find(v, bytes, n) >= 0)
         return error_set(err, ERROR_INPUT, "token '%.*s' is there twice, as %d and %lld",
                          shown, bytes, vocab_find(v, bytes, n), (long long)id);
-    if (make_room(v, id, err) || store_bytes(v, &v->tokens[id], bytes, n, err))
+    if (reserve_ids(v, id, err) || store_bytes(v, &v->tokens[id], bytes, n, err))
         return -1;
     v->n_tokens++;
     v->tokens[id].flags = flags & ~(uint32_t)VOCAB_TEXT;
@@ -141,4 +112,74 @@ int vocab_change(struct vocab *v, int32_t id, const char *bytes, size_t n, uint3
         return -1;
     v->tokens[id].flags = flags;
     return 0;
+}
+
+/* -- bytes as printable text --------------------------------------------------------- */
+
+static bool stands_for_itself(uint32_t code)
+{
+    return (code >= 0x21 && code <= 0x7E) || (code >= 0xA1 && code <= 0xAC) ||
+           (code >= 0xAE && code <= 0xFF);
+}
+
+uint32_t byte_level_symbol(uint8_t byte)
+{
+    if (stands_for_itself(byte))
+        return byte;
+    if (byte <= 0x20)
+        return FIRST_STAND_IN + byte;
+    return byte == 0xAD ? FIRST_STAND_IN + 67 : FIRST_STAND_IN + 33 + (byte - 0x7Fu);
+}
+
+/* The byte of a symbol; -1: none. */
+static int byte_of(uint32_t code)
+{
+    if (stands_for_itself(code))
+        return (int)code;
+    if (code < FIRST_STAND_IN || code > FIRST_STAND_IN + 67)
+        return -1;
+    int k = (int)(code - FIRST_STAND_IN);
+    if (k <= 0x20)
+        return k;
+    return k == 67 ? 0xAD : 0x7F + (k - 33);
+}
+
+int32_t byte_level_place(uint8_t byte)
+{
+    uint32_t symbol = byte_level_symbol(byte);
+    if (symbol <= 0x7E)
+        return (int32_t)(symbol - 0x21);
+    if (symbol <= 0xAC)
+        return (int32_t)(symbol - 0xA1 + 94);
+    if (symbol <= 0xFF)
+        return (int32_t)(symbol - 0xAE + 106);
+    return (int32_t)(symbol - FIRST_STAND_IN + 188);
+}
+
+size_t byte_level_spell(const char *bytes, size_t n, char *out)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        char symbol[UTF8_MOST_BYTES];
+        size_t k = utf8_encode(byte_level_symbol((uint8_t)bytes[i]), symbol);
+        for (size_t j = 0; j < k; j++)
+            out[used++] = symbol[j];
+    }
+    return used;
+}
+
+bool byte_level_read(const char *text, size_t n, char *out, size_t *n_out)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < n;) {
+        uint32_t code = 0;
+        size_t k = utf8_decode(text + at, n - at, &code);
+        int byte = k ? byte_of(code) : -1;
+        if (byte < 0)
+            return false;
+        out[used++] = (char)(uint8_t)byte;
+        at += k;
+    }
+    *n_out = used;
+    return true;
 }

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "text/hash_slots.h"
 
 #define VOCAB_MOST_HOLES (1 << 20)
 
@@ -30,8 +31,7 @@ struct vocab {                  // zero-initialised is empty
     int64_t n_tokens;
     char *pool; // the bytes of all tokens
     int64_t pool_used, pool_capacity;
-    int32_t *slots; // hash table of the ids of text tokens; -1: free
-    int64_t n_slots, n_slots_used;
+    struct hash_slots text_ids; // ids of text tokens by the hash of their bytes
 };
 
 void vocab_release(struct vocab *v);
@@ -60,5 +60,27 @@ static inline const char *vocab_bytes(const struct vocab *v, int64_t id, size_t 
     *n = v->tokens[id].n_bytes;
     return v->pool + v->tokens[id].at;
 }
+
+/* -- bytes as printable text --------------------------------------------------------- */
+
+/*
+ * GPT-2's way: vocabulary files hold text, tokens are bytes, so each byte has a symbol.
+ * 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF stand for themselves (as code points), the other 68
+ * in ascending order for U+0100, U+0101, ...: a space is U+0120.
+ */
+#define BYTE_LEVEL_SYMBOL_BYTES 2 // the most that a symbol takes in UTF-8
+
+/* The code point that stands for a byte. */
+uint32_t byte_level_symbol(uint8_t byte);
+
+/* The place of a byte among all, ordered by their symbols: its id in GPT-2. */
+int32_t byte_level_place(uint8_t byte);
+
+/* Write n bytes as symbols; `out` has room for 2 n. Returns the number written. */
+size_t byte_level_spell(const char *bytes, size_t n, char *out);
+
+/* The way back: `out` has room for n. False when the text has a character that stands for
+ * no byte. `out` may be `text`. */
+bool byte_level_read(const char *text, size_t n, char *out, size_t *n_out);
 
 #endif

@@ -1,6 +1,7 @@
 #include "train/cloze_eval.h"
 
 #include "base/log.h"
+#include "text/encoder.h"
 
 #include <math.h>
 #include <stdlib.h>

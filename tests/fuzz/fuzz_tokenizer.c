@@ -3,7 +3,8 @@
  * both sides of the first; from '{' on, tokenizer.json; otherwise ranks. Whatever loads
  * must keep the promises of tokenizer.h, with the input itself as text.
  */
-#include "text/tokenizer_internal.h"
+#include "text/encoder.h"
+#include "text/tokenizer_load.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "text/tokenizer.h"
+#include "text/encoder.h"
 
 enum encode_record_kind {
     RECORD_PART,     // of a document that goes on in the next record

@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "data/text/text_records.h"
-#include "text/tokenizer.h"
+#include "text/encoder.h"
 
 #define ENCODE_MAX_THREADS 1024
 

@@ -1,6 +1,6 @@
 /* grow - arrays that double, for what is counted only while it is read. */
-#ifndef TEXT_GROW_H
-#define TEXT_GROW_H
+#ifndef BASE_GROW_H
+#define BASE_GROW_H
 
 #include "base/base.h"
 
