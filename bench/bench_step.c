@@ -151,9 +151,13 @@ static void fill_tokens(struct step_data *data, const struct bench *b)
 
 static double grad_norm(struct optimizer *opt, const struct shard_store *grads)
 {
-    optimizer_squares(opt, grads);
-    optimizer_row_squares(opt);
-    return optimizer_norm(opt);
+    struct error err;
+    double norm;
+    if (optimizer_norm(opt, grads, &norm, &err)) {
+        fprintf(stderr, "bench_step: %s\n", err.text);
+        exit(3);
+    }
+    return norm;
 }
 
 static void update(struct gpt *g, struct optimizer *opt, int64_t number)

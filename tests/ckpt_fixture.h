@@ -36,37 +36,44 @@ static inline void make_table(struct param_table *table, int64_t V, int64_t H, i
     assert_ok(param_table_init(table, &m, &err), err);
 }
 
+enum { N_KINDS = 3 }; // tensors of a parameter, with the rule of the tests
+
+static inline const struct update_rule *test_rule(void)
+{
+    static const struct config_optim cfg = {.name = OPTIMIZER_ADAMW};
+    assert_int_equal(update_rule_n_tensors(update_rule_of(&cfg)), N_KINDS);
+    return update_rule_of(&cfg);
+}
+
 static inline struct ckpt_state make_state(const struct param_table *table)
 {
     size_t n = (size_t)table->n_flat;
     struct ckpt_state s = {.table = table,
+                           .rule = test_rule(),
                            .progress.config_json =
                                "{\"seed\": 7, \"lr\": 1e-05, \"a\": {}}",
-                           .params = calloc(n, sizeof(float)),
-                           .exp_avg = calloc(n, sizeof(float)),
-                           .exp_avg_sq = calloc(n, sizeof(float))};
-    assert_true(s.params && s.exp_avg && s.exp_avg_sq);
+                           .flat = {calloc(n, sizeof(float)), calloc(n, sizeof(float)),
+                                    calloc(n, sizeof(float))}};
+    assert_true(s.flat[0] && s.flat[1] && s.flat[2]);
     return s;
 }
 
 static inline void free_state(struct ckpt_state *s)
 {
-    free(s->params);
-    free(s->exp_avg);
-    free(s->exp_avg_sq);
+    for (int kind = 0; kind < N_KINDS; kind++)
+        free(s->flat[kind]);
 }
 
 /* Give the state other numbers, NaNs among them, and the counters of `step`. */
 static inline void fill_state(struct ckpt_state *s, int64_t step)
 {
-    float *buffers[] = {s->params, s->exp_avg, s->exp_avg_sq};
-    for (uint32_t b = 0; b < 3; b++)
+    for (uint32_t b = 0; b < N_KINDS; b++)
         for (int64_t i = 0; i < s->table->n_params; i++)
             for (int64_t j = 0; j < s->table->params[i].n_elements; j++) {
                 uint32_t counter[4] = {(uint32_t)j, (uint32_t)i, b, (uint32_t)step};
                 uint32_t key[2] = {1, 2}, bits[4];
                 philox_4x32(key, counter, bits);
-                memcpy(buffers[b] + s->table->params[i].offset + j, bits, sizeof(float));
+                memcpy(s->flat[b] + s->table->params[i].offset + j, bits, sizeof(float));
             }
     struct ckpt_progress *p = &s->progress;
     p->step = step;
@@ -88,9 +95,8 @@ static inline void assert_state_equal(const struct ckpt_state *a,
     assert_int_equal(p->scaler.good_steps, q->scaler.good_steps);
     assert_int_equal(p->scaler.bad_steps, q->scaler.bad_steps);
     assert_string_equal(p->data_fingerprint, q->data_fingerprint);
-    assert_memory_equal(a->params, b->params, n);
-    assert_memory_equal(a->exp_avg, b->exp_avg, n);
-    assert_memory_equal(a->exp_avg_sq, b->exp_avg_sq, n);
+    for (int kind = 0; kind < N_KINDS; kind++)
+        assert_memory_equal(a->flat[kind], b->flat[kind], n);
 }
 
 static const struct ckpt_keep keep_all = {0};

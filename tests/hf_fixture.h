@@ -54,9 +54,8 @@ static inline void fixture_save(struct hf_fixture *f)
     struct ckpt_state state = {
         .table = &f->table,
         .progress = {.step = 3, .consumed_samples = 24, .config_json = json},
-        .params = f->params,
-        .exp_avg = zeros,
-        .exp_avg_sq = zeros};
+        .rule = update_rule_of(&(struct config_optim){.name = OPTIMIZER_ADAMW}),
+        .flat = {f->params, zeros, zeros}};
     struct ckpt_keep keep = {0};
     fixture_path(f, "ckpt", f->ckpt);
     assert_ok(ckpt_save(f->ckpt, &state, &keep, NULL, 0, &err), err);

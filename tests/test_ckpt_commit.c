@@ -344,7 +344,8 @@ test_ckpt_commit__a_model_larger_than_the_disk_is_refused_at_once(void **state)
     struct fixture *f = *state;
     struct param_table table = {.n_elements = (int64_t)1 << 56,
                                 .n_flat = (int64_t)1 << 56};
-    struct ckpt_state huge = {.table = &table, .progress.config_json = "{}"};
+    struct ckpt_state huge = {
+        .table = &table, .rule = test_rule(), .progress.config_json = "{}"};
     struct error err;
     assert_int_equal(ckpt_save(f->dir, &huge, &keep_all, NULL, 0, &err), -1);
     assert_says(&err, "the disk is full");

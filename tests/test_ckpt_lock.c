@@ -248,7 +248,9 @@ static void test_ckpt_lock__a_stale_writer_cannot_commit(void **state)
     fill_state(&f->state, 8);
     const struct ckpt_progress *progress = &f->state.progress;
     lock_ok(&stale, f->dir, CKPT_LOCK_BEAT_SECONDS);
-    assert_ok(ckpt_layout_init(&layout, &f->table, CKPT_MAX_FILE_BYTES, &err), err);
+    assert_ok(
+        ckpt_layout_init(&layout, &f->table, test_rule(), CKPT_MAX_FILE_BYTES, &err),
+        err);
     assert_ok(ckpt_sums_init(&sums, layout.n_blocks, &err), err);
     assert_ok(ckpt_whole_init(&whole, &f->state, &err), err);
     struct ckpt_source source = ckpt_whole_source(&whole);

@@ -23,7 +23,7 @@ static const struct shape shapes[] = {
 struct process {
     struct param_table table;
     struct shard_map map;
-    float *values[N_CKPT_KINDS]; // (map.n_local)
+    float *values[N_KINDS]; // (map.n_local)
 };
 
 struct job {
@@ -68,7 +68,7 @@ static void job_open(struct job *job, const struct shape *s)
                 struct param_part part = part_of(s, pp, mp);
                 assert_ok(param_table_init_part(&p->table, &model, &part, &err), err);
                 assert_ok(shard_map_init(&p->map, &p->table, s->sharding, sh, &err), err);
-                for (int k = 0; k < N_CKPT_KINDS; k++)
+                for (int k = 0; k < N_KINDS; k++)
                     p->values[k] = calloc((size_t)p->map.n_local + 1, sizeof(float));
             }
 }
@@ -77,7 +77,7 @@ static void job_close(struct job *job)
 {
     for (int i = 0; i < job->n_processes; i++) {
         struct process *p = &job->processes[i];
-        for (int k = 0; k < N_CKPT_KINDS; k++)
+        for (int k = 0; k < N_KINDS; k++)
             free(p->values[k]);
         shard_map_release(&p->map);
         param_table_release(&p->table);
@@ -102,7 +102,7 @@ static void each_value(struct process *p, int64_t salt, bool is_filling)
     struct ckpt_part part;
     struct error err;
     assert_ok(ckpt_part_init(&part, &p->map, false, &err), err);
-    for (int kind = 0; kind < N_CKPT_KINDS; kind++)
+    for (int kind = 0; kind < N_KINDS; kind++)
         for (int64_t i = 0; i < part.n_pieces; i++) {
             const struct ckpt_piece *piece = &part.pieces[i];
             float *at = p->values[kind] + p->map.pieces[piece->id].local;
@@ -120,9 +120,8 @@ static void each_value(struct process *p, int64_t salt, bool is_filling)
     ckpt_part_release(&part);
 }
 
-static const float *view(void *context, enum ckpt_kind kind,
-                         const struct ckpt_piece *piece, int64_t first, int64_t n,
-                         float *room, struct error *err)
+static const float *view(void *context, int kind, const struct ckpt_piece *piece,
+                         int64_t first, int64_t n, float *room, struct error *err)
 {
     const struct process *p = context;
     const float *at = p->values[kind] + p->map.pieces[piece->id].local + first;
@@ -133,8 +132,8 @@ static const float *view(void *context, enum ckpt_kind kind,
     return room;
 }
 
-static int take(void *context, enum ckpt_kind kind, const struct ckpt_piece *piece,
-                int64_t first, int64_t n, const float *x, struct error *err)
+static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t first,
+                int64_t n, const float *x, struct error *err)
 {
     const struct process *p = context;
     (void)err;
@@ -155,7 +154,8 @@ static void save_parts(struct job *job, const char *dir, int64_t salt,
         .step = 1, .consumed_samples = 8, .config_json = "{}"};
     struct error err;
     assert_ok(ckpt_lock_open(&lock, dir, CKPT_LOCK_BEAT_SECONDS, &err), err);
-    assert_ok(ckpt_layout_init(&layout, &job->whole, max_file_bytes, &err), err);
+    assert_ok(ckpt_layout_init(&layout, &job->whole, test_rule(), max_file_bytes, &err),
+              err);
     assert_ok(ckpt_sums_init(&total, layout.n_blocks, &err), err);
     assert_ok(ckpt_commit_begin(&commit, dir, &lock, &layout, &progress, &err), err);
     for (int i = job->n_processes - 1; i >= 0; i--) {
@@ -198,7 +198,7 @@ static int load_process(struct job *job, struct process *p, const char *path,
     struct ckpt_sink sink = {take, p};
     int rc = ckpt_reader_open(&reader, path, N_CKPT_SETS, err);
     if (rc == 0)
-        rc = ckpt_reader_check(&reader, &job->whole, N_CKPT_SETS, err);
+        rc = ckpt_reader_check(&reader, &job->whole, test_rule(), N_CKPT_SETS, err);
     if (rc == 0 && job->is_past_cache) {
         forget_files(&reader);
         ckpt_reader_bypass_cache(&reader);

@@ -54,9 +54,11 @@ static void fill_batch(int32_t *tokens, int32_t *targets, float *mask, int64_t V
 
 static double grad_norm(struct optimizer *opt, void *grads)
 {
-    optimizer_squares(opt, &(struct shard_store){.store = STORE_GRADS, .whole = grads});
-    optimizer_row_squares(opt);
-    return optimizer_norm(opt);
+    struct shard_store store = {.store = STORE_GRADS, .whole = grads};
+    struct error err;
+    double norm;
+    assert_ok(optimizer_norm(opt, &store, &norm, &err), err);
+    return norm;
 }
 
 /* One training step in micro-batches of M samples; M divides B. */

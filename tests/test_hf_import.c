@@ -60,9 +60,9 @@ static void test_import__is_a_checkpoint_of_step_0_without_moments(void **state)
     char dir[PATH_MAX], path[PATH_MAX];
     size_t n = (size_t)f->table.n_flat;
     struct ckpt_state got = {.table = &f->table,
-                             .params = calloc(n, sizeof(float)),
-                             .exp_avg = malloc(n * sizeof(float)),
-                             .exp_avg_sq = malloc(n * sizeof(float))};
+                             .rule = update_rule_of(&(struct config_optim){.name = 0}),
+                             .flat = {calloc(n, sizeof(float)), malloc(n * sizeof(float)),
+                                      malloc(n * sizeof(float))}};
     export_as(f, "ckpt", DTYPE_F32, HF_MAX_FILE_BYTES, "hf");
     assert_ok(try_import(f, "hf", "imported", &err), err);
     fixture_path(f, "imported", dir);
@@ -70,15 +70,15 @@ static void test_import__is_a_checkpoint_of_step_0_without_moments(void **state)
     assert_ok(ckpt_load(path, &got, &err), err);
     assert_int_equal(got.progress.step, 0);
     assert_int_equal(got.progress.consumed_samples, 0);
-    assert_memory_equal(got.params, f->params, n * sizeof(float));
+    assert_memory_equal(got.flat[0], f->params, n * sizeof(float));
     for (int64_t i = 0; i < f->table.n_params; i++)
         for (int64_t j = 0; j < f->table.params[i].n_elements; j++) {
             int64_t at = f->table.params[i].offset + j;
-            assert_true(got.exp_avg[at] == 0 && got.exp_avg_sq[at] == 0);
+            assert_true(got.flat[1][at] == 0 && got.flat[2][at] == 0);
         }
-    free(got.params);
-    free(got.exp_avg);
-    free(got.exp_avg_sq);
+    free(got.flat[0]);
+    free(got.flat[1]);
+    free(got.flat[2]);
 }
 
 /* -- what other versions wrote ------------------------------------------------------- */

@@ -110,7 +110,7 @@ static void write_master(struct optimizer *o)
         assert_non_null(x);
         for (int64_t e = 0; e < p->n; e++)
             x[e] = 0.2F * value_at(first + e, 0);
-        assert_ok(optimizer_write(o, OPTIMIZER_MASTER, p->local, p->n, x, &err), err);
+        assert_ok(optimizer_write(o, OPTIMIZER_WEIGHTS, p->local, p->n, x, &err), err);
         free(x);
     }
 }
@@ -141,17 +141,27 @@ static void owners_close(struct owners *o)
     }
 }
 
-/* As training does: squares summed over the owners in order, then rows. */
+/* The optimizer's own norm of one owner; of several what its sums over ranks give: squares
+ * summed over the owners in order, then rows. */
 static double owners_norm(struct owners *o, const struct world *w)
 {
     struct shard_store grads = {.store = STORE_GRADS, .whole = w->grads};
+    const int64_t *chunks = o->opts[0].row_chunks;
+    double norm, total = 0, rows[64] = {0};
+    struct error err;
+    assert_true(w->table.n_params <= (int64_t)ARRAY_LEN(rows));
     for (int r = 0; r < o->n; r++)
-        optimizer_squares(&o->opts[r], &grads);
-    for (int r = 1; r < o->n; r++)
-        for (int64_t i = 0; i < optimizer_n_squares(&o->opts[0]); i++)
-            o->opts[0].squares[i] += o->opts[r].squares[i];
-    optimizer_row_squares(&o->opts[0]);
-    return optimizer_norm(&o->opts[0]);
+        assert_ok(optimizer_norm(&o->opts[r], &grads, &norm, &err), err);
+    for (int64_t i = 0; i < w->table.n_params; i++)
+        for (int64_t c = chunks[i]; c < chunks[i + 1]; c++) {
+            double square = o->opts[0].squares[c];
+            for (int r = 1; r < o->n; r++)
+                square += o->opts[r].squares[c];
+            rows[w->table.params[i].number] += square;
+        }
+    for (int64_t i = 0; i < w->table.n_params; i++)
+        total += rows[i];
+    return o->n > 1 ? sqrt(total) : norm;
 }
 
 static struct optimizer_update update_of(const struct shard_store *params,
@@ -185,7 +195,7 @@ static double owners_train(struct owners *o, struct world *w)
 }
 
 /* A buffer of all owners together, by the flat buffer; the caller frees it. */
-static float *whole_buffer(struct owners *o, enum optimizer_buffer b)
+static float *whole_buffer(struct owners *o, int tensor)
 {
     struct error err;
     const struct param_table *table = o->maps[0].table;
@@ -195,7 +205,7 @@ static float *whole_buffer(struct owners *o, enum optimizer_buffer b)
         for (int64_t i = 0; i < o->maps[r].n_pieces; i++) {
             const struct shard_piece *p = &o->maps[r].pieces[i];
             float *to = x + table->params[p->row].offset + p->first;
-            assert_ok(optimizer_read(&o->opts[r], b, p->local, p->n, to, &err), err);
+            assert_ok(optimizer_read(&o->opts[r], tensor, p->local, p->n, to, &err), err);
         }
     return x;
 }
@@ -204,11 +214,11 @@ static float *whole_buffer(struct owners *o, enum optimizer_buffer b)
 static void assert_same(struct owners *a, const struct world *wa, struct owners *b,
                         const struct world *wb)
 {
-    int n_buffers = a->opts[0].opt.has_master ? OPTIMIZER_BUFFERS : OPTIMIZER_MASTER;
+    int first = a->opts[0].opt.has_master ? OPTIMIZER_WEIGHTS : OPTIMIZER_WEIGHTS + 1;
     assert_memory_equal(wa->params, wb->params, (size_t)wa->table.n_bytes[STORE_PARAMS]);
-    for (int k = 0; k < n_buffers; k++) {
-        float *x = whole_buffer(a, (enum optimizer_buffer)k);
-        float *y = whole_buffer(b, (enum optimizer_buffer)k);
+    for (int k = first; k < update_rule_n_tensors(a->opts[0].rule); k++) {
+        float *x = whole_buffer(a, k);
+        float *y = whole_buffer(b, k);
         assert_memory_equal(x, y, (size_t)wa->table.n_flat * sizeof *x);
         free(x);
         free(y);
@@ -471,7 +481,7 @@ static void test_optimizer__16_bit_parameters_are_the_rounded_master_weights(voi
     owners_open(&one, &w, 1, &adamw, NULL);
     owners_train(&one, &w);
     const struct param *row = param_table_find(&w.table, "layers.1.mlp.fc.weight");
-    float *master = whole_buffer(&one, OPTIMIZER_MASTER);
+    float *master = whole_buffer(&one, OPTIMIZER_WEIGHTS);
     int64_t n_inexact = 0;
     const uint16_t *stored = (const uint16_t *)(void *)(w.params + row->in[0].at);
     for (int64_t e = 0; e < row->n_elements; e++) {

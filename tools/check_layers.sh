@@ -16,9 +16,9 @@ params:    base config device
 model:     base config device comm params
 data:      base config text
 parallel:  base config device comm params model
-optim:     base config device params
+optim:     base config device comm params
 ckpt:      base config device comm params optim text
-hub:       base config device comm params ckpt text
+hub:       base config device comm params optim ckpt text
 train:     base config device comm data params model parallel optim ckpt launch text
 cli:       base config device comm data params model parallel optim ckpt hub train launch text
 "

@@ -3,7 +3,7 @@
  *
  *     output_dir/epoch_E_step_N/
  *         model.safetensors       the logical tensors, named as in the parameter table
- *         optimizer.safetensors   "NAME.exp_avg" and "NAME.exp_avg_sq" of each
+ *         optimizer.safetensors   "NAME.STATE" of each, for all states of the update rule
  *         trainer.json            counters, configuration, size and hashes of the above,
  *                                 and a hash of itself
  *     output_dir/latest           the name of the one saved last, a hint for people: read
@@ -27,6 +27,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "optim/optimizer.h"
 #include "params/param_table.h"
 
 #define CKPT_FINGERPRINT_BYTES 64
@@ -54,9 +55,9 @@ struct ckpt_progress {
 struct ckpt_state {
     struct ckpt_progress progress;
     const struct param_table *table; // of the whole model, float32
-    float *params; // the flat buffers, table->n_flat elements laid out by `table`
-    float *exp_avg;
-    float *exp_avg_sq;
+    const struct update_rule *rule;
+    /* By kind: flat buffers of table->n_flat elements laid out by `table`. */
+    float *flat[1 + UPDATE_MAX_STATES];
 };
 
 struct ckpt_keep { // which older checkpoints stay; 0 and 0: all
@@ -125,6 +126,6 @@ MUST_CHECK int ckpt_load_params(const char *path, const struct param_table *tabl
                                 float *params, struct error *err);
 
 /* Room that one checkpoint takes: never less than will be written. */
-uint64_t ckpt_bytes(const struct param_table *table);
+uint64_t ckpt_bytes(const struct param_table *table, const struct update_rule *rule);
 
 #endif

@@ -36,10 +36,11 @@ static uint64_t checkpoint_bytes(uint64_t data_bytes, uint64_t n_tensors)
     return data_bytes + n_tensors * 640 + n_hashes * 32 + (1u << 20);
 }
 
-uint64_t ckpt_bytes(const struct param_table *table)
+uint64_t ckpt_bytes(const struct param_table *table, const struct update_rule *rule)
 {
-    return checkpoint_bytes(N_CKPT_KINDS * (uint64_t)table->n_elements * sizeof(float),
-                            N_CKPT_KINDS * (uint64_t)table->n_params);
+    uint64_t n_kinds = (uint64_t)update_rule_n_tensors(rule);
+    return checkpoint_bytes(n_kinds * (uint64_t)table->n_elements * sizeof(float),
+                            n_kinds * (uint64_t)table->n_params);
 }
 
 /* -- begin --------------------------------------------------------------------------- */
@@ -96,9 +97,9 @@ int ckpt_commit_begin(struct ckpt_commit *c, const char *output_dir,
         .layout = layout,
         .lock = lock,
         .name = ckpt_name_make(progress->epoch, progress->step),
-        .needed_bytes = checkpoint_bytes(N_CKPT_KINDS * (uint64_t)layout->n_parameters *
-                                             sizeof(float),
-                                         N_CKPT_KINDS * (uint64_t)layout->n_rows)};
+        .needed_bytes = checkpoint_bytes(
+            (uint64_t)(layout->n_kinds * layout->n_parameters) * sizeof(float),
+            (uint64_t)(layout->n_kinds * layout->n_rows))};
     if (ckpt_lock_check(lock, err))
         return -1;
     ckpt_tidy_leftovers(output_dir);

@@ -52,7 +52,8 @@ static void compare_tensor(struct diff *d, const char *name, const struct param 
 
 struct comparison {
     const struct param_table *whole;
-    const struct ckpt_set_spec *set;
+    struct ckpt_kinds kinds;
+    const struct update_rule *rule;
     const struct ckpt_read_file *files;
     int n_files;
     struct diff diff;
@@ -60,12 +61,11 @@ struct comparison {
 
 /* Compare what the model has of this name with what the files have; returns how many
  * tensors of the files that accounts for. */
-static int64_t compare_entry(struct comparison *c, const struct param *param,
-                             enum ckpt_kind kind)
+static int64_t compare_entry(struct comparison *c, const struct param *param, int kind)
 {
     char name[CKPT_TENSOR_NAME_BYTES];
     int64_t n_found = 0;
-    ckpt_tensor_name(param, kind, name);
+    ckpt_tensor_name(param, kind, c->rule, name);
     for (int i = 0; i < c->n_files; i++) {
         const struct safetensors_tensor *t = safetensors_find(&c->files[i].st, name);
         if (t && n_found++ == 0)
@@ -82,8 +82,8 @@ static bool is_expected(const struct comparison *c, const char *name)
 {
     char expected[CKPT_TENSOR_NAME_BYTES];
     for (int64_t i = 0; i < c->whole->n_params; i++)
-        for (int kind = c->set->first_kind; kind < c->set->end_kind; kind++) {
-            ckpt_tensor_name(&c->whole->params[i], (enum ckpt_kind)kind, expected);
+        for (int kind = c->kinds.first; kind < c->kinds.end; kind++) {
+            ckpt_tensor_name(&c->whole->params[i], kind, c->rule, expected);
             if (strcmp(expected, name) == 0)
                 return true;
         }
@@ -102,14 +102,15 @@ static void list_unexpected(struct comparison *c, int64_t n_unexpected)
 }
 
 int ckpt_diff_check(const struct param_table *whole, enum ckpt_set set,
-                    const struct ckpt_read_file *files, int n_files, const char *path,
-                    struct error *err)
+                    const struct update_rule *rule, const struct ckpt_read_file *files,
+                    int n_files, const char *path, struct error *err)
 {
-    struct comparison c = {whole, &ckpt_sets[set], files, n_files, {.n_found = 0}};
+    struct comparison c = {whole,         ckpt_set_kinds(set, rule), rule, files, n_files,
+                           {.n_found = 0}};
     int64_t n_tensors = 0, n_accounted = 0;
     for (int64_t i = 0; i < whole->n_params; i++)
-        for (int kind = c.set->first_kind; kind < c.set->end_kind; kind++)
-            n_accounted += compare_entry(&c, &whole->params[i], (enum ckpt_kind)kind);
+        for (int kind = c.kinds.first; kind < c.kinds.end; kind++)
+            n_accounted += compare_entry(&c, &whole->params[i], kind);
     for (int i = 0; i < n_files; i++)
         n_tensors += files[i].st.n_tensors;
     list_unexpected(&c, n_tensors - n_accounted);
@@ -118,8 +119,9 @@ int ckpt_diff_check(const struct param_table *whole, enum ckpt_set set,
         return 0;
     return error_set(err, ERROR_INPUT,
                      "checkpoint '%s' is of another model than the configuration "
-                     "describes (%lld difference%s)%s%s; correct the section Model, or "
-                     "name another checkpoint",
+                     "describes (%lld difference%s)%s%s; correct %s, or name another "
+                     "checkpoint",
                      path, (long long)d->n_found, d->n_found == 1 ? "" : "s", d->text,
-                     d->n_found > MAX_LISTED ? "; ..." : "");
+                     d->n_found > MAX_LISTED ? "; ..." : "",
+                     set == CKPT_MODEL ? "the section Model" : "Optimizer.name");
 }

@@ -14,6 +14,7 @@
  * order; else the error lists what is missing, unexpected, there twice, or of another
  * shape. `path` names the checkpoint in it. */
 MUST_CHECK int ckpt_diff_check(const struct param_table *whole, enum ckpt_set set,
+                               const struct update_rule *rule,
                                const struct ckpt_read_file *files, int n_files,
                                const char *path, struct error *err);
 

@@ -8,29 +8,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct ckpt_set_spec ckpt_sets[N_CKPT_SETS] = {
-    [CKPT_MODEL] = {"model", CKPT_PARAM, CKPT_PARAM + 1},
-    [CKPT_OPTIMIZER] = {"optimizer", CKPT_EXP_AVG, N_CKPT_KINDS},
-};
+const char *const ckpt_set_names[N_CKPT_SETS] = {
+    [CKPT_MODEL] = "model", [CKPT_OPTIMIZER] = "optimizer"};
 
-void ckpt_tensor_name(const struct param *param, enum ckpt_kind kind,
+struct ckpt_kinds ckpt_set_kinds(enum ckpt_set set, const struct update_rule *rule)
+{
+    if (set == CKPT_MODEL)
+        return (struct ckpt_kinds){OPTIMIZER_WEIGHTS, OPTIMIZER_WEIGHTS + 1};
+    return (struct ckpt_kinds){OPTIMIZER_WEIGHTS + 1, update_rule_n_tensors(rule)};
+}
+
+void ckpt_tensor_name(const struct param *param, int kind, const struct update_rule *rule,
                       char name[CKPT_TENSOR_NAME_BYTES])
 {
-    static const char *const suffixes[N_CKPT_KINDS] = {"", ".exp_avg", ".exp_avg_sq"};
-    int n = snprintf(name, CKPT_TENSOR_NAME_BYTES, "%s%s", param->name, suffixes[kind]);
+    bool is_state = kind != OPTIMIZER_WEIGHTS;
+    int n = snprintf(name, CKPT_TENSOR_NAME_BYTES, "%s%s%s", param->name,
+                     is_state ? "." : "", is_state ? rule->states[kind - 1].name : "");
     CHECK(n < CKPT_TENSOR_NAME_BYTES, "tensor name '%s' is cut", name);
 }
 
 static struct ckpt_tensor *tensor_at(const struct ckpt_layout *layout, int64_t number,
-                                     enum ckpt_kind kind)
+                                     int kind)
 {
     CHECK(number >= 0 && number < layout->n_rows, "parameter %lld of %lld",
           (long long)number, (long long)layout->n_rows);
-    return &layout->tensors[number * N_CKPT_KINDS + kind];
+    return &layout->tensors[number * layout->n_kinds + kind];
 }
 
 const struct ckpt_tensor *ckpt_layout_tensor(const struct ckpt_layout *layout,
-                                             int64_t number, enum ckpt_kind kind)
+                                             int64_t number, int kind)
 {
     return tensor_at(layout, number, kind);
 }
@@ -62,8 +68,8 @@ static bool is_full(const struct ckpt_layout *layout, int64_t n_bytes,
 }
 
 static int add_tensor(struct ckpt_layout *layout, enum ckpt_set set,
-                      const struct param *row, enum ckpt_kind kind,
-                      int64_t max_file_bytes, struct error *err)
+                      const struct param *row, int kind, int64_t max_file_bytes,
+                      struct error *err)
 {
     char name[CKPT_TENSOR_NAME_BYTES];
     int64_t n_bytes = row->n_elements * (int64_t)sizeof(float);
@@ -71,7 +77,7 @@ static int add_tensor(struct ckpt_layout *layout, enum ckpt_set set,
     if ((is_first || is_full(layout, n_bytes, max_file_bytes)) && add_file(layout, err))
         return -1;
     struct ckpt_layout_file *last = &layout->files[layout->n_files - 1];
-    ckpt_tensor_name(row, kind, name);
+    ckpt_tensor_name(row, kind, layout->rule, name);
     *tensor_at(layout, row->number, kind) =
         (struct ckpt_tensor){.file = layout->n_files - 1,
                              .at = last->st.data_bytes, // the header's size comes later
@@ -86,11 +92,11 @@ static int add_set(struct ckpt_layout *layout, enum ckpt_set set,
                    const struct param_table *whole, int64_t max_file_bytes,
                    struct error *err)
 {
+    struct ckpt_kinds kinds = ckpt_set_kinds(set, layout->rule);
     layout->set_files[set] = layout->n_files;
     for (int64_t i = 0; i < whole->n_params; i++)
-        for (int kind = ckpt_sets[set].first_kind; kind < ckpt_sets[set].end_kind; kind++)
-            if (add_tensor(layout, set, &whole->params[i], (enum ckpt_kind)kind,
-                           max_file_bytes, err))
+        for (int kind = kinds.first; kind < kinds.end; kind++)
+            if (add_tensor(layout, set, &whole->params[i], kind, max_file_bytes, err))
                 return -1;
     layout->set_files[set + 1] = layout->n_files;
     return 0;
@@ -104,10 +110,10 @@ static void name_files(struct ckpt_layout *layout, enum ckpt_set set)
     for (int i = 0; i < n; i++) {
         char *name = layout->files[first + i].name;
         if (n == 1)
-            snprintf(name, CKPT_FILE_NAME_BYTES, "%s.safetensors", ckpt_sets[set].name);
+            snprintf(name, CKPT_FILE_NAME_BYTES, "%s.safetensors", ckpt_set_names[set]);
         else
             snprintf(name, CKPT_FILE_NAME_BYTES, "%s-%05d-of-%05d.safetensors",
-                     ckpt_sets[set].name, i + 1, n);
+                     ckpt_set_names[set], i + 1, n);
     }
 }
 
@@ -119,7 +125,7 @@ static int encode_headers(struct ckpt_layout *layout, struct error *err)
             return -1;
         layout->n_bytes += file->st.header_bytes + file->st.data_bytes;
     }
-    for (int64_t i = 0; i < layout->n_rows * N_CKPT_KINDS; i++) {
+    for (int64_t i = 0; i < layout->n_rows * layout->n_kinds; i++) {
         struct ckpt_tensor *tensor = &layout->tensors[i];
         tensor->at += layout->files[tensor->file].st.header_bytes;
     }
@@ -127,15 +133,18 @@ static int encode_headers(struct ckpt_layout *layout, struct error *err)
 }
 
 int ckpt_layout_init(struct ckpt_layout *layout, const struct param_table *whole,
-                     int64_t max_file_bytes, struct error *err)
+                     const struct update_rule *rule, int64_t max_file_bytes,
+                     struct error *err)
 {
     int rc = -1;
     CHECK(whole->n_params == whole->n_params_whole, "a part of %lld of %lld parameters",
           (long long)whole->n_params, (long long)whole->n_params_whole);
-    *layout = (struct ckpt_layout){.n_rows = whole->n_params,
+    *layout = (struct ckpt_layout){.rule = rule,
+                                   .n_kinds = update_rule_n_tensors(rule),
+                                   .n_rows = whole->n_params,
                                    .n_parameters = whole->n_elements};
     layout->tensors =
-        calloc((size_t)whole->n_params * N_CKPT_KINDS + 1, sizeof *layout->tensors);
+        calloc((size_t)(whole->n_params * layout->n_kinds) + 1, sizeof *layout->tensors);
     if (!layout->tensors) {
         out_of_memory(err);
         goto done;
@@ -188,7 +197,7 @@ int ckpt_layout_index(const struct ckpt_layout *layout, enum ckpt_set set,
 {
     *text = NULL;
     snprintf(name, CKPT_FILE_NAME_BYTES, "%s.safetensors.index.json",
-             ckpt_sets[set].name);
+             ckpt_set_names[set]);
     if (layout->set_files[set + 1] - layout->set_files[set] <= 1)
         return 0;
     json_t *root = index_json(layout, set);

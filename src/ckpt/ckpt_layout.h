@@ -6,7 +6,7 @@
  * other in the order of the parameter table:
  *
  *     model       NAME
- *     optimizer   NAME.exp_avg, NAME.exp_avg_sq
+ *     optimizer   NAME.STATE of each state of the update rule
  *
  * A set that fits is one file, SET.safetensors; a larger one is cut between tensors into
  * SET-00001-of-0000N.safetensors, with the SET.safetensors.index.json that the Hugging
@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "ckpt/ckpt_part.h"
 #include "ckpt/safetensors.h"
+#include "optim/optimizer.h"
 #include "params/param_table.h"
 
 #define CKPT_FILE_NAME_BYTES 64
@@ -26,14 +27,16 @@
 
 enum ckpt_set { CKPT_MODEL, CKPT_OPTIMIZER, N_CKPT_SETS };
 
-struct ckpt_set_spec {
-    const char *name;
-    int first_kind, end_kind; // enum ckpt_kind, of the tensors a parameter has in it
+extern const char *const ckpt_set_names[N_CKPT_SETS];
+
+/* A parameter has the kinds [first, end) in this set. */
+struct ckpt_kinds {
+    int first, end;
 };
-extern const struct ckpt_set_spec ckpt_sets[N_CKPT_SETS];
+struct ckpt_kinds ckpt_set_kinds(enum ckpt_set set, const struct update_rule *rule);
 
 /* The tensor of `param` of this kind, as files call it. */
-void ckpt_tensor_name(const struct param *param, enum ckpt_kind kind,
+void ckpt_tensor_name(const struct param *param, int kind, const struct update_rule *rule,
                       char name[CKPT_TENSOR_NAME_BYTES]);
 
 struct ckpt_tensor {
@@ -54,7 +57,9 @@ struct ckpt_layout {
     struct ckpt_layout_file *files; // (n_files) owned
     int n_files;
     int set_files[N_CKPT_SETS + 1]; // first file of each set
-    struct ckpt_tensor *tensors;    // (n_rows, N_CKPT_KINDS) owned
+    struct ckpt_tensor *tensors;    // (n_rows, n_kinds) owned
+    const struct update_rule *rule;
+    int n_kinds; // tensors of a parameter
     int64_t n_rows;
     int64_t n_blocks;
     int64_t n_parameters;
@@ -64,12 +69,13 @@ struct ckpt_layout {
 /* `whole` is the table of the whole model. A tensor larger than max_file_bytes has a file
  * to itself. */
 MUST_CHECK int ckpt_layout_init(struct ckpt_layout *layout,
-                                const struct param_table *whole, int64_t max_file_bytes,
+                                const struct param_table *whole,
+                                const struct update_rule *rule, int64_t max_file_bytes,
                                 struct error *err);
 void ckpt_layout_release(struct ckpt_layout *layout);
 
 const struct ckpt_tensor *ckpt_layout_tensor(const struct ckpt_layout *layout,
-                                             int64_t number, enum ckpt_kind kind);
+                                             int64_t number, int kind);
 
 /* The index of a set that has several files, malloc'ed for the caller to free, and its
  * file's name; *text is NULL for a set of one file. */

@@ -39,7 +39,7 @@ static int load_sets(const char *path, struct ckpt_state *state, int n_sets,
     struct ckpt_sink sink = ckpt_whole_sink(&whole);
     int rc = -1;
     if (ckpt_reader_open(&reader, path, n_sets, err) ||
-        ckpt_reader_check(&reader, state->table, n_sets, err) ||
+        ckpt_reader_check(&reader, state->table, state->rule, n_sets, err) ||
         ckpt_whole_init(&whole, state, err) ||
         ckpt_reader_read(&reader, n_sets, &whole.part, &sink, err))
         goto done;
@@ -61,6 +61,6 @@ int ckpt_load(const char *path, struct ckpt_state *state, struct error *err)
 int ckpt_load_params(const char *path, const struct param_table *table, float *params,
                      struct error *err)
 {
-    struct ckpt_state state = {.table = table, .params = params};
+    struct ckpt_state state = {.table = table, .flat = {params}};
     return load_sets(path, &state, CKPT_MODEL + 1, err);
 }

@@ -13,7 +13,8 @@
 #include "params/param_table.h"
 #include "params/shard_map.h"
 
-enum ckpt_kind { CKPT_PARAM, CKPT_EXP_AVG, CKPT_EXP_AVG_SQ, N_CKPT_KINDS };
+/* A `kind` is the number of a tensor among those that a parameter has (optimizer.h): the
+ * weights, and 1 + i for state i of the update rule. */
 
 /* Elements [first, first + n) of a process's part of one parameter. `runs` says where in
  * the whole parameter that part lies. */
@@ -44,17 +45,16 @@ int64_t ckpt_piece_run(const struct ckpt_piece *piece, int64_t i, int64_t n,
 /* Numbers to be written: elements [first, first + n) of the piece, either where they lie
  * or copied to `room` (of n floats). NULL: failed, with *err filled. */
 struct ckpt_source {
-    const float *(*view)(void *context, enum ckpt_kind kind,
-                         const struct ckpt_piece *piece, int64_t first, int64_t n,
-                         float *room, struct error *err);
+    const float *(*view)(void *context, int kind, const struct ckpt_piece *piece,
+                         int64_t first, int64_t n, float *room, struct error *err);
     void *context;
 };
 
 /* Where numbers go that were read: the same elements, from x. Called by several threads
  * at once, never for the same element. */
 struct ckpt_sink {
-    int (*take)(void *context, enum ckpt_kind kind, const struct ckpt_piece *piece,
-                int64_t first, int64_t n, const float *x, struct error *err);
+    int (*take)(void *context, int kind, const struct ckpt_piece *piece, int64_t first,
+                int64_t n, const float *x, struct error *err);
     void *context;
 };
 

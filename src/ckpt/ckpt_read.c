@@ -23,7 +23,7 @@
 struct job { // elements [first, end) of a piece, or of a whole tensor that goes nowhere
     const struct ckpt_read_file *file;
     int64_t tensor; // of the file
-    enum ckpt_kind kind;
+    int kind;
     const struct ckpt_piece *piece; // NULL: the tensor is only verified
     int64_t first, end;
 };
@@ -210,7 +210,7 @@ int ckpt_reader_verify(struct ckpt_reader *r, struct error *err)
 static void find_tensor(const struct ckpt_reader *r, struct job *job)
 {
     char name[CKPT_TENSOR_NAME_BYTES];
-    ckpt_tensor_name(job->piece->row, job->kind, name);
+    ckpt_tensor_name(job->piece->row, job->kind, r->rule, name);
     for (int i = 0; i < r->n_files; i++) {
         const struct safetensors *st = &r->files[i].st;
         const struct safetensors_tensor *t = safetensors_find(st, name);
@@ -242,15 +242,15 @@ int ckpt_reader_read(struct ckpt_reader *r, int n_sets, const struct ckpt_part *
 {
     struct job_list list = {.n_jobs = 0};
     int rc = 0;
-    for (int set = 0; set < n_sets; set++)
+    for (int set = 0; set < n_sets; set++) {
+        struct ckpt_kinds kinds = ckpt_set_kinds((enum ckpt_set)set, r->rule);
         for (int64_t i = 0; i < part->n_pieces; i++)
-            for (int kind = ckpt_sets[set].first_kind;
-                 kind < ckpt_sets[set].end_kind && rc == 0; kind++) {
-                struct job job = {.kind = (enum ckpt_kind)kind,
-                                  .piece = &part->pieces[i]};
+            for (int kind = kinds.first; kind < kinds.end && rc == 0; kind++) {
+                struct job job = {.kind = kind, .piece = &part->pieces[i]};
                 find_tensor(r, &job);
                 rc = add_jobs(&list, job, part->pieces[i].n, err);
             }
+    }
     if (list.n_jobs > 0)
         qsort(list.jobs, (size_t)list.n_jobs, sizeof *list.jobs, compare_places);
     if (rc == 0)

@@ -35,6 +35,7 @@ struct ckpt_reader {
     int n_files;
     int set_files[N_CKPT_SETS + 1]; // first file of each set
     struct ckpt_sum_keys keys;
+    const struct update_rule *rule; // of ckpt_reader_check()
     /* After a failure: the checkpoint is not what was saved. Otherwise it does not fit,
      * or the machine failed, and another checkpoint would fare no better. */
     bool is_damaged;
@@ -51,9 +52,10 @@ void ckpt_reader_close(struct ckpt_reader *r);
  * would otherwise find them there. */
 void ckpt_reader_bypass_cache(struct ckpt_reader *r);
 
-/* 0 if the open sets hold the tensors of `whole` (all of the model) and no others. */
-MUST_CHECK int ckpt_reader_check(const struct ckpt_reader *r,
-                                 const struct param_table *whole, int n_sets,
+/* 0 if the open sets hold the tensors of `whole` (all of the model) and of `rule`, which
+ * may be NULL where the optimizer's set is not open, and no others. */
+MUST_CHECK int ckpt_reader_check(struct ckpt_reader *r, const struct param_table *whole,
+                                 const struct update_rule *rule, int n_sets,
                                  struct error *err);
 
 /* Read the pieces of `part` to `sink`; after ckpt_reader_check(). */

@@ -109,9 +109,9 @@ static int open_file(struct ckpt_reader *r, const char *name, const json_t *reco
 /* "model.safetensors" or "model-00001-of-00002.safetensors" for set "model". */
 static bool is_of_set(const char *name, const json_t *record, enum ckpt_set set)
 {
-    size_t n = strlen(ckpt_sets[set].name);
+    size_t n = strlen(ckpt_set_names[set]);
     return json_object_get(record, "tensors") &&
-           strncmp(name, ckpt_sets[set].name, n) == 0 &&
+           strncmp(name, ckpt_set_names[set], n) == 0 &&
            (name[n] == '.' || name[n] == '-');
 }
 
@@ -135,7 +135,7 @@ static int open_set(struct ckpt_reader *r, enum ckpt_set set, struct error *err)
     return error_set(err, ERROR_INPUT,
                      "'%s' is damaged: its " CKPT_MANIFEST_NAME
                      " lists no file of the %s",
-                     r->path, ckpt_sets[set].name);
+                     r->path, ckpt_set_names[set]);
 }
 
 /* Indexes and whatever else has a hash of its own and no tensors. */
@@ -198,13 +198,14 @@ void ckpt_reader_bypass_cache(struct ckpt_reader *r)
     }
 }
 
-int ckpt_reader_check(const struct ckpt_reader *r, const struct param_table *whole,
-                      int n_sets, struct error *err)
+int ckpt_reader_check(struct ckpt_reader *r, const struct param_table *whole,
+                      const struct update_rule *rule, int n_sets, struct error *err)
 {
+    r->rule = rule;
     for (int set = 0; set < n_sets; set++) {
         int first = r->set_files[set], end = r->set_files[set + 1];
-        if (ckpt_diff_check(whole, (enum ckpt_set)set, r->files + first, end - first,
-                            r->path, err))
+        if (ckpt_diff_check(whole, (enum ckpt_set)set, rule, r->files + first,
+                            end - first, r->path, err))
             return -1;
     }
     return 0;

@@ -40,7 +40,8 @@ int ckpt_save(const char *output_dir, const struct ckpt_state *state,
         return -1;
     if (ckpt_lock_open(&w.lock, output_dir, CKPT_LOCK_BEAT_SECONDS, err))
         return -1;
-    if (ckpt_layout_init(&w.layout, state->table, CKPT_MAX_FILE_BYTES, err) ||
+    if (ckpt_layout_init(&w.layout, state->table, state->rule, CKPT_MAX_FILE_BYTES,
+                         err) ||
         ckpt_whole_init(&w.whole, state, err) ||
         ckpt_sums_init(&w.sums, w.layout.n_blocks, err) || write_all(&w, output_dir, err))
         goto done;

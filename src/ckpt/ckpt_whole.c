@@ -5,9 +5,7 @@
 int ckpt_whole_init(struct ckpt_whole *w, const struct ckpt_state *state,
                     struct error *err)
 {
-    *w = (struct ckpt_whole){.flat = {[CKPT_PARAM] = state->params,
-                                      [CKPT_EXP_AVG] = state->exp_avg,
-                                      [CKPT_EXP_AVG_SQ] = state->exp_avg_sq}};
+    *w = (struct ckpt_whole){.state = state};
     if (shard_map_init(&w->map, state->table, 1, 0, err))
         return -1;
     return ckpt_part_init(&w->part, &w->map, true, err);
@@ -19,15 +17,14 @@ void ckpt_whole_release(struct ckpt_whole *w)
     shard_map_release(&w->map);
 }
 
-static float *place(const struct ckpt_whole *w, enum ckpt_kind kind,
-                    const struct ckpt_piece *piece, int64_t first)
+static float *place(const struct ckpt_whole *w, int kind, const struct ckpt_piece *piece,
+                    int64_t first)
 {
-    return w->flat[kind] + piece->row->offset + piece->first + first;
+    return w->state->flat[kind] + piece->row->offset + piece->first + first;
 }
 
-static const float *view(void *context, enum ckpt_kind kind,
-                         const struct ckpt_piece *piece, int64_t first, int64_t n,
-                         float *room, struct error *err)
+static const float *view(void *context, int kind, const struct ckpt_piece *piece,
+                         int64_t first, int64_t n, float *room, struct error *err)
 {
     (void)n;
     (void)room;
@@ -35,8 +32,8 @@ static const float *view(void *context, enum ckpt_kind kind,
     return place(context, kind, piece, first);
 }
 
-static int take(void *context, enum ckpt_kind kind, const struct ckpt_piece *piece,
-                int64_t first, int64_t n, const float *x, struct error *err)
+static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t first,
+                int64_t n, const float *x, struct error *err)
 {
     (void)err;
     memcpy(place(context, kind, piece, first), x, (size_t)n * sizeof *x);

@@ -8,7 +8,7 @@
 struct ckpt_whole {
     struct shard_map map;
     struct ckpt_part part;
-    float *flat[N_CKPT_KINDS]; // borrowed
+    const struct ckpt_state *state; // borrowed
 };
 
 MUST_CHECK int ckpt_whole_init(struct ckpt_whole *w, const struct ckpt_state *state,

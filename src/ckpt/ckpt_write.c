@@ -167,8 +167,8 @@ static int write_runs(struct part_writer *w, const struct ckpt_tensor *tensor,
     return 0;
 }
 
-static int write_piece(struct part_writer *w, const struct ckpt_piece *piece,
-                       enum ckpt_kind kind, struct error *err)
+static int write_piece(struct part_writer *w, const struct ckpt_piece *piece, int kind,
+                       struct error *err)
 {
     const struct ckpt_tensor *tensor =
         ckpt_layout_tensor(w->layout, piece->row->number, kind);
@@ -192,12 +192,13 @@ static int write_piece(struct part_writer *w, const struct ckpt_piece *piece,
 static int write_pieces(struct part_writer *w, const struct ckpt_part *part,
                         struct error *err)
 {
-    for (int set = 0; set < N_CKPT_SETS; set++)
+    for (int set = 0; set < N_CKPT_SETS; set++) {
+        struct ckpt_kinds kinds = ckpt_set_kinds((enum ckpt_set)set, w->layout->rule);
         for (int64_t i = 0; i < part->n_pieces; i++)
-            for (int kind = ckpt_sets[set].first_kind; kind < ckpt_sets[set].end_kind;
-                 kind++)
-                if (write_piece(w, &part->pieces[i], (enum ckpt_kind)kind, err))
+            for (int kind = kinds.first; kind < kinds.end; kind++)
+                if (write_piece(w, &part->pieces[i], kind, err))
                     return -1;
+    }
     return 0;
 }
 

@@ -38,7 +38,18 @@ enum config_granularity {
     GRANULARITY_CORE_ATTN
 };
 enum config_schedule { SCHEDULE_1F1B, SCHEDULE_F_THEN_B };
-enum config_optimizer { OPTIMIZER_ADAMW, OPTIMIZER_ADAM };
+
+/* The update rules: RULE(what Optimizer.name says, OPTIMIZER_..., update_rule_...), and
+ * ALIAS() for a second word. update_rule_... is in a file of src/optim. */
+#define UPDATE_RULES(RULE, ALIAS)                                                        \
+    RULE("AdamW", ADAMW, adamw)                                                          \
+    ALIAS("FusedAdamW", ADAMW)                                                           \
+    RULE("Adam", ADAM, adam)
+
+#define UPDATE_RULE_ID(word, id, rule) OPTIMIZER_##id,
+#define UPDATE_RULE_NOTHING(word, id)
+enum config_optimizer { UPDATE_RULES(UPDATE_RULE_ID, UPDATE_RULE_NOTHING) N_OPTIMIZERS };
+
 enum config_decay { DECAY_COSINE };
 enum config_tensor_mode { TENSOR_MODE_1D };
 enum config_progress { PROGRESS_ON_TERMINAL, PROGRESS_ALWAYS, PROGRESS_NEVER };

@@ -37,10 +37,10 @@ static const struct config_word recompute_words[] = {{"full", GRANULARITY_FULL},
                                                      {NULL, 0}};
 static const struct config_word schedule_words[] = {
     {"1F1B", SCHEDULE_1F1B}, {"F-then-B", SCHEDULE_F_THEN_B}, {NULL, 0}};
-static const struct config_word optimizer_words[] = {{"AdamW", OPTIMIZER_ADAMW},
-                                                     {"FusedAdamW", OPTIMIZER_ADAMW},
-                                                     {"Adam", OPTIMIZER_ADAM},
-                                                     {NULL, 0}};
+#define RULE_WORD(word, id, rule) {word, OPTIMIZER_##id},
+#define ALIAS_WORD(word, id) {word, OPTIMIZER_##id},
+static const struct config_word optimizer_words[] = {
+    UPDATE_RULES(RULE_WORD, ALIAS_WORD){NULL, 0}};
 // "consine" is how the original files spell it.
 static const struct config_word decay_words[] = {
     {"cosine", DECAY_COSINE},

@@ -101,14 +101,13 @@ static int hold(struct hf_importer *im, const struct param *row, struct error *e
     return 0;
 }
 
-static const float *view(void *context, enum ckpt_kind kind,
-                         const struct ckpt_piece *piece, int64_t first, int64_t n,
-                         float *room, struct error *err)
+static const float *view(void *context, int kind, const struct ckpt_piece *piece,
+                         int64_t first, int64_t n, float *room, struct error *err)
 {
     struct hf_importer *im = context;
     if (stop_check(err))
         return NULL;
-    if (kind == CKPT_PARAM)
+    if (kind == OPTIMIZER_WEIGHTS)
         return hold(im, piece->row, err) ? NULL : im->turned + piece->first + first;
     memset(room, 0, (size_t)n * sizeof *room);
     return room;
@@ -210,7 +209,8 @@ static int write_checkpoint(struct hf_importer *im, const char *output_dir, char
                          "'%s' holds checkpoints already; name another directory for "
                          "the imported one",
                          output_dir);
-    if (ckpt_layout_init(&im->layout, &im->table, CKPT_MAX_FILE_BYTES, err) ||
+    if (ckpt_layout_init(&im->layout, &im->table, update_rule_of(&im->cfg.optimizer),
+                         CKPT_MAX_FILE_BYTES, err) ||
         shard_map_init(&im->map, &im->table, 1, 0, err) ||
         ckpt_part_init(&im->part, &im->map, true, err) ||
         ckpt_sums_init(&im->sums, im->layout.n_blocks, err) ||

@@ -44,7 +44,7 @@ int hf_source_open(struct hf_source *src, const char *ckpt_dir, struct error *er
     if (ckpt_resolve(ckpt_dir, CKPT_MODEL + 1, src->path, sizeof src->path, err) ||
         open_table(src, err) ||
         ckpt_reader_open(&src->reader, src->path, CKPT_MODEL + 1, err) ||
-        ckpt_reader_check(&src->reader, &src->table, CKPT_MODEL + 1, err))
+        ckpt_reader_check(&src->reader, &src->table, NULL, CKPT_MODEL + 1, err))
         return -1;
     return open_room(src, err);
 }
@@ -58,8 +58,8 @@ void hf_source_close(struct hf_source *src)
     src->raw = src->turned = NULL;
 }
 
-static int take(void *context, enum ckpt_kind kind, const struct ckpt_piece *piece,
-                int64_t first, int64_t n, const float *x, struct error *err)
+static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t first,
+                int64_t n, const float *x, struct error *err)
 {
     (void)kind;
     (void)piece;

@@ -7,38 +7,62 @@
 
 #define STEP_BLOCK ((int64_t)1 << 20) // elements updated at a time where state is on disk
 
-static const char *const buffer_names[OPTIMIZER_BUFFERS] = {
-    [OPTIMIZER_EXP_AVG] = "the first moments",
-    [OPTIMIZER_EXP_AVG_SQ] = "the second moments",
-    [OPTIMIZER_MASTER] = "the master weights",
-};
+/* -- the rules ----------------------------------------------------------------------- */
+
+#define DECLARE_RULE(word, id, rule) extern const struct update_rule update_rule_##rule;
+#define RULE_ROW(word, id, rule) [OPTIMIZER_##id] = &update_rule_##rule,
+
+UPDATE_RULES(DECLARE_RULE, UPDATE_RULE_NOTHING)
+
+const struct update_rule *update_rule_of(const struct config_optim *cfg)
+{
+    static const struct update_rule *const rules[] = {
+        UPDATE_RULES(RULE_ROW, UPDATE_RULE_NOTHING)};
+    return rules[cfg->name];
+}
+
+int update_rule_n_tensors(const struct update_rule *rule)
+{
+    return 1 + rule->n_states;
+}
+
+/* -- memory -------------------------------------------------------------------------- */
 
 static int64_t n_chunks(int64_t n)
 {
     return i64_round_up(n, KERNEL_SQUARE_CHUNK) / KERNEL_SQUARE_CHUNK;
 }
 
-static bool has_buffer(const struct optimizer_options *opt, int b)
+/* Tensors [first, end) of a parameter are kept here. */
+static int first_tensor(const struct optimizer *o)
 {
-    return b != OPTIMIZER_MASTER || opt->has_master;
+    return o->opt.has_master ? OPTIMIZER_WEIGHTS : OPTIMIZER_WEIGHTS + 1;
 }
 
-static size_t buffer_bytes(const struct optimizer_options *opt)
+static int end_tensor(const struct optimizer *o)
 {
-    return (size_t)opt->map->n_local * sizeof(float);
+    return update_rule_n_tensors(o->rule);
 }
 
-/* -- memory -------------------------------------------------------------------------- */
+static const char *tensor_name(const struct optimizer *o, int tensor)
+{
+    return tensor == OPTIMIZER_WEIGHTS ? "the master weights"
+                                       : o->rule->states[tensor - 1].what;
+}
 
-static void layout(struct optimizer *o, struct arena *ar)
+static size_t tensor_bytes(const struct optimizer *o)
+{
+    return (size_t)o->opt.map->n_local * sizeof(float);
+}
+
+static void place_optimizer(struct optimizer *o, struct arena *ar)
 {
     const struct param_table *table = o->opt.map->table;
     int64_t all_chunks = 0;
     for (int64_t i = 0; i < table->n_params; i++)
         all_chunks += n_chunks(table->params[i].n_elements);
-    for (int b = 0; b < OPTIMIZER_BUFFERS && !o->opt.offload_dir; b++)
-        if (has_buffer(&o->opt, b))
-            o->buffers[b] = arena_f32(ar, o->opt.map->n_local);
+    for (int i = first_tensor(o); i < end_tensor(o) && !o->opt.offload_dir; i++)
+        o->tensors[i].data = arena_f32(ar, o->opt.map->n_local);
     o->row_chunks =
         arena_bytes(ar, (size_t)(table->n_params + 1) * sizeof *o->row_chunks);
     o->squares = arena_f64(ar, all_chunks);
@@ -47,33 +71,32 @@ static void layout(struct optimizer *o, struct arena *ar)
 
 struct optimizer_memory optimizer_measure(const struct optimizer_options *opt)
 {
-    struct optimizer measured = {.opt = *opt};
+    struct optimizer measured = {.opt = *opt, .rule = update_rule_of(&opt->cfg)};
+    size_t window = OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
+    size_t each = tensor_bytes(&measured);
     struct optimizer_memory mem = {0};
     struct arena ar;
     arena_measure(&ar);
-    layout(&measured, &ar);
+    place_optimizer(&measured, &ar);
     mem.resident = ar.used_bytes;
-    for (int b = 0; b < OPTIMIZER_BUFFERS && opt->offload_dir; b++)
-        if (has_buffer(opt, b)) {
-            size_t window = OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
-            mem.offloaded += buffer_bytes(opt);
-            mem.resident += window < buffer_bytes(opt) ? window : buffer_bytes(opt);
-        }
+    for (int i = first_tensor(&measured); i < end_tensor(&measured) && opt->offload_dir;
+         i++) {
+        mem.offloaded += each;
+        mem.resident += window < each ? window : each;
+    }
     return mem;
 }
 
 static int open_offloads(struct optimizer *o, struct error *err)
 {
-    for (int b = 0; b < OPTIMIZER_BUFFERS && o->opt.offload_dir; b++) {
+    for (int i = first_tensor(o); i < end_tensor(o) && o->opt.offload_dir; i++) {
         struct offload_options opt = {.dir = o->opt.offload_dir,
                                       .dir_key = "save_load.offload_dir",
-                                      .what = buffer_names[b],
-                                      .n_bytes = buffer_bytes(&o->opt)};
-        if (!has_buffer(&o->opt, b))
-            continue;
-        if (offload_open(&o->offloads[b], &opt, err))
+                                      .what = tensor_name(o, i),
+                                      .n_bytes = tensor_bytes(o)};
+        if (offload_open(&o->tensors[i].held, &opt, err))
             return -1;
-        o->buffers[b] = offload_data(o->offloads[b]);
+        o->tensors[i].data = offload_data(o->tensors[i].held);
     }
     return 0;
 }
@@ -83,12 +106,12 @@ int optimizer_open(struct optimizer *o, const struct optimizer_options *opt,
 {
     const struct param_table *table = opt->map->table;
     struct arena ar;
-    *o = (struct optimizer){.opt = *opt};
+    *o = (struct optimizer){.opt = *opt, .rule = update_rule_of(&opt->cfg)};
     arena_measure(&ar);
-    layout(o, &ar);
+    place_optimizer(o, &ar);
     if (arena_open(&o->arena, ar.used_bytes, "the optimizer", err))
         return -1;
-    layout(o, &o->arena);
+    place_optimizer(o, &o->arena);
     for (int64_t i = 0; i < table->n_params; i++)
         o->row_chunks[i + 1] = o->row_chunks[i] + n_chunks(table->params[i].n_elements);
     if (open_offloads(o, err)) {
@@ -100,23 +123,24 @@ int optimizer_open(struct optimizer *o, const struct optimizer_options *opt,
 
 void optimizer_close(struct optimizer *o)
 {
-    for (int b = 0; b < OPTIMIZER_BUFFERS; b++)
-        offload_close(o->offloads[b]);
+    for (size_t i = 0; i < ARRAY_LEN(o->tensors); i++)
+        offload_close(o->tensors[i].held);
     arena_close(&o->arena);
     *o = (struct optimizer){0};
 }
 
 /* -- the norm ------------------------------------------------------------------------ */
 
-int64_t optimizer_n_squares(const struct optimizer *o)
+static int64_t count_squares(const struct optimizer *o)
 {
     return o->row_chunks[o->opt.map->table->n_params];
 }
 
-void optimizer_squares(struct optimizer *o, const struct shard_store *grads)
+/* o->squares := those of the chunks owned, 0 for the others. */
+static void sum_chunk_squares(struct optimizer *o, const struct shard_store *grads)
 {
     const struct shard_map *map = o->opt.map;
-    memset(o->squares, 0, (size_t)optimizer_n_squares(o) * sizeof *o->squares);
+    memset(o->squares, 0, (size_t)count_squares(o) * sizeof *o->squares);
     for (int64_t i = 0; i < map->n_pieces; i++) {
         const struct shard_piece *piece = &map->pieces[i];
         const struct param *row = &map->table->params[piece->row];
@@ -127,7 +151,9 @@ void optimizer_squares(struct optimizer *o, const struct shard_store *grads)
     }
 }
 
-double *optimizer_row_squares(struct optimizer *o)
+/* o->row_squares := the sum of the squares of each parameter's gradient, by its row in
+ * the whole model; 0 for what this process does not hold or another one counts. */
+static void sum_row_squares(struct optimizer *o)
 {
     const struct param_table *table = o->opt.map->table;
     memset(o->row_squares, 0, (size_t)table->n_params_whole * sizeof *o->row_squares);
@@ -139,50 +165,49 @@ double *optimizer_row_squares(struct optimizer *o)
         if (row->is_counted)
             o->row_squares[row->number] = sum;
     }
-    return o->row_squares;
 }
 
-double optimizer_norm(const struct optimizer *o)
+static int sum_over(struct comm *group, double *x, int64_t n, struct error *err)
 {
+    return group ? comm_sum_f64(group, x, n, err) : 0;
+}
+
+int optimizer_norm(struct optimizer *o, const struct shard_store *grads, double *norm,
+                   struct error *err)
+{
+    int64_t n_rows = o->opt.map->table->n_params_whole;
     double total = 0;
-    for (int64_t i = 0; i < o->opt.map->table->n_params_whole; i++)
+    sum_chunk_squares(o, grads);
+    if (sum_over(o->opt.sharding, o->squares, count_squares(o), err))
+        return -1;
+    sum_row_squares(o);
+    if (sum_over(o->opt.model, o->row_squares, n_rows, err) ||
+        sum_over(o->opt.pipe, o->row_squares, n_rows, err))
+        return -1;
+    for (int64_t i = 0; i < n_rows; i++)
         total += o->row_squares[i];
-    return sqrt(total);
+    *norm = sqrt(total);
+    return 0;
 }
 
 /* -- the update ---------------------------------------------------------------------- */
 
-static struct adamw rule_of(const struct optimizer *o, const struct optimizer_update *u)
-{
-    const struct config_optim *cfg = &o->opt.cfg;
-    bool is_clipped = cfg->grad_clip > 0 && u->grad_norm > cfg->grad_clip;
-    return (struct adamw){
-        .lr = u->lr,
-        .beta1 = cfg->adam_beta1,
-        .beta2 = cfg->adam_beta2,
-        .epsilon = cfg->adam_epsilon,
-        .bias1 = 1.0 - pow(cfg->adam_beta1, (double)u->number),
-        .bias2 = 1.0 - pow(cfg->adam_beta2, (double)u->number),
-        .grad_scale = u->grad_scale * (is_clipped ? cfg->grad_clip / u->grad_norm : 1.0),
-        .is_l2 = cfg->name == OPTIMIZER_ADAM,
-    };
-}
-
 /* What is on disk passes through memory window by window. */
 static int advance(struct optimizer *o, int64_t first, int64_t n, struct error *err)
 {
-    for (int b = 0; b < OPTIMIZER_BUFFERS; b++)
-        if (o->offloads[b] &&
-            offload_advance(o->offloads[b], (size_t)first * sizeof(float),
+    for (int i = first_tensor(o); i < end_tensor(o); i++)
+        if (o->tensors[i].held &&
+            offload_advance(o->tensors[i].held, (size_t)first * sizeof(float),
                             (size_t)(first + n) * sizeof(float), err))
             return -1;
     return 0;
 }
 
 /* Elements [at, at + n) of the piece. */
-static void update_part(const struct optimizer *o, const struct optimizer_update *u,
-                        const struct adamw *rule, const struct shard_piece *piece,
-                        int64_t at, int64_t n)
+static struct update_range range_of(const struct optimizer *o,
+                                    const struct optimizer_update *u,
+                                    const struct shard_piece *piece, int64_t at,
+                                    int64_t n)
 {
     const struct shard_map *map = o->opt.map;
     const struct param *row = &map->table->params[piece->row];
@@ -191,33 +216,40 @@ static void update_part(const struct optimizer *o, const struct optimizer_update
     const char *grad = shard_piece_at(map, u->grads, piece);
     int64_t local = piece->local + at;
     param += at * (int64_t)dtype_bytes(p);
-    float *master = o->buffers[OPTIMIZER_MASTER];
-    o->opt.k->adamw(
-        &(struct update){.master = master ? master + local : (float *)(void *)param,
-                         .param = param,
-                         .param_dtype = p,
-                         .grad = grad + at * (int64_t)dtype_bytes(g),
-                         .grad_dtype = g,
-                         .exp_avg = o->buffers[OPTIMIZER_EXP_AVG] + local,
-                         .exp_avg_sq = o->buffers[OPTIMIZER_EXP_AVG_SQ] + local,
-                         .n = n},
-        rule);
+    struct update_range range = {
+        .weights = o->opt.has_master ? o->tensors[OPTIMIZER_WEIGHTS].data + local
+                                     : (float *)(void *)param,
+        .param = param,
+        .param_dtype = p,
+        .grad = grad + at * (int64_t)dtype_bytes(g),
+        .grad_dtype = g,
+        .n = n};
+    for (int i = 0; i < o->rule->n_states; i++)
+        range.states[i] = o->tensors[1 + i].data + local;
+    return range;
 }
 
 static int update_piece(struct optimizer *o, const struct optimizer_update *u,
                         const struct shard_piece *piece, struct error *err)
 {
-    struct adamw rule = rule_of(o, u);
+    const struct config_optim *cfg = &o->opt.cfg;
     const struct param *row = &o->opt.map->table->params[piece->row];
+    bool is_clipped = cfg->grad_clip > 0 && u->grad_norm > cfg->grad_clip;
+    struct update_step step = {
+        .cfg = cfg,
+        .lr = u->lr,
+        .decay = row->decays ? cfg->weight_decay : 0.0,
+        .grad_scale = u->grad_scale * (is_clipped ? cfg->grad_clip / u->grad_norm : 1.0),
+        .number = u->number,
+    };
     int64_t block = o->opt.offload_dir ? STEP_BLOCK : piece->n;
-    rule.lr *= row->lr_scale;
-    rule.decay = row->decays ? o->opt.cfg.weight_decay : 0.0;
     for (int64_t at = 0; at < piece->n; at += block) {
         int64_t n = i64_min(block, piece->n - at);
         beat(BEAT_UPDATE, piece->row);
         if (advance(o, piece->local + at, n, err))
             return -1;
-        update_part(o, u, &rule, piece, at, n);
+        struct update_range range = range_of(o, u, piece, at, n);
+        o->rule->update(o->opt.k, &range, &step);
     }
     return 0;
 }
@@ -241,25 +273,24 @@ static int update_layers(struct optimizer *o, const struct optimizer_update *u,
 int optimizer_step(struct optimizer *o, const struct optimizer_update *update,
                    struct error *err)
 {
-    for (int b = 0; b < OPTIMIZER_BUFFERS; b++)
-        if (o->offloads[b])
-            offload_begin(o->offloads[b], OFFLOAD_UPDATE);
+    for (int i = first_tensor(o); i < end_tensor(o); i++)
+        if (o->tensors[i].held)
+            offload_begin(o->tensors[i].held, OFFLOAD_UPDATE);
     int rc = update_layers(o, update, err);
-    for (int b = 0; b < OPTIMIZER_BUFFERS; b++)
-        if (o->offloads[b])
-            offload_end(o->offloads[b]);
+    for (int i = first_tensor(o); i < end_tensor(o); i++)
+        if (o->tensors[i].held)
+            offload_end(o->tensors[i].held);
     return rc;
 }
 
 /* -- for checkpoints ----------------------------------------------------------------- */
 
-/* One of x and y is in the buffer; the buffer's range is held while it is copied. */
-static int copy_held(struct optimizer *o, enum optimizer_buffer b, int64_t first,
-                     int64_t n, float *to, const float *from, enum offload_use use,
-                     struct error *err)
+/* One of `to` and `from` is in the tensor, whose range is held while it is copied. */
+static int copy_held(struct optimizer *o, int tensor, int64_t first, int64_t n, float *to,
+                     const float *from, enum offload_use use, struct error *err)
 {
     size_t bytes = (size_t)n * sizeof(float), at = (size_t)first * sizeof(float);
-    struct offload *held = o->offloads[b];
+    struct offload *held = o->tensors[tensor].held;
     int rc = 0;
     if (held) {
         offload_fetch(held, at, at + bytes);
@@ -272,14 +303,16 @@ static int copy_held(struct optimizer *o, enum optimizer_buffer b, int64_t first
     return rc;
 }
 
-int optimizer_read(struct optimizer *o, enum optimizer_buffer b, int64_t first, int64_t n,
-                   float *x, struct error *err)
+int optimizer_read(struct optimizer *o, int tensor, int64_t first, int64_t n, float *x,
+                   struct error *err)
 {
-    return copy_held(o, b, first, n, x, o->buffers[b] + first, OFFLOAD_READ, err);
+    return copy_held(o, tensor, first, n, x, o->tensors[tensor].data + first,
+                     OFFLOAD_READ, err);
 }
 
-int optimizer_write(struct optimizer *o, enum optimizer_buffer b, int64_t first,
-                    int64_t n, const float *x, struct error *err)
+int optimizer_write(struct optimizer *o, int tensor, int64_t first, int64_t n,
+                    const float *x, struct error *err)
 {
-    return copy_held(o, b, first, n, o->buffers[b] + first, x, OFFLOAD_UPDATE, err);
+    return copy_held(o, tensor, first, n, o->tensors[tensor].data + first, x,
+                     OFFLOAD_UPDATE, err);
 }

@@ -1,28 +1,71 @@
 /*
- * optimizer - AdamW or Adam, with clipping by the global norm, over the elements that
+ * optimizer - an update rule with clipping by the global norm, over the elements that
  * this process owns.
  *
- * Its state is laid out by a shard_map: two moments, and float32 master weights where the
- * parameters have fewer bits; in memory, or offloaded to files that a step streams
- * through. Parameters and gradients are the caller's, wherever they lie.
+ * A parameter has float32 tensors here: number 0 its weights, 1 + i the state i of the
+ * rule. They are laid out by a shard_map, in memory or offloaded to files that a step
+ * streams through. Where the model's parameters are float32 they are the weights
+ * themselves and this keeps none. Parameters and gradients are the caller's, wherever
+ * they lie. Who saves, plans or offloads state asks for this list and knows no rule.
  *
  * The norm is summed in double over fixed chunks of each parameter, in the order of the
  * table; each parameter counts once. Chunks are never cut, so that the sum is the same
  * whoever owns them.
  *
- * Layer: base, config, kernels, model (the tables only) <- optim.
+ * Layer: base, config, device, comm, params <- optim.
  */
 #ifndef OPTIM_OPTIMIZER_H
 #define OPTIM_OPTIMIZER_H
 
 #include "base/arena.h"
 #include "base/offload.h"
+#include "comm/comm.h"
 #include "config/config.h"
 #include "device/kernels.h"
 #include "params/shard_map.h"
 
-enum optimizer_buffer { OPTIMIZER_EXP_AVG, OPTIMIZER_EXP_AVG_SQ, OPTIMIZER_MASTER };
-#define OPTIMIZER_BUFFERS 3
+/* -- a rule -------------------------------------------------------------------------- */
+
+#define UPDATE_MAX_STATES 4
+#define OPTIMIZER_WEIGHTS 0 // the number of the weights among a parameter's tensors
+
+/* Elements that are updated together, n of each. */
+struct update_range {
+    float *weights;
+    void *param; // what weights are rounded to; the same memory when that is float32
+    enum dtype param_dtype;
+    const void *grad;
+    enum dtype grad_dtype;
+    float *states[UPDATE_MAX_STATES]; // of the rule, in its order
+    int64_t n;
+};
+
+struct update_step {
+    const struct config_optim *cfg;
+    double lr;
+    double decay;      // of this parameter
+    double grad_scale; // what gradients are to be multiplied with: unscaled and clipped
+    int64_t number;    // of the update, from 1
+};
+
+struct update_rule {
+    int n_states;
+    struct {
+        const char *name; // "NAME.name" in checkpoints
+        const char *what; // for messages: "the first moments"
+    } states[UPDATE_MAX_STATES];
+    /* States are zero before the first update. An element's bits do not depend on where
+     * ranges are cut. */
+    void (*update)(const struct kernels *k, const struct update_range *range,
+                   const struct update_step *step);
+};
+
+/* The row of UPDATE_RULES() that the configuration names. */
+const struct update_rule *update_rule_of(const struct config_optim *cfg);
+/* Tensors that a parameter has with this rule: the weights and the states. */
+int update_rule_n_tensors(const struct update_rule *rule);
+
+/* -- the optimizer ------------------------------------------------------------------- */
 
 struct optimizer_options {
     const struct shard_map *map; // borrowed
@@ -30,15 +73,23 @@ struct optimizer_options {
     struct config_optim cfg;
     bool has_master;         // parameters are not the float32 ones themselves
     const char *offload_dir; // NULL: in memory
+    /* Who owns other elements of the same parameters, and who holds others of the model;
+     * NULL: this process has them all. */
+    struct comm *sharding, *model, *pipe;
+};
+
+struct optimizer_tensor {
+    float *data;          // by `local`; NULL: not kept here
+    struct offload *held; // what holds it; NULL: memory
 };
 
 struct optimizer {
     struct optimizer_options opt;
-    float *buffers[OPTIMIZER_BUFFERS];           // by `local`; master may be NULL
-    struct offload *offloads[OPTIMIZER_BUFFERS]; // what holds them; NULL: memory
-    int64_t *row_chunks;                         // (rows here + 1) first chunk of each
-    double *squares;                             // sums of squares of all chunks here
-    double *row_squares;                         // (rows of the whole model)
+    const struct update_rule *rule;
+    struct optimizer_tensor tensors[1 + UPDATE_MAX_STATES];
+    int64_t *row_chunks; // (rows here + 1) first chunk of each
+    double *squares;     // sums of squares of all chunks here
+    double *row_squares; // (rows of the whole model)
     struct arena arena;
 };
 
@@ -52,20 +103,10 @@ MUST_CHECK int optimizer_open(struct optimizer *o, const struct optimizer_option
                               struct error *err);
 void optimizer_close(struct optimizer *o);
 
-/* -- the norm ------------------------------------------------------------------------ */
-
-/* o->squares, optimizer_n_squares() values: those of the chunks owned, 0 for the others:
- * to be summed over the owners, in place, before optimizer_row_squares(). */
-void optimizer_squares(struct optimizer *o, const struct shard_store *grads);
-int64_t optimizer_n_squares(const struct optimizer *o);
-/* The sum of the squares of each parameter's gradient, by its row in the whole model; 0
- * for what this process does not hold or another one counts. n_params_whole values, to be
- * summed over the processes of a model, in place, before optimizer_norm(). */
-double *optimizer_row_squares(struct optimizer *o);
-/* The Euclidean norm of all gradients, from those sums. */
-double optimizer_norm(const struct optimizer *o);
-
-/* -- the update ---------------------------------------------------------------------- */
+/* The Euclidean norm of all gradients of the model, the same number on every rank.
+ * [collective] */
+MUST_CHECK int optimizer_norm(struct optimizer *o, const struct shard_store *grads,
+                              double *norm, struct error *err);
 
 struct optimizer_update {
     const struct shard_store *params, *grads;
@@ -84,13 +125,10 @@ struct optimizer_update {
 MUST_CHECK int optimizer_step(struct optimizer *o, const struct optimizer_update *update,
                               struct error *err);
 
-/* -- for checkpoints ----------------------------------------------------------------- */
-
-/* Elements [first, first + n) of a buffer, by `local`: into x, or from x. */
-MUST_CHECK int optimizer_read(struct optimizer *o, enum optimizer_buffer b, int64_t first,
-                              int64_t n, float *x, struct error *err);
-MUST_CHECK int optimizer_write(struct optimizer *o, enum optimizer_buffer b,
-                               int64_t first, int64_t n, const float *x,
-                               struct error *err);
+/* Elements [first, first + n) of a tensor kept here, by `local`: into x, or from x. */
+MUST_CHECK int optimizer_read(struct optimizer *o, int tensor, int64_t first, int64_t n,
+                              float *x, struct error *err);
+MUST_CHECK int optimizer_write(struct optimizer *o, int tensor, int64_t first, int64_t n,
+                               const float *x, struct error *err);
 
 #endif

@@ -22,9 +22,9 @@ struct plan {
     struct grid_coord at;
     struct param_table table;
     struct shard_map map;
-    struct gpt_options model; // model_group is the caller's to fill in
-    struct zero_options zero; // likewise data, sharding, dp
-    struct optimizer_options optimizer;
+    struct gpt_options model;           // model_group is the caller's to fill in
+    struct zero_options zero;           // likewise data, sharding, dp
+    struct optimizer_options optimizer; // its groups are the caller's too
     int64_t n_message; // numbers that pass between pipeline stages at a time
     bool *keeps_all;   // (layers) owned; what model.keeps_all points to
 };

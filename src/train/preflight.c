@@ -49,7 +49,7 @@ static int check_disk(const struct train *t, struct error *err)
     if (fs_free_bytes(dir, &free_bytes, err) ||
         param_table_init(&table, &t->cfg.model, err))
         return -1;
-    uint64_t each = ckpt_bytes(&table);
+    uint64_t each = ckpt_bytes(&table, update_rule_of(&t->cfg.optimizer));
     param_table_release(&table);
     // a new checkpoint is complete before an old one goes
     uint64_t least = each * (uint64_t)i64_min(2, planned_saves(&t->cfg));

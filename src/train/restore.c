@@ -90,21 +90,16 @@ static int check_position(const struct train *t, const char *path, struct error 
 
 /* -- one checkpoint ------------------------------------------------------------------ */
 
-static int take(void *context, enum ckpt_kind kind, const struct ckpt_piece *piece,
-                int64_t first, int64_t n, const float *x, struct error *err)
+static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t first,
+                int64_t n, const float *x, struct error *err)
 {
-    static const enum state_kind kinds[N_CKPT_KINDS] = {
-        [CKPT_PARAM] = STATE_PARAM,
-        [CKPT_EXP_AVG] = STATE_EXP_AVG,
-        [CKPT_EXP_AVG_SQ] = STATE_EXP_AVG_SQ,
-    };
     struct train *t = context;
     const struct shard_piece *shard = &t->plan.map.pieces[piece->id];
     int rc;
     if (!plan_offload_dir(&t->cfg))
-        return state_write(t, kinds[kind], shard, first, n, x, err);
+        return state_write(t, kind, shard, first, n, x, err);
 #pragma omp critical(restore_offloaded)
-    rc = state_write(t, kinds[kind], shard, first, n, x, err);
+    rc = state_write(t, kind, shard, first, n, x, err);
     return rc;
 }
 
@@ -115,7 +110,7 @@ static int read_part(struct train *t, struct ckpt_reader *reader, struct error *
     struct ckpt_sink sink = {take, t};
     if (param_table_init(&whole, &t->cfg.model, err))
         return -1;
-    int rc = ckpt_reader_check(reader, &whole, N_CKPT_SETS, err);
+    int rc = ckpt_reader_check(reader, &whole, t->optimizer.rule, N_CKPT_SETS, err);
     if (rc == 0)
         rc = ckpt_part_init(&part, &t->plan.map, false, err);
     if (rc == 0)

@@ -64,7 +64,7 @@ struct saver {
     bool awaits_copy;  // is_copied was or will be posted, and has not been waited for
     sem_t is_copied;
     struct arena copy_arena;
-    float *copy;      // (N_CKPT_KINDS, n_copy)
+    float *copy;      // (layout.n_kinds, n_copy)
     int64_t n_copy;   // elements of one kind, gaps included
     int64_t *copy_at; // (part.n_pieces) where each piece begins in it
 
@@ -111,7 +111,8 @@ size_t train_save_bytes(const struct plan *plan, const struct config *cfg)
         if (is_writer(plan, &plan->table.params[piece->row]))
             n += i64_round_up(piece->n, COPY_ALIGN);
     }
-    return N_CKPT_KINDS * (size_t)n * sizeof(float);
+    const struct update_rule *rule = update_rule_of(&cfg->optimizer);
+    return (size_t)(update_rule_n_tensors(rule) * n) * sizeof(float);
 }
 
 static int64_t piece_index(const struct saver *s, const struct ckpt_piece *piece)
@@ -119,15 +120,13 @@ static int64_t piece_index(const struct saver *s, const struct ckpt_piece *piece
     return piece - s->part.pieces;
 }
 
-static float *copy_of(const struct saver *s, enum ckpt_kind kind,
-                      const struct ckpt_piece *piece)
+static float *copy_of(const struct saver *s, int kind, const struct ckpt_piece *piece)
 {
     return s->copy + kind * s->n_copy + s->copy_at[piece_index(s, piece)];
 }
 
-static const float *view_copy(void *context, enum ckpt_kind kind,
-                              const struct ckpt_piece *piece, int64_t first, int64_t n,
-                              float *room, struct error *err)
+static const float *view_copy(void *context, int kind, const struct ckpt_piece *piece,
+                              int64_t first, int64_t n, float *room, struct error *err)
 {
     (void)n;
     (void)room;
@@ -135,34 +134,23 @@ static const float *view_copy(void *context, enum ckpt_kind kind,
     return copy_of(context, kind, piece) + first;
 }
 
-static enum state_kind state_kind_of(enum ckpt_kind kind)
-{
-    static const enum state_kind kinds[N_CKPT_KINDS] = {
-        [CKPT_PARAM] = STATE_PARAM,
-        [CKPT_EXP_AVG] = STATE_EXP_AVG,
-        [CKPT_EXP_AVG_SQ] = STATE_EXP_AVG_SQ,
-    };
-    return kinds[kind];
-}
-
-static const float *view_state(void *context, enum ckpt_kind kind,
-                               const struct ckpt_piece *piece, int64_t first, int64_t n,
-                               float *room, struct error *err)
+static const float *view_state(void *context, int kind, const struct ckpt_piece *piece,
+                               int64_t first, int64_t n, float *room, struct error *err)
 {
     struct saver *s = context;
     const struct shard_piece *shard = &s->t->plan.map.pieces[piece->id];
-    if (state_read(s->t, state_kind_of(kind), shard, first, n, room, err))
+    if (state_read(s->t, kind, shard, first, n, room, err))
         return NULL;
     return room;
 }
 
 static int copy_state(struct saver *s, struct error *err)
 {
-    for (int kind = 0; kind < N_CKPT_KINDS; kind++)
+    for (int kind = 0; kind < s->layout.n_kinds; kind++)
         for (int64_t i = 0; i < s->part.n_pieces; i++) {
             const struct ckpt_piece *piece = &s->part.pieces[i];
-            float *to = copy_of(s, (enum ckpt_kind)kind, piece);
-            if (!view_state(s, (enum ckpt_kind)kind, piece, 0, piece->n, to, err))
+            float *to = copy_of(s, kind, piece);
+            if (!view_state(s, kind, piece, 0, piece->n, to, err))
                 return -1;
             beat_aside();
         }
@@ -191,7 +179,7 @@ static void *copy_and_write(void *context)
 static void *touch_copy(void *context)
 {
     struct saver *s = context;
-    memset(s->copy, 0, N_CKPT_KINDS * (size_t)s->n_copy * sizeof *s->copy);
+    memset(s->copy, 0, (size_t)(s->layout.n_kinds * s->n_copy) * sizeof *s->copy);
     atomic_store(&s->is_done, true);
     return NULL;
 }
@@ -267,7 +255,8 @@ static int open_part(struct saver *s, struct error *err)
 {
     const struct train *t = s->t;
     if (param_table_init(&s->whole, &t->cfg.model, err) ||
-        ckpt_layout_init(&s->layout, &s->whole, t->cfg.save_load.max_file_bytes, err) ||
+        ckpt_layout_init(&s->layout, &s->whole, update_rule_of(&t->cfg.optimizer),
+                         t->cfg.save_load.max_file_bytes, err) ||
         ckpt_sums_init(&s->sums, s->layout.n_blocks, err) ||
         ckpt_part_init(&s->part, &t->plan.map, true, err))
         return -1;
@@ -317,7 +306,7 @@ static int open_copy(struct saver *s, struct error *err)
     }
     s->is_async = true;
     if (bytes > 0) {
-        s->copy = arena_f32(&s->copy_arena, N_CKPT_KINDS * s->n_copy);
+        s->copy = arena_f32(&s->copy_arena, s->layout.n_kinds * s->n_copy);
         (void)madvise(s->copy_arena.base, bytes, MADV_HUGEPAGE); // only a wish
         run_aside(s, touch_copy);
     }

@@ -2,28 +2,17 @@
 
 #include "base/beat.h"
 
-/* In a float32 model the parameters are the model's own, otherwise the master weights. */
-static enum optimizer_buffer buffer_of(enum state_kind kind)
+/* In a float32 model the weights are the model's own. */
+static bool is_in_optimizer(const struct train *t, int kind)
 {
-    static const enum optimizer_buffer buffers[] = {
-        [STATE_PARAM] = OPTIMIZER_MASTER,
-        [STATE_EXP_AVG] = OPTIMIZER_EXP_AVG,
-        [STATE_EXP_AVG_SQ] = OPTIMIZER_EXP_AVG_SQ,
-    };
-    return buffers[kind];
+    return kind != OPTIMIZER_WEIGHTS || t->plan.optimizer.has_master;
 }
 
-static bool is_in_optimizer(const struct train *t, enum state_kind kind)
-{
-    return kind != STATE_PARAM || t->plan.optimizer.has_master;
-}
-
-int state_read(struct train *t, enum state_kind kind, const struct shard_piece *piece,
-               int64_t first, int64_t n, float *x, struct error *err)
+int state_read(struct train *t, int kind, const struct shard_piece *piece, int64_t first,
+               int64_t n, float *x, struct error *err)
 {
     if (is_in_optimizer(t, kind))
-        return optimizer_read(&t->optimizer, buffer_of(kind), piece->local + first, n, x,
-                              err);
+        return optimizer_read(&t->optimizer, kind, piece->local + first, n, x, err);
     return zero_read_params(&t->zero, piece, first, n, x, err);
 }
 
@@ -43,13 +32,13 @@ static int write_rounded(struct train *t, const struct shard_piece *piece, int64
     return 0;
 }
 
-int state_write(struct train *t, enum state_kind kind, const struct shard_piece *piece,
-                int64_t first, int64_t n, const float *x, struct error *err)
+int state_write(struct train *t, int kind, const struct shard_piece *piece, int64_t first,
+                int64_t n, const float *x, struct error *err)
 {
     if (is_in_optimizer(t, kind) &&
-        optimizer_write(&t->optimizer, buffer_of(kind), piece->local + first, n, x, err))
+        optimizer_write(&t->optimizer, kind, piece->local + first, n, x, err))
         return -1;
-    return kind == STATE_PARAM ? write_rounded(t, piece, first, n, x, err) : 0;
+    return kind == OPTIMIZER_WEIGHTS ? write_rounded(t, piece, first, n, x, err) : 0;
 }
 
 int state_written(struct train *t, struct error *err)
@@ -71,7 +60,7 @@ static int init_piece(struct train *t, const struct shard_piece *piece, float *b
             param_init_values(row, piece->first + at + i, i64_min(PART, n - i),
                               (uint64_t)t->cfg.seed, t->cfg.model.initializer_range,
                               block + i);
-        if (state_write(t, STATE_PARAM, piece, at, n, block, err))
+        if (state_write(t, OPTIMIZER_WEIGHTS, piece, at, n, block, err))
             return -1;
     }
     return 0;

@@ -102,6 +102,9 @@ static int open_plan(struct train *t, struct error *err)
     t->plan.zero.data = t->grid.data;
     t->plan.zero.sharding = t->grid.sharding;
     t->plan.zero.dp = t->grid.dp;
+    t->plan.optimizer.sharding = t->grid.sharding;
+    t->plan.optimizer.model = t->grid.model;
+    t->plan.optimizer.pipe = t->grid.pipe;
     return 0;
 }
 
@@ -238,16 +241,9 @@ static int check_finite(const struct train *t, double loss, double norm,
 static int grad_norm(struct train *t, double *norm, struct error *err)
 {
     double start = trace_begin(t->job_trace.trace);
-    struct optimizer *o = &t->optimizer;
-    optimizer_squares(o, &t->zero.grads);
-    if (comm_sum_f64(t->grid.sharding, o->squares, optimizer_n_squares(o), err))
+    if (optimizer_norm(&t->optimizer, &t->zero.grads, norm, err))
         return -1;
-    double *rows = optimizer_row_squares(o);
-    int64_t n = t->plan.table.n_params_whole;
-    if (comm_sum_f64(t->grid.model, rows, n, err) ||
-        comm_sum_f64(t->grid.pipe, rows, n, err))
-        return -1;
-    *norm = optimizer_norm(o) / t->scaler.scale;
+    *norm /= t->scaler.scale;
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "gradient norm"});
     return 0;
 }

@@ -147,8 +147,8 @@ struct opening {
     const struct trained_options *opt;
 };
 
-static int take(void *context, enum ckpt_kind kind, const struct ckpt_piece *piece,
-                int64_t first, int64_t n, const float *x, struct error *err)
+static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t first,
+                int64_t n, const float *x, struct error *err)
 {
     struct gpt *g = context;
     const struct param *row = piece->row;
@@ -170,7 +170,7 @@ static int read_part(struct trained_model *m, struct ckpt_reader *reader,
     int n_sets = CKPT_MODEL + 1, rc = -1;
     if (param_table_init(&whole, &m->cfg.model, err))
         return -1;
-    if (ckpt_reader_check(reader, &whole, n_sets, err) ||
+    if (ckpt_reader_check(reader, &whole, NULL, n_sets, err) ||
         shard_map_init(&map, &m->gpt.table, 1, 0, err) ||
         ckpt_part_init(&part, &map, false, err))
         goto done;

@@ -44,9 +44,8 @@ static uint64_t hash_state(struct train *t)
         const struct shard_piece *piece = &t->plan.map.pieces[i];
         float *x = malloc((size_t)piece->n * sizeof *x);
         assert_non_null(x);
-        for (int kind = 0; kind < N_STATE_KINDS; kind++) {
-            assert_ok(state_read(t, (enum state_kind)kind, piece, 0, piece->n, x, &err),
-                      err);
+        for (int kind = 0; kind < update_rule_n_tensors(t->optimizer.rule); kind++) {
+            assert_ok(state_read(t, kind, piece, 0, piece->n, x, &err), err);
             h = hash_bytes(h, x, (size_t)piece->n * sizeof *x);
         }
         free(x);
@@ -76,7 +75,7 @@ static double largest_move(struct train *t, float **last)
         const struct shard_piece *piece = &t->plan.map.pieces[i];
         for (int64_t e = 0; e < piece->n; e++) {
             float x, *then = *last + piece->local + e;
-            assert_ok(state_read(t, STATE_PARAM, piece, e, 1, &x, &err), err);
+            assert_ok(state_read(t, OPTIMIZER_WEIGHTS, piece, e, 1, &x, &err), err);
             largest = fmax(largest, is_first ? 0.0 : fabs((double)(x - *then)));
             *then = x;
         }
