@@ -1,7 +1,6 @@
 #include "base/text.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <string.h>
 
 int text_distance(const char *a, const char *b)
@@ -28,4 +27,10 @@ int text_distance(const char *a, const char *b)
         }
     }
     return row[n_b];
+}
+
+bool text_ends_with(const char *text, const char *suffix)
+{
+    size_t n = strlen(text), k = strlen(suffix);
+    return n >= k && strcmp(text + n - k, suffix) == 0;
 }

@@ -1,27 +1,31 @@
 /*
  * trefoil config: the effective configuration, every key with its meaning.
  */
-#include "base/log.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
-#include "cli/print_check.h"
 #include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static int print_all(const char *file, const struct option_list *overrides,
-                     bool is_markdown, struct error *err)
+struct request {
+    const char *file;
+    struct option_list overrides;
+    bool is_markdown;
+};
+
+static int print_config(void *context, struct error *err)
 {
+    const struct request *r = context;
     struct config cfg;
-    if (is_markdown && (file || overrides->n_values))
+    if (r->is_markdown && (r->file || r->overrides.n_values))
         return error_set(err, ERROR_INPUT,
                          "trefoil config: --markdown describes all keys, not one "
                          "configuration: leave -c and -o out");
-    if (is_markdown) {
+    if (r->is_markdown) {
         config_print_markdown(stdout);
     } else {
-        if (config_load(&cfg, file, overrides->values, overrides->n_values, err))
+        if (config_load(&cfg, r->file, r->overrides.values, r->overrides.n_values, err))
             return -1;
         config_print(&cfg, stdout);
     }
@@ -30,27 +34,20 @@ static int print_all(const char *file, const struct option_list *overrides,
 
 int cmd_config(int argc, char **argv)
 {
-    const char *file = NULL;
-    struct option_list overrides = {0};
-    bool is_markdown = false;
-    struct error err;
+    struct request r = {0};
     const struct option_spec specs[] = {
-        {"config", 'c', OPTION_TEXT, &file, false, "FILE",
+        {"config", 'c', OPTION_TEXT, &r.file, false, "FILE",
          "The YAML file; without one, the defaults."},
-        {"override", 'o', OPTION_LIST, &overrides, false, "KEY=VALUE",
+        {"override", 'o', OPTION_LIST, &r.overrides, false, "KEY=VALUE",
          "Set a key, over the file; may be repeated."},
-        {"markdown", 0, OPTION_FLAG, &is_markdown, false, NULL,
+        {"markdown", 0, OPTION_FLAG, &r.is_markdown, false, NULL,
          "Write docs/config.md instead: all keys, no values."},
     };
     const struct command command = {
         "trefoil config",
         "Show every configuration key with its effective value, default and meaning.",
         specs, (int)ARRAY_LEN(specs)};
-    int rc = options_parse(&command, argc, argv, &err);
-    if (rc == 0)
-        rc = print_all(file, &overrides, is_markdown, &err);
-    options_list_release(&overrides);
-    if (rc < 0)
-        log_error("%s", err.text);
-    return rc < 0 ? error_exit_code(&err) : 0;
+    int code = command_run(&command, argc, argv, print_config, &r);
+    options_list_release(&r.overrides);
+    return code;
 }

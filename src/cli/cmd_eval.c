@@ -10,7 +10,6 @@
 #include "cli/eval_data.h"
 #include "cli/input_files.h"
 #include "cli/options.h"
-#include "cli/print_check.h"
 #include "cli/self_launch.h"
 #include "data/text/text_encoding.h"
 #include "train/cloze_eval.h"

@@ -72,8 +72,10 @@ static int find_dtype(struct export *ex, const struct export_format *format,
                      n == 3 ? ", float16 and bfloat16 can" : " and float16 can");
 }
 
-static int export(struct export *ex, struct error *err)
+static int run_export(void *context, struct error *err)
 {
+    struct export *ex = context;
+    stop_watch(STOP_COMMAND);
     const struct export_format *format = find_format(ex->to, err);
     if (!format || find_dtype(ex, format, err))
         return -1;
@@ -111,16 +113,8 @@ int cmd_export(int argc, char **argv)
     const struct command cmd = {"trefoil export",
                                 "Write a checkpoint in a format of other programs.",
                                 options, ARRAY_LEN(options)};
-    struct error err;
-    int rc = options_parse(&cmd, argc, argv, &err);
-    if (rc == 0) {
-        stop_watch(STOP_COMMAND);
-        rc = export(&ex, &err);
-    }
+    int code = command_run(&cmd, argc, argv, run_export, &ex);
     tokenizer_close(ex.tokenizer);
     hf_source_close(&ex.src);
-    if (rc >= 0)
-        return 0;
-    log_error("%s", err.text);
-    return error_exit_code(&err);
+    return code;
 }

@@ -3,7 +3,6 @@
 #include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
-#include "cli/print_check.h"
 #include "hub/hf_import.h"
 
 #include <limits.h>
@@ -24,44 +23,40 @@ static int print_model(const struct config_model *m, struct error *err)
     return print_check("the section Model", err);
 }
 
-static int import(const char *from, const char *input, const char *output,
-                  struct error *err)
+struct import {
+    const char *from, *input, *output;
+};
+
+static int run_import(void *context, struct error *err)
 {
+    const struct import *im = context;
     char path[PATH_MAX];
     struct config_model model;
-    if (strcmp(from, "hf") != 0)
+    stop_watch(STOP_COMMAND);
+    if (strcmp(im->from, "hf") != 0)
         return error_set(err, ERROR_INPUT,
-                         "trefoil import: --from '%s' is not known; hf is", from);
-    if (hf_import(input, output, path, sizeof path, &model, err))
+                         "trefoil import: --from '%s' is not known; hf is", im->from);
+    if (hf_import(im->input, im->output, path, sizeof path, &model, err))
         return -1;
     log_info("imported '%s' as '%s'; to go on training it, give a configuration the "
              "section Model that follows and -o save_load.ckpt_dir=%s",
-             input, path, output);
+             im->input, path, im->output);
     return print_model(&model, err);
 }
 
 int cmd_import(int argc, char **argv)
 {
-    const char *from = NULL, *input = NULL, *output = NULL;
+    struct import im = {0};
     const struct option_spec options[] = {
-        {"from", 0, OPTION_TEXT, &from, true, "FORMAT",
+        {"from", 0, OPTION_TEXT, &im.from, true, "FORMAT",
          "hf: a GPT-2 directory of the transformers library."},
-        {"input", 0, OPTION_TEXT, &input, true, "DIR", "The model to read."},
-        {"output", 0, OPTION_TEXT, &output, true, "DIR",
+        {"input", 0, OPTION_TEXT, &im.input, true, "DIR", "The model to read."},
+        {"output", 0, OPTION_TEXT, &im.output, true, "DIR",
          "Where the checkpoint is written: what ckpt_dir may name."},
     };
     const struct command cmd = {"trefoil import",
                                 "Turn a model of other programs into a checkpoint, to go "
                                 "on training it with ckpt_dir.",
                                 options, ARRAY_LEN(options)};
-    struct error err;
-    int rc = options_parse(&cmd, argc, argv, &err);
-    if (rc == 0) {
-        stop_watch(STOP_COMMAND);
-        rc = import(from, input, output, &err);
-    }
-    if (rc >= 0)
-        return 0;
-    log_error("%s", err.text);
-    return error_exit_code(&err);
+    return command_run(&cmd, argc, argv, run_import, &im);
 }

@@ -2,11 +2,12 @@
  * trefoil pretrain - one process trains; a layout of several is started by mpirun, by
  * srun, by `trefoil launch`, or, when nobody did, by this command itself.
  */
+#include "cli/cmd_pretrain.h"
+
 #include "base/log.h"
 #include "base/stop.h"
 #include "cli/cmd.h"
-#include "cli/pretrain_options.h"
-#include "cli/print_check.h"
+#include "cli/options.h"
 #include "cli/resume_point.h"
 #include "cli/self_launch.h"
 #include "comm/comm.h"
@@ -20,6 +21,127 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MAX_RESTARTS "max_restarts"
+#define N_SUGGESTED 4 // layouts in place of one that does not fit
+
+/* -- options ------------------------------------------------------------------------- */
+
+int pretrain_options_parse(struct pretrain_options *o, int argc, char **argv,
+                           struct error *err)
+{
+    *o = (struct pretrain_options){0};
+    const struct option_spec options[] = {
+        {"config", 'c', OPTION_TEXT, &o->path, true, "FILE", "The YAML configuration."},
+        {"override", 'o', OPTION_LIST, &o->overrides, false, "KEY=VALUE",
+         "Set a key after the file, e.g. -o max_steps=100; may be repeated."},
+        {"dry_run", 0, OPTION_FLAG, &o->is_dry, false, NULL,
+         "Print the memory that each process would take, and end."},
+        {MAX_RESTARTS, 0, OPTION_INT, &o->max_restarts, false, "K",
+         "If the run dies, start it again from its newest checkpoint, K times at most."},
+        {"oversubscribe", 0, OPTION_FLAG, &o->is_oversubscribed, false, NULL,
+         "Allow more than 4 processes per processor."},
+    };
+    const struct command cmd = {
+        "trefoil pretrain",
+        "Train a GPT model as a YAML configuration says. A layout of several processes "
+        "is started by itself, or joined under mpirun, srun or trefoil launch.",
+        options, ARRAY_LEN(options)};
+    return options_parse(&cmd, argc, argv, err);
+}
+
+void pretrain_options_release(struct pretrain_options *o)
+{
+    options_list_release(&o->overrides);
+}
+
+int pretrain_options_load(const struct pretrain_options *o, struct config *cfg,
+                          int64_t n_processes, struct error *err)
+{
+    return config_load_for(cfg, o->path, o->overrides.values, o->overrides.n_values,
+                           n_processes, err);
+}
+
+/* -- other layouts ------------------------------------------------------------------- */
+
+struct attempt { // at the same options with other degrees
+    const struct pretrain_options *options;
+    int64_t n_processes;
+};
+
+static bool accepts(void *context, const struct grid_shape *shape)
+{
+    const struct attempt *a = context;
+    const struct option_list *given = &a->options->overrides;
+    const int degrees[] = {shape->dp, shape->pp, shape->sharding, shape->mp};
+    static const char *const keys[] = {"dp_degree", "pp_degree",
+                                       "sharding.sharding_degree", "mp_degree"};
+    char settings[ARRAY_LEN(keys)][64];
+    struct config cfg;
+    struct error ignored;
+    char **all = calloc((size_t)given->n_values + ARRAY_LEN(keys), sizeof *all);
+    if (!all)
+        return false;
+    for (int i = 0; i < given->n_values; i++)
+        all[i] = given->values[i];
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        snprintf(settings[i], sizeof settings[i], "Distributed.%s=%d", keys[i],
+                 degrees[i]);
+        all[(size_t)given->n_values + i] = settings[i];
+    }
+    bool is_good = config_load_for(&cfg, a->options->path, all,
+                                   given->n_values + (int)ARRAY_LEN(keys), a->n_processes,
+                                   &ignored) == 0 &&
+                   layout_check(&cfg, a->n_processes, &ignored) == 0;
+    free(all);
+    return is_good;
+}
+
+int pretrain_options_check_layout(const struct pretrain_options *o,
+                                  const struct config *cfg, int64_t n_processes,
+                                  struct error *err)
+{
+    struct attempt attempt = {.options = o, .n_processes = n_processes};
+    struct grid_shape shape = layout_grid(cfg);
+    char layout[128], others[512];
+    int64_t wanted = config_n_processes(cfg);
+    if (n_processes == 0 || n_processes == wanted || grid_size(&shape) != wanted)
+        return layout_check(cfg, n_processes, err);
+    grid_describe(&shape, layout, sizeof layout);
+    enum log_level level = log_set_level(LOG_ERROR); // warnings are of the layout itself
+    grid_suggest(&shape, n_processes, N_SUGGESTED, accepts, &attempt, others,
+                 sizeof others);
+    log_set_level(level);
+    return error_set(err, ERROR_INPUT,
+                     "the layout %s takes %lld process%s, but there %s %lld; %s%s",
+                     layout, (long long)wanted, wanted == 1 ? "" : "es",
+                     n_processes == 1 ? "is" : "are", (long long)n_processes,
+                     others[0] ? "others of that size: "
+                               : "this configuration has no other layout of that size",
+                     others);
+}
+
+/* -- words --------------------------------------------------------------------------- */
+
+char **pretrain_options_job_words(char *const *argv)
+{
+    static const char name[] = "--" MAX_RESTARTS;
+    size_t n = 0, n_kept = 0;
+    while (argv[n])
+        n++;
+    char **words = calloc(n + 1, sizeof *words);
+    for (size_t i = 0; words && i < n; i++) {
+        bool has_value =
+            strncmp(argv[i], name, strlen(name)) == 0 && argv[i][strlen(name)] == '=';
+        if (strcmp(argv[i], name) == 0)
+            i++; // its value is the next word
+        else if (!has_value)
+            words[n_kept++] = argv[i];
+    }
+    return words;
+}
+
+/* -- the command --------------------------------------------------------------------- */
 
 struct pretrain {
     struct pretrain_options options;

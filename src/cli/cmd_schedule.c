@@ -5,7 +5,6 @@
 #include "base/log_view.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
-#include "cli/print_check.h"
 #include "parallel/schedule_draw.h"
 #include "parallel/simulate.h"
 
@@ -120,8 +119,9 @@ static int print_all(const struct request *r, const struct schedule *stages,
     return print_check("the schedule", err);
 }
 
-static int run(struct request *r, struct error *err)
+static int run_schedule(void *context, struct error *err)
 {
+    struct request *r = context;
     struct schedule stages[MAX_STAGES] = {0};
     struct simulate sim = {0};
     int rc = check_request(r, err);
@@ -145,9 +145,9 @@ int cmd_schedule(int argc, char **argv)
     const struct option_spec specs[] = {
         {"pp", 0, OPTION_INT, &r.shape.pp, true, "N", "Pipeline stages (pp_degree)."},
         {"chunks", 0, OPTION_INT, &r.shape.chunks, false, "N",
-         "Chunks of layers a stage (virtual_pp_degree; 1)."},
+         "Chunks of layers per stage (virtual_pp_degree; 1)."},
         {"micro", 0, OPTION_INT, &r.shape.micro_batches, true, "N",
-         "Micro-batches of a step."},
+         "Micro-batches per step."},
         {"schedule", 0, OPTION_TEXT, &r.kind, false, "KIND",
          "1F1B (default) or F-then-B."},
         {"forward", 0, OPTION_NUMBER, &r.forward, false, "TIME",
@@ -159,11 +159,5 @@ int cmd_schedule(int argc, char **argv)
     const struct command command = {
         "trefoil schedule", "Draw a pipeline schedule with its bubble and its memory.",
         specs, (int)ARRAY_LEN(specs)};
-    struct error err;
-    int rc = options_parse(&command, argc, argv, &err);
-    if (rc == 0)
-        rc = run(&r, &err);
-    if (rc < 0)
-        log_error("%s", err.text);
-    return rc < 0 ? error_exit_code(&err) : 0;
+    return command_run(&command, argc, argv, run_schedule, &r);
 }

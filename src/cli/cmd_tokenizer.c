@@ -266,42 +266,15 @@ static int cmd_decode(int argc, char **argv)
     return run_command(&cmd, argc, argv, &r, decode);
 }
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary;
-} commands[] = {
+static const struct command_choice commands[] = {
     {"train", tokenizer_train, "Learn a byte-level BPE from text."},
     {"encode", cmd_encode, "Print the token ids of a text."},
     {"decode", cmd_decode, "Print the text of token ids."},
 };
 
-static void print_help(FILE *out)
-{
-    fputs("usage: trefoil tokenizer COMMAND [options]\n\n"
-          "Text to tokens and back.\n\ncommands:\n",
-          out);
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fputs("\ntrefoil tokenizer COMMAND --help lists the options of a command.\n", out);
-}
-
 int cmd_tokenizer(int argc, char **argv)
 {
-    if (argc < 2) {
-        print_help(stderr);
-        return 2;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
-        print_help(stdout);
-        return 0;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    log_error("trefoil tokenizer: unknown command '%s'; there are train, encode and "
-              "decode",
-              argv[1]);
-    return 2;
+    const struct command_group tokenizer = {
+        "trefoil tokenizer", "Text to tokens and back.", commands, ARRAY_LEN(commands)};
+    return command_dispatch(&tokenizer, argc, argv);
 }

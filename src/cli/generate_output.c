@@ -1,7 +1,7 @@
 #include "cli/generate_output.h"
 
-#include "cli/inspect.h"
-#include "cli/print_check.h"
+#include "cli/options.h"
+#include "cli/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +84,7 @@ static json_t *completion_text(const struct generate_output *out,
     if (!bytes)
         return NULL;
     tokenizer_decode(out->tokenizer, c->ids, c->n, bytes, n);
-    json_t *text = inspect_text(bytes, n);
+    json_t *text = report_text(bytes, n);
     free(bytes);
     return text;
 }
@@ -99,12 +99,12 @@ static int print_json(const struct generate_output *out, int64_t i,
         return error_set(err, ERROR_RUNTIME, "out of memory for a continuation");
     json_t *object = json_object(), *ids = json_array();
     for (int64_t k = 0; k < c->n; k++)
-        inspect_append(ids, json_integer(c->ids[k]));
-    inspect_set_int(object, "index", i);
-    inspect_set(object, "prompt", inspect_text(prompt, n));
-    inspect_set(object, "completion", text);
-    inspect_set(object, "ids", ids);
-    inspect_set(object, "stop", json_string(c->is_ended ? "eos" : "length"));
+        report_append(ids, json_integer(c->ids[k]));
+    report_set_int(object, "index", i);
+    report_set(object, "prompt", report_text(prompt, n));
+    report_set(object, "completion", text);
+    report_set(object, "ids", ids);
+    report_set(object, "stop", json_string(c->is_ended ? "eos" : "length"));
     json_dumpf(object, stdout, JSON_COMPACT);
     putchar('\n');
     json_decref(object);

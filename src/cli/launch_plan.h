@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "cli/pretrain_options.h"
+#include "cli/cmd_pretrain.h"
 #include "config/config.h"
 #include "launch/launch.h"
 

@@ -1,5 +1,6 @@
 #include "cli/options.h"
 
+#include "base/log.h"
 #include "base/text.h"
 #include "device/kernels.h"
 
@@ -9,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-void options_print_version(void)
+static void print_version(void)
 {
     char words[KERNELS_WORDS_BYTES];
     kernels_words(words);
     printf("trefoil %s\nkernels: %s\n", TREFOIL_VERSION, words);
 }
 
-void options_print_help(const struct command *cmd)
+static void print_help(const struct command *cmd)
 {
     printf("usage: %s [options]", cmd->name);
     for (int i = 0; i < cmd->n_options; i++)
@@ -196,11 +197,11 @@ int options_parse(const struct command *cmd, int argc, char **argv, struct error
     for (int i = 1; i < argc; i++) {
         char *value;
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            options_print_help(cmd);
+            print_help(cmd);
             return 1;
         }
         if (strcmp(argv[i], "--version") == 0) {
-            options_print_version();
+            print_version();
             return 1;
         }
         const struct option_spec *o = find(cmd, argv[i], &value);
@@ -213,4 +214,91 @@ int options_parse(const struct command *cmd, int argc, char **argv, struct error
             return -1;
     }
     return check_required(cmd, is_given, err);
+}
+
+/* -- commands ------------------------------------------------------------------------ */
+
+int command_run(const struct command *cmd, int argc, char **argv,
+                int (*run)(void *context, struct error *err), void *context)
+{
+    struct error err;
+    int rc = options_parse(cmd, argc, argv, &err);
+    if (rc == 0)
+        rc = run(context, &err);
+    if (rc >= 0)
+        return 0;
+    log_error("%s", err.text);
+    return error_exit_code(&err);
+}
+
+static void print_choices(const struct command_group *group, FILE *out)
+{
+    fprintf(out, "usage: %s COMMAND [options]\n\n%s\n\ncommands:\n", group->name,
+            group->summary);
+    for (size_t i = 0; i < group->n_choices; i++)
+        fprintf(out, "  %-10s %s\n", group->choices[i].name, group->choices[i].summary);
+    fprintf(out, "\n%s COMMAND --help lists the options of a command.\n", group->name);
+}
+
+static int run_choice(const struct command_group *group, int argc, char **argv)
+{
+    for (size_t i = 0; i < group->n_choices; i++)
+        if (strcmp(argv[0], group->choices[i].name) == 0)
+            return group->choices[i].run(argc, argv);
+    fprintf(stderr, "%s: unknown command '%s'; %s --help lists them\n", group->name,
+            argv[0], group->name);
+    return 2;
+}
+
+/* "help", "help COMMAND", "help tokenizer train". */
+static int help(const struct command_group *group, int argc, char **argv)
+{
+    static char ask[] = "--help";
+    char *words[] = {argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : ask, ask, NULL};
+    if (argc > 1)
+        return run_choice(group, argc > 2 ? 3 : 2, words);
+    print_choices(group, stdout);
+    return 0;
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
+}
+
+int command_dispatch(const struct command_group *group, int argc, char **argv)
+{
+    if (argc < 2) {
+        print_choices(group, stderr);
+        return 2;
+    }
+    if (is_one_of(argv[1], "help", "--help", "-h"))
+        return help(group, argc - 1, argv + 1);
+    if (is_one_of(argv[1], "version", "--version", "-V")) {
+        print_version();
+        return 0;
+    }
+    return run_choice(group, argc - 1, argv + 1);
+}
+
+/* -- results ------------------------------------------------------------------------- */
+
+int print_check(const char *what, struct error *err)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    // the reason of a write that failed earlier is gone
+    return error_set(err, ERROR_RUNTIME, "cannot write %s: %s", what,
+                     errno ? strerror(errno) : "a part of it could not be written");
+}
+
+int print_close(struct error *err)
+{
+    if (print_check("to standard output", err))
+        return -1;
+    if (fclose(stdout))
+        return error_set(err, ERROR_RUNTIME, "cannot write to standard output: %s",
+                         strerror(errno));
+    return 0;
 }

@@ -1,5 +1,5 @@
 /*
- * options - one table a command drives parsing, checks and --help.
+ * options - one table per command drives parsing, checks and --help.
  *
  * Options are written `--name VALUE`, `--name=VALUE`, `-x VALUE` or `-xVALUE`; a list
  * option takes several values and may be repeated; an operand is a word without a name.
@@ -47,9 +47,39 @@ struct command {
  * and printed; -1 with *err. */
 MUST_CHECK int options_parse(const struct command *cmd, int argc, char **argv,
                              struct error *err);
-void options_print_help(const struct command *cmd);
-/* The program's version and, on a second line, what computes here. */
-void options_print_version(void);
 void options_list_release(struct option_list *list);
+
+/* -- commands ------------------------------------------------------------------------ */
+
+/* Parse, run, and log why it failed. Returns the exit code of the process. */
+int command_run(const struct command *cmd, int argc, char **argv,
+                int (*run)(void *context, struct error *err), void *context);
+
+struct command_choice {
+    const char *name;
+    int (*run)(int argc, char **argv); // argv[0] is the name
+    const char *summary;
+};
+
+struct command_group {
+    const char *name;    // "trefoil tokenizer"
+    const char *summary; // one sentence
+    const struct command_choice *choices;
+    size_t n_choices;
+};
+
+/* The command that argv[1] names, its help after "help", or the version. Returns the exit
+ * code of the process. */
+int command_dispatch(const struct command_group *group, int argc, char **argv);
+
+/* -- results ------------------------------------------------------------------------- */
+
+/* What a command prints as its result arrives, or the command fails: a full disk or a
+ * reader that has gone away is reported, never taken for success. `what` is what was
+ * printed, "the report", or "to standard output". */
+MUST_CHECK int print_check(const char *what, struct error *err);
+
+/* For main(), as the last use of standard output. */
+MUST_CHECK int print_close(struct error *err);
 
 #endif

@@ -4,7 +4,8 @@
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_gguf.c
  */
 #include "base/fs.h"
-#include "cli/inspect.h"
+#include "cli/inspect_tensors.h"
+#include "cli/report.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -23,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(report || err.text[0], "an error without a sentence");
     FILE *nowhere = report ? fopen("/dev/null", "w") : NULL;
     if (nowhere) {
-        inspect_print(report, nowhere);
+        report_print(report, nowhere);
         fclose(nowhere);
     }
     json_decref(report);

@@ -3,7 +3,7 @@
  * arrays of objects as tables whose columns are the members of their first row. Control
  * characters are written as escapes, so a file's content cannot play with the terminal.
  */
-#include "cli/inspect.h"
+#include "cli/report.h"
 
 #include "base/utf8.h"
 
@@ -17,22 +17,27 @@
 /* -- building -------------------------------------------------------------------------
  */
 
-void inspect_set(json_t *object, const char *key, json_t *value)
+void report_set(json_t *object, const char *key, json_t *value)
 {
     CHECK(json_object_set_new(object, key, value) == 0, "cannot set '%s'", key);
 }
 
-void inspect_set_int(json_t *object, const char *key, int64_t value)
+void report_set_int(json_t *object, const char *key, int64_t value)
 {
-    inspect_set(object, key, json_integer(value));
+    report_set(object, key, json_integer(value));
 }
 
-void inspect_append(json_t *array, json_t *value)
+void report_set_text(json_t *object, const char *key, const char *text)
+{
+    report_set(object, key, report_text(text, strlen(text)));
+}
+
+void report_append(json_t *array, json_t *value)
 {
     CHECK(json_array_append_new(array, value) == 0, "cannot append");
 }
 
-void inspect_note(json_t *object, const char *fmt, ...)
+void report_note(json_t *object, const char *fmt, ...)
 {
     char text[sizeof((struct error *)0)->text];
     va_list args;
@@ -40,11 +45,11 @@ void inspect_note(json_t *object, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (!json_object_get(object, "notes"))
-        inspect_set(object, "notes", json_array());
-    inspect_append(json_object_get(object, "notes"), inspect_text(text, strlen(text)));
+        report_set(object, "notes", json_array());
+    report_append(json_object_get(object, "notes"), report_text(text, strlen(text)));
 }
 
-json_t *inspect_text(const char *bytes, size_t n)
+json_t *report_text(const char *bytes, size_t n)
 {
     static const char replacement[] = "\xEF\xBF\xBD";
     char *text = malloc(3 * n + 1);
@@ -265,7 +270,7 @@ static void print_object(const json_t *object, int indent, FILE *out)
         print_member(name, value, indent, out);
 }
 
-void inspect_print(const json_t *report, FILE *out)
+void report_print(const json_t *report, FILE *out)
 {
     print_object(report, 0, out);
 }

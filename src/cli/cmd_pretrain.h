@@ -1,9 +1,9 @@
 /*
- * pretrain_options - the command line of trefoil pretrain, for the command itself and for
+ * cmd_pretrain - the command line of trefoil pretrain, for the command itself and for
  * trefoil launch, which must know where a run saves to start it again.
  */
-#ifndef CLI_PRETRAIN_OPTIONS_H
-#define CLI_PRETRAIN_OPTIONS_H
+#ifndef CLI_CMD_PRETRAIN_H
+#define CLI_CMD_PRETRAIN_H
 
 #include "base/base.h"
 #include "base/error.h"
