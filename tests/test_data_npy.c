@@ -1,4 +1,4 @@
-#include "data/formats/fleetx_idx.h"
+#include "data/formats/dataset_index.h"
 #include "data/formats/npy.h"
 #include "data/formats/npz.h"
 
@@ -201,27 +201,27 @@ static void test_npy__what_is_written_is_read(void **state)
         }
 }
 
-static int read_index(const void *data, size_t n, struct fleetx_idx *idx,
+static int read_index(const void *data, size_t n, struct dataset_index *idx,
                       struct error *err)
 {
     struct npz z;
     int fd = memory_file(data, n);
     int rc = npz_init(&z, fd, "x.npz", err);
     if (rc == 0)
-        rc = fleetx_idx_read(idx, &z, 8, err);
+        rc = fleetx_index_read(idx, &z, 8, err);
     close(fd);
     return rc;
 }
 
 static void check_numpy_index(const void *data, size_t n)
 {
-    struct fleetx_idx idx = {0};
+    struct dataset_index idx = {0};
     struct error err;
     assert_ok(read_index(data, n, &idx, &err), err);
     assert_int_equal(idx.n_tokens, 8);
     assert_int_equal(idx.n_documents, 2);
     assert_memory_equal(idx.document_ends, ((int64_t[]){4, 8}), 2 * sizeof(int64_t));
-    fleetx_idx_release(&idx);
+    dataset_index_release(&idx);
 }
 
 static void test_npz__archives_of_numpy_are_read(void **state)
@@ -235,7 +235,7 @@ static void test_npz__every_cut_is_refused(void **state)
 {
     (void)state;
     for (size_t n = 0; n < sizeof numpy_deflated; n++) {
-        struct fleetx_idx idx;
+        struct dataset_index idx;
         struct error err = {.text = ""};
         assert_int_equal(read_index(numpy_deflated, n, &idx, &err), -1);
         assert_says(err, "x.npz");
@@ -249,7 +249,7 @@ static void test_npz__a_flipped_bit_never_changes_the_content(void **state)
     uint8_t file[sizeof numpy_deflated];
     int n_refused = 0;
     for (size_t bit = 0; bit < 8 * sizeof file; bit++) {
-        struct fleetx_idx idx;
+        struct dataset_index idx;
         struct error err;
         memcpy(file, numpy_deflated, sizeof file);
         file[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -260,7 +260,7 @@ static void test_npz__a_flipped_bit_never_changes_the_content(void **state)
         // a bit in the name of docs makes it absent, and every sentence a document
         assert_int_equal(idx.n_tokens, 8);
         assert_true(idx.n_documents == 2 || idx.n_documents == 3);
-        fleetx_idx_release(&idx);
+        dataset_index_release(&idx);
     }
     assert_true(n_refused > 1500);
 }
@@ -272,7 +272,7 @@ static void test_npz__what_is_written_is_read(void **state)
     uint8_t header[NPY_WRITE_HEADER_BYTES], lens[8], docs[16];
     struct npz_writer w;
     struct npz z;
-    struct fleetx_idx idx;
+    struct dataset_index idx;
     struct error err;
     disk_put_u32(lens, 5);
     disk_put_u32(lens + 4, 6);
@@ -293,10 +293,10 @@ static void test_npz__what_is_written_is_read(void **state)
 
     assert_ok(npz_init(&z, fd, path, &err), err);
     assert_int_equal(z.n_members, 2);
-    assert_ok(fleetx_idx_read(&idx, &z, 11, &err), err);
+    assert_ok(fleetx_index_read(&idx, &z, 11, &err), err);
     assert_int_equal(idx.n_documents, 1);
     assert_int_equal(idx.n_tokens, 11);
-    fleetx_idx_release(&idx);
+    dataset_index_release(&idx);
     close(fd);
 }
 
@@ -325,16 +325,16 @@ static void test_npz__more_numbers_than_tokens_are_not_unpacked(void **state)
     free(zeros);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct npz z;
-        struct fleetx_idx idx;
+        struct dataset_index idx;
         assert_ok(npz_init(&z, fd, path, &err), err);
-        int rc = fleetx_idx_read(&idx, &z, cases[i].n_tokens, &err);
+        int rc = fleetx_index_read(&idx, &z, cases[i].n_tokens, &err);
         assert_int_equal(rc, cases[i].is_read ? 0 : -1);
         if (rc)
             assert_says(err, "[lens]' claims 2097152 numbers");
         else
             assert_int_equal(idx.n_documents, N);
         if (rc == 0)
-            fleetx_idx_release(&idx);
+            dataset_index_release(&idx);
     }
     close(fd);
 }

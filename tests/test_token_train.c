@@ -2,7 +2,7 @@
  * Learning against the definition: count all pairs, merge the most frequent everywhere,
  * start again.
  */
-#include "text/vocab.h"
+#include "text/tokenizer_build.h"
 #include "text/word_split.h"
 #include "token_fixture.h"
 
@@ -73,7 +73,7 @@ static int64_t assert_same_merges(const char *text, size_t n, int64_t vocab_size
     struct word_splitter *splitter = NULL;
     struct bpe_trainer *tr = NULL;
     struct tokenizer *t = NULL;
-    int32_t left, right, l, r;
+    int32_t left, right;
     s = (struct slow){0};
     assert_ok(word_splitter_open(&splitter, &err), err);
     slow_add(&s, splitter, text, n);
@@ -82,10 +82,10 @@ static int64_t assert_same_merges(const char *text, size_t n, int64_t vocab_size
     assert_ok(bpe_trainer_learn(tr, vocab_size, least, "learned", &t, &err), err);
     for (int64_t rank = 0; rank < tokenizer_n_merges(t); rank++) {
         assert_true(slow_best(&s, 256 + (int32_t)rank, least, &left, &right));
-        tokenizer_merge(t, rank, &l, &r);
-        if (l != left || r != right)
-            fail_msg("merge %lld is %d %d, not %d %d", (long long)rank, l, r, left,
-                     right);
+        const struct merge *m = &t->merges.list[rank];
+        if (m->left != left || m->right != right)
+            fail_msg("merge %lld is %d %d, not %d %d", (long long)rank, m->left, m->right,
+                     left, right);
         slow_merge(&s, left, right, 256 + (int32_t)rank);
     }
     int64_t n_merges = tokenizer_n_merges(t);
@@ -160,11 +160,9 @@ static void test_bpe_trainer__does_not_mind_the_order_of_texts(void **state)
     }
     assert_int_equal(tokenizer_n_merges(t[0]), tokenizer_n_merges(t[1]));
     for (int64_t rank = 0; rank < tokenizer_n_merges(t[0]); rank++) {
-        int32_t left[2], right[2];
-        for (int order = 0; order < 2; order++)
-            tokenizer_merge(t[order], rank, &left[order], &right[order]);
-        assert_int_equal(left[0], left[1]);
-        assert_int_equal(right[0], right[1]);
+        const struct merge *a = &t[0]->merges.list[rank], *b = &t[1]->merges.list[rank];
+        assert_int_equal(a->left, b->left);
+        assert_int_equal(a->right, b->right);
     }
     tokenizer_close(t[0]);
     tokenizer_close(t[1]);

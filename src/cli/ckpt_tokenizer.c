@@ -3,7 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "ckpt/keep_tokenizer.h"
-#include "data/formats/dataset_tokenizer.h"
+#include "data/formats/dataset_list.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -72,7 +72,7 @@ static int look_beside(struct search *s, struct error *err)
 
 static int look_at_data(struct search *s, struct error *err)
 {
-    if (dataset_tokenizer_find(&s->cfg->dataset.input_dir, s->name, sizeof s->name, err))
+    if (dataset_list_tokenizer(&s->cfg->dataset.input_dir, s->name, sizeof s->name, err))
         return error_prefix(err,
                             "the tokenizer of checkpoint '%s' is to be named with "
                             "--tokenizer",

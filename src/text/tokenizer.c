@@ -268,14 +268,6 @@ int64_t tokenizer_n_merges(const struct tokenizer *t)
     return t->merges.n;
 }
 
-void tokenizer_merge(const struct tokenizer *t, int64_t rank, int32_t *left,
-                     int32_t *right)
-{
-    CHECK(rank >= 0 && rank < t->merges.n, "merge %lld", (long long)rank);
-    *left = t->merges.list[rank].left;
-    *right = t->merges.list[rank].right;
-}
-
 /* -- decoding ------------------------------------------------------------------------ */
 
 size_t tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t n,

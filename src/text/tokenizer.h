@@ -51,10 +51,7 @@ int32_t tokenizer_eos(const struct tokenizer *t);
 /* The bytes of one token, owned by the tokenizer; NULL for an id that is no token. */
 const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t *n);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
-/* Merges in the order of their rank, as pairs of ids; for writing other formats. */
 int64_t tokenizer_n_merges(const struct tokenizer *t);
-void tokenizer_merge(const struct tokenizer *t, int64_t rank, int32_t *left,
-                     int32_t *right);
 
 /* -- decoding ------------------------------------------------------------------------ */
 

@@ -25,7 +25,7 @@
 #include "ckpt/ckpt_part.h"
 #include "ckpt/ckpt_write.h"
 #include "ckpt/keep_tokenizer.h"
-#include "data/formats/dataset_tokenizer.h"
+#include "data/formats/dataset_list.h"
 #include "train/state.h"
 
 #include <errno.h>
@@ -189,7 +189,7 @@ static bool keep_tokenizer(const struct config *cfg)
 {
     char name[PATH_MAX];
     struct error err;
-    int rc = dataset_tokenizer_find(&cfg->dataset.input_dir, name, sizeof name, &err);
+    int rc = dataset_list_tokenizer(&cfg->dataset.input_dir, name, sizeof name, &err);
     if (rc == 0 && name[0])
         rc = ckpt_keep_tokenizer(cfg->save_load.output_dir, name, &err);
     if (rc)

@@ -6,7 +6,7 @@
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_idx.c
  */
 #include "base/fs.h"
-#include "data/formats/megatron_idx.h"
+#include "data/formats/dataset_index.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,9 +23,9 @@ static uint64_t sum_of_lengths(const uint8_t *data, size_t size)
 
 static void read_index(int fd, uint64_t bin_bytes)
 {
-    struct megatron_idx idx;
+    struct dataset_index idx;
     struct error err = {.text = ""};
-    if (megatron_idx_read(&idx, fd, "fuzz.idx", bin_bytes, "fuzz.bin", &err)) {
+    if (megatron_index_read(&idx, fd, "fuzz.idx", bin_bytes, "fuzz.bin", &err)) {
         CHECK(err.text[0], "an error without a sentence");
         return;
     }
@@ -37,7 +37,7 @@ static void read_index(int fd, uint64_t bin_bytes)
     CHECK(before == idx.n_tokens &&
               (uint64_t)before * disk_int_bytes(idx.type) == bin_bytes,
           "%lld tokens", (long long)idx.n_tokens);
-    megatron_idx_release(&idx);
+    dataset_index_release(&idx);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

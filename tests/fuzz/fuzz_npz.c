@@ -4,7 +4,7 @@
  *     clang -fsanitize=fuzzer,address,undefined ... tests/fuzz/fuzz_npz.c
  */
 #include "base/fs.h"
-#include "data/formats/fleetx_idx.h"
+#include "data/formats/dataset_index.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,11 +14,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct npz z;
-    struct fleetx_idx idx;
+    struct dataset_index idx;
     struct error err = {.text = ""};
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     CHECK(fd >= 0 && fs_pwrite_exact(fd, data, size, 0) == 0, "no memory file");
-    if (npz_init(&z, fd, "fuzz.npz", &err) || fleetx_idx_read(&idx, &z, 1 << 16, &err)) {
+    if (npz_init(&z, fd, "fuzz.npz", &err) ||
+        fleetx_index_read(&idx, &z, 1 << 16, &err)) {
         CHECK(err.text[0], "an error without a sentence");
     } else {
         int64_t before = 0;
@@ -27,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             before = idx.document_ends[d];
         }
         CHECK(before == idx.n_tokens, "%lld tokens", (long long)idx.n_tokens);
-        fleetx_idx_release(&idx);
+        dataset_index_release(&idx);
     }
     close(fd);
     return 0;

@@ -27,12 +27,11 @@ static int load(struct tokenizer *t, const char *text, size_t n, struct error *e
 static void check_merges(const struct tokenizer *t)
 {
     for (int64_t rank = 0; rank < tokenizer_n_merges(t); rank++) {
-        int32_t left, right;
+        const struct merge *m = &t->merges.list[rank];
         size_t n_left, n_right, n;
-        tokenizer_merge(t, rank, &left, &right);
-        const char *l = tokenizer_token_bytes(t, left, &n_left);
-        const char *r = tokenizer_token_bytes(t, right, &n_right);
-        const char *merged = tokenizer_token_bytes(t, t->merges.list[rank].merged, &n);
+        const char *l = tokenizer_token_bytes(t, m->left, &n_left);
+        const char *r = tokenizer_token_bytes(t, m->right, &n_right);
+        const char *merged = tokenizer_token_bytes(t, m->merged, &n);
         CHECK(l && r && merged && n == n_left + n_right, "merge %lld", (long long)rank);
         CHECK(memcmp(merged, l, n_left) == 0 && memcmp(merged + n_left, r, n_right) == 0,
               "merge %lld", (long long)rank);

@@ -5,18 +5,19 @@
 #include "data/formats/dataset.h"
 
 #include "base/fs.h"
-#include "data/formats/fleetx_idx.h"
-#include "data/formats/megatron_idx.h"
+#include "data/formats/dataset_index.h"
 #include "data/formats/npy.h"
 #include "data/formats/npz.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#define MAX_META_BYTES 65536
 #define SCAN_BYTES (1 << 20)
 #define MOST_BYTES_AT_ANY_RATIO (64u << 20) // that deflated ids may unpack to
 #define MOST_RATIO 100                      // more than that, by which ids are packed
@@ -29,6 +30,89 @@ const struct dataset_format_names dataset_formats[N_DATASET_FORMATS] = {
     [DATASET_FLEETX_OLD] = {"fleetx_old", "_ids.npz",  "_ids.npz"},
 };
 // clang-format on
+
+/* -- X.meta.json -------------------------------------------------------------------- */
+
+static int read_meta_count(const json_t *root, const char *path, const char *key,
+                           int64_t *value, struct error *err)
+{
+    const json_t *v = json_object_get(root, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        return error_set(err, ERROR_INPUT,
+                         "'%s': \"%s\" must be there and be an integer, not negative; "
+                         "remove the file if it does not belong to the dataset",
+                         path, key);
+    *value = json_integer_value(v);
+    return 0;
+}
+
+static int read_meta_fields(const json_t *root, const char *path,
+                            struct dataset_meta *meta, struct error *err)
+{
+    const char *tokenizer = json_string_value(json_object_get(root, "tokenizer"));
+    if (!tokenizer || strlen(tokenizer) >= sizeof meta->tokenizer)
+        return error_set(err, ERROR_INPUT,
+                         "'%s': \"tokenizer\" must be there and be a short string", path);
+    snprintf(meta->tokenizer, sizeof meta->tokenizer, "%s", tokenizer);
+    if (read_meta_count(root, path, "vocab_size", &meta->vocab_size, err) ||
+        read_meta_count(root, path, "eos_token_id", &meta->eos_token_id, err) ||
+        read_meta_count(root, path, "documents", &meta->n_documents, err) ||
+        read_meta_count(root, path, "tokens", &meta->n_tokens, err))
+        return -1;
+    return 0;
+}
+
+int dataset_meta_read(const char *path, struct dataset_meta *meta, bool *is_there,
+                      struct error *err)
+{
+    char *text = NULL;
+    size_t n;
+    json_error_t json_err;
+    enum fs_type type;
+    *meta = (struct dataset_meta){0};
+    *is_there = false;
+    if (fs_look(path, &type, err))
+        return -1;
+    if (type == FS_NOTHING)
+        return 0;
+    *is_there = true;
+    if (fs_read_regular(path, MAX_META_BYTES, &text, &n, err))
+        return -1;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &json_err);
+    free(text);
+    if (!root)
+        return error_set(err, ERROR_INPUT, "'%s':%d:%d: %s", path, json_err.line,
+                         json_err.column, json_err.text);
+    int rc = read_meta_fields(root, path, meta, err);
+    json_decref(root);
+    return rc;
+}
+
+int dataset_meta_write(const char *path, const struct dataset_meta *meta,
+                       struct error *err)
+{
+    json_t *root = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I}", "tokenizer", meta->tokenizer, "vocab_size",
+        (json_int_t)meta->vocab_size, "eos_token_id", (json_int_t)meta->eos_token_id,
+        "documents", (json_int_t)meta->n_documents, "tokens", (json_int_t)meta->n_tokens);
+    if (!root)
+        return error_set(err, ERROR_INPUT,
+                         "cannot write '%s': the path of the tokenizer, '%s', is not "
+                         "UTF-8; rename it",
+                         path, meta->tokenizer);
+    char *text = json_dumps(root, JSON_PRESERVE_ORDER);
+    char *line = NULL;
+    int n = text ? asprintf(&line, "%s\n", text) : -1;
+    int rc = n < 0 ? error_set(err, ERROR_RUNTIME, "out of memory")
+                   : fs_write_atomic(path, line, (size_t)n, err);
+    if (n >= 0)
+        free(line);
+    free(text);
+    json_decref(root);
+    return rc;
+}
+
+/* -- opening ------------------------------------------------------------------------ */
 
 static int open_file(const char *path, int *fd, struct stat *st, struct error *err)
 {
@@ -43,30 +127,33 @@ static int open_file(const char *path, int *fd, struct stat *st, struct error *e
     return 0;
 }
 
+static void adopt_index(struct dataset *d, const struct dataset_index *idx,
+                        enum disk_int type)
+{
+    d->type = type;
+    d->n_tokens = idx->n_tokens;
+    d->n_documents = idx->n_documents;
+    d->document_ends = idx->document_ends;
+}
+
 static int open_megatron(struct dataset *d, int index_fd, struct error *err)
 {
-    struct megatron_idx idx;
-    if (megatron_idx_read(&idx, index_fd, d->index_path, (uint64_t)d->data_stat.st_size,
-                          d->data_path, err))
+    struct dataset_index idx;
+    if (megatron_index_read(&idx, index_fd, d->index_path, (uint64_t)d->data_stat.st_size,
+                            d->data_path, err))
         return -1;
-    d->type = idx.type;
-    d->n_tokens = idx.n_tokens;
-    d->n_documents = idx.n_documents;
-    d->document_ends = idx.document_ends;
+    adopt_index(d, &idx, idx.type);
     return 0;
 }
 
 /* Take over the lengths, which must add up to the number of ids. */
-static int take_fleetx_idx(struct dataset *d, const struct npz *z, const struct npy *ids,
-                           struct error *err)
+static int adopt_fleetx_index(struct dataset *d, const struct npz *z,
+                              const struct npy *ids, struct error *err)
 {
-    struct fleetx_idx idx;
-    if (fleetx_idx_read(&idx, z, ids->n_elements, err))
+    struct dataset_index idx;
+    if (fleetx_index_read(&idx, z, ids->n_elements, err))
         return -1;
-    d->type = ids->type;
-    d->n_tokens = idx.n_tokens;
-    d->n_documents = idx.n_documents;
-    d->document_ends = idx.document_ends;
+    adopt_index(d, &idx, ids->type);
     if (ids->n_dims != 1 || ids->n_elements != idx.n_tokens)
         return error_set(err, ERROR_INPUT,
                          "'%s' and '%s' do not belong together: the lens add up to %lld "
@@ -85,7 +172,7 @@ static int open_fleetx(struct dataset *d, int index_fd, struct error *err)
         npz_init(&z, index_fd, d->index_path, err))
         return -1;
     d->data_offset = (int64_t)ids.data_offset;
-    return take_fleetx_idx(d, &z, &ids, err);
+    return adopt_fleetx_index(d, &z, &ids, err);
 }
 
 /* Deflated ids have to be unpacked whole, so their claim must be credible: text packs to
@@ -117,7 +204,7 @@ static int open_fleetx_old(struct dataset *d, int index_fd, struct error *err)
     if (!is_there)
         return error_set(err, ERROR_INPUT, "'%s' has no array ids in it", d->data_path);
     if (refuse_bomb(&m, err) || npz_describe(&z, &m, &ids, err) ||
-        take_fleetx_idx(d, &z, &ids, err) ||
+        adopt_fleetx_index(d, &z, &ids, err) ||
         (m.is_deflated && npz_read(&z, &m, &ids, &d->memory, err)))
         return -1;
     d->data_offset =
@@ -131,7 +218,7 @@ static int (*const openers[N_DATASET_FORMATS])(struct dataset *, int, struct err
     [DATASET_FLEETX_OLD] = open_fleetx_old,
 };
 
-static int read_meta(struct dataset *d, const char *prefix, struct error *err)
+static int open_meta(struct dataset *d, const char *prefix, struct error *err)
 {
     char *path = NULL;
     if (asprintf(&path, "%s.meta.json", prefix) < 0)
@@ -162,7 +249,7 @@ int dataset_open(struct dataset *d, const char *prefix, enum dataset_format form
     }
     if (open_file(d->data_path, &d->fd, &d->data_stat, err) ||
         open_file(d->index_path, &index_fd, &d->index_stat, err) ||
-        openers[format](d, index_fd, err) || read_meta(d, prefix, err))
+        openers[format](d, index_fd, err) || open_meta(d, prefix, err))
         goto done;
     rc = 0;
 done:
@@ -184,8 +271,11 @@ void dataset_close(struct dataset *d)
     *d = (struct dataset){.fd = -1};
 }
 
-int dataset_read_raw(const struct dataset *d, int64_t first, int64_t n, uint8_t *raw,
-                     struct error *err)
+/* -- tokens ------------------------------------------------------------------------- */
+
+/* raw := tokens [first, first + n) as they lie in the file. */
+static int read_raw(const struct dataset *d, int64_t first, int64_t n, uint8_t *raw,
+                    struct error *err)
 {
     size_t size = disk_int_bytes(d->type);
     int64_t at = d->data_offset + first * (int64_t)size;
@@ -208,7 +298,7 @@ int dataset_read(const struct dataset *d, int64_t first, int64_t n, int32_t *tok
     int64_t room = (int64_t)(sizeof raw / disk_int_bytes(d->type));
     while (n > 0) {
         int64_t part = i64_min(n, room);
-        if (dataset_read_raw(d, first, part, raw, err))
+        if (read_raw(d, first, part, raw, err))
             return -1;
         disk_int_read_i32(d->type, raw, part, tokens);
         first += part;
@@ -228,7 +318,7 @@ int dataset_max_token(const struct dataset *d, uint64_t *max, struct error *err)
         return error_set(err, ERROR_RUNTIME, "out of memory");
     for (int64_t first = 0; first < d->n_tokens; first += room) {
         int64_t n = i64_min(room, d->n_tokens - first);
-        if (dataset_read_raw(d, first, n, raw, err))
+        if (read_raw(d, first, n, raw, err))
             goto done;
         uint64_t part_max = disk_int_max(d->type, raw, n);
         *max = part_max > *max ? part_max : *max;
@@ -248,7 +338,7 @@ int dataset_find_bad_token(const struct dataset *d, int64_t vocab_size, int64_t 
     *is_found = false;
     for (int64_t first = 0; first < d->n_tokens; first += room) {
         int64_t n = i64_min(room, d->n_tokens - first);
-        if (dataset_read_raw(d, first, n, raw, err))
+        if (read_raw(d, first, n, raw, err))
             return -1;
         for (int64_t i = 0; i < n; i++) {
             *id = disk_int_get(d->type, raw + (size_t)i * size);

@@ -12,7 +12,6 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "data/formats/dataset_meta.h"
 #include "data/formats/disk_int.h"
 
 #include <sys/stat.h>
@@ -30,6 +29,20 @@ struct dataset_format_names {
     const char *index_suffix; // the same as data_suffix when there is one file
 };
 extern const struct dataset_format_names dataset_formats[N_DATASET_FORMATS];
+
+/* X.meta.json, what `trefoil prepare` knows about the dataset X:
+ *
+ *     {"tokenizer": "bytes", "vocab_size": 257, "eos_token_id": 256,
+ *      "documents": 31102, "tokens": 4329341}
+ *
+ * Datasets made by others do not have one. */
+struct dataset_meta {
+    char tokenizer[4096]; // its name, or the full path of its files
+    int64_t vocab_size;
+    int64_t eos_token_id;
+    int64_t n_documents;
+    int64_t n_tokens;
+};
 
 struct dataset { // all strings and arrays owned
     enum dataset_format format;
@@ -53,11 +66,7 @@ MUST_CHECK int dataset_open(struct dataset *d, const char *prefix,
                             enum dataset_format format, struct error *err);
 void dataset_close(struct dataset *d);
 
-/* raw := tokens [first, first + n) as they lie in the file. */
-MUST_CHECK int dataset_read_raw(const struct dataset *d, int64_t first, int64_t n,
-                                uint8_t *raw, struct error *err);
-
-/* tokens := the same, decoded. Ids of 2^31 and more do not survive: check before. */
+/* tokens := tokens [first, first + n). Ids of 2^31 and more do not survive: check before. */
 MUST_CHECK int dataset_read(const struct dataset *d, int64_t first, int64_t n,
                             int32_t *tokens, struct error *err);
 
@@ -69,5 +78,14 @@ MUST_CHECK int dataset_max_token(const struct dataset *d, uint64_t *max,
 MUST_CHECK int dataset_find_bad_token(const struct dataset *d, int64_t vocab_size,
                                       int64_t *position, int64_t *id, bool *is_found,
                                       struct error *err);
+
+/* *is_there tells whether the file exists; one that does must be complete. */
+MUST_CHECK int dataset_meta_read(const char *path, struct dataset_meta *meta,
+                                 bool *is_there, struct error *err);
+
+/* Write the file whole, or leave it as it was. A path that is no UTF-8 cannot be in it.
+ */
+MUST_CHECK int dataset_meta_write(const char *path, const struct dataset_meta *meta,
+                                  struct error *err);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "config/config.h"
 #include "data/formats/dataset.h"
 
 struct dataset_list {
@@ -26,5 +27,11 @@ void dataset_list_release(struct dataset_list *list);
 
 /* Is a file of this name, with or without its directory, a part of a dataset? */
 bool dataset_list_is_part(const char *path);
+
+/* Which tokenizer the data of a run was prepared with: its name or the full path of its
+ * files, for tokenizer_open(), to `name`; "" when no
+ * dataset of `inputs` says, or is on this machine any more. Several are an error. */
+MUST_CHECK int dataset_list_tokenizer(const struct config_paths *inputs, char *name,
+                                      size_t size, struct error *err);
 
 #endif

@@ -6,7 +6,7 @@
 #include "data/formats/dataset_writer.h"
 
 #include "base/fs.h"
-#include "data/formats/megatron_idx.h"
+#include "data/formats/dataset_index.h"
 #include "data/formats/npy.h"
 #include "data/formats/npz.h"
 #include "data/formats/out_file.h"
@@ -84,7 +84,7 @@ static int make_parent(const char *prefix, struct error *err)
 int dataset_writer_open(struct dataset_writer **out, const char *prefix,
                         enum dataset_format format, int64_t vocab_size, struct error *err)
 {
-    uint8_t room[NPY_WRITE_HEADER_BYTES] = {0}; // filled in when the count is known
+    uint8_t header[NPY_WRITE_HEADER_BYTES] = {0}; // filled in when the count is known
     int rc = -1;
     CHECK(format == DATASET_MEGATRON || format == DATASET_FLEETX, "format %d", format);
     *out = NULL;
@@ -101,7 +101,7 @@ int dataset_writer_open(struct dataset_writer **out, const char *prefix,
         out_file_open(&w->lens, prefix, ".lens", err) ||
         out_file_open(&w->index, prefix, dataset_formats[format].index_suffix, err))
         goto done;
-    if (format == DATASET_FLEETX && out_file_write(&w->data, room, sizeof room, err))
+    if (format == DATASET_FLEETX && out_file_write(&w->data, header, sizeof header, err))
         goto done;
     *out = w;
     rc = 0;
@@ -138,11 +138,6 @@ int dataset_writer_end_document(struct dataset_writer *w, struct error *err)
     w->document_start = w->n_tokens;
     w->n_documents++;
     return out_file_write(&w->lens, raw, sizeof raw, err);
-}
-
-int64_t dataset_writer_n_documents(const struct dataset_writer *w)
-{
-    return w->n_documents;
 }
 
 int64_t dataset_writer_n_tokens(const struct dataset_writer *w)
@@ -190,9 +185,9 @@ static int write_boundaries(struct dataset_writer *w, const struct array_sink *s
 
 static int write_megatron_index(struct dataset_writer *w, struct error *err)
 {
-    uint8_t header[MEGATRON_IDX_HEADER_BYTES];
+    uint8_t header[MEGATRON_HEADER_BYTES];
     struct array_sink sink = {&w->index, NULL};
-    megatron_idx_write_header(header, w->type, w->n_documents, w->n_documents);
+    megatron_index_header(header, w->type, w->n_documents, w->n_documents);
     if (sink_write(&sink, header, sizeof header, err) ||
         write_lengths(w, &sink, false, err) || write_lengths(w, &sink, true, err) ||
         write_boundaries(w, &sink, err))

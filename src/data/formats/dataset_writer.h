@@ -31,7 +31,6 @@ MUST_CHECK int dataset_writer_append(struct dataset_writer *w, const int32_t *to
 /* End it. */
 MUST_CHECK int dataset_writer_end_document(struct dataset_writer *w, struct error *err);
 
-int64_t dataset_writer_n_documents(const struct dataset_writer *w);
 int64_t dataset_writer_n_tokens(const struct dataset_writer *w);
 
 /* Write the index, rename everything, and write X.meta.json from `meta`, whose counts are

@@ -17,7 +17,7 @@
 
 #define CHECKS_KEPT 1024 // results of checks in the cache, some bytes each
 
-struct part { // one dataset in the common numbering
+struct member { // one dataset in the common numbering
     struct dataset dataset;
     int64_t first_doc;
     int64_t first_token;
@@ -26,8 +26,8 @@ struct part { // one dataset in the common numbering
 struct corpus {
     char *input;
     char cache_dir[PATH_MAX];
-    struct part *parts;
-    int64_t n_parts;
+    struct member *members;
+    int64_t n_members;
     int64_t n_documents;
     int64_t n_tokens;
     int64_t *ends;      // (n_documents) tokens up to the end of each document
@@ -45,20 +45,20 @@ static int make_cache_dir_name(struct corpus *c, const char *prefix, struct erro
 }
 
 /* Append every dataset of the list. */
-static int open_parts(struct corpus *c, const struct dataset_list *list,
-                      struct error *err)
+static int open_members(struct corpus *c, const struct dataset_list *list,
+                        struct error *err)
 {
-    size_t n_parts = (size_t)(c->n_parts + list->n_entries);
-    struct part *larger = realloc(c->parts, n_parts * sizeof *c->parts);
+    size_t n_members = (size_t)(c->n_members + list->n_entries);
+    struct member *larger = realloc(c->members, n_members * sizeof *c->members);
     if (!larger)
         return error_set(err, ERROR_RUNTIME, "out of memory");
-    c->parts = larger;
+    c->members = larger;
     for (int64_t i = 0; i < list->n_entries; i++) {
-        struct part *p = &c->parts[c->n_parts];
+        struct member *p = &c->members[c->n_members];
         if (dataset_open(&p->dataset, list->entries[i].prefix, list->entries[i].format,
                          err))
             return -1;
-        c->n_parts++;
+        c->n_members++;
         p->first_doc = c->n_documents;
         p->first_token = c->n_tokens;
         c->n_documents += p->dataset.n_documents;
@@ -74,15 +74,15 @@ static int open_input(struct corpus *c, const char *input, struct error *err)
     if (dataset_list_find(&list, input, err))
         return -1;
     int rc = 0;
-    if (c->n_parts == 0) // caches lie beside the first dataset
+    if (c->n_members == 0) // caches lie beside the first dataset
         rc = make_cache_dir_name(c, list.entries[0].prefix, err);
     if (rc == 0)
-        rc = open_parts(c, &list, err);
+        rc = open_members(c, &list, err);
     dataset_list_release(&list);
     return rc;
 }
 
-/* Join the parts' document ends; afterwards the common array is the only one. */
+/* Join the datasets' document ends; afterwards the common array is the only one. */
 static int join_ends(struct corpus *c, struct error *err)
 {
     c->ends = malloc(((size_t)c->n_documents + 1) * sizeof *c->ends);
@@ -90,8 +90,8 @@ static int join_ends(struct corpus *c, struct error *err)
         return error_set(err, ERROR_RUNTIME,
                          "no memory for the lengths of %lld documents",
                          (long long)c->n_documents);
-    for (int64_t i = 0; i < c->n_parts; i++) {
-        struct part *p = &c->parts[i];
+    for (int64_t i = 0; i < c->n_members; i++) {
+        struct member *p = &c->members[i];
         for (int64_t d = 0; d < p->dataset.n_documents; d++)
             c->ends[p->first_doc + d] = p->first_token + p->dataset.document_ends[d];
         free(p->dataset.document_ends);
@@ -146,20 +146,15 @@ void corpus_close(struct corpus *c)
 {
     if (!c)
         return;
-    for (int64_t i = 0; i < c->n_parts; i++)
-        dataset_close(&c->parts[i].dataset);
-    free(c->parts);
+    for (int64_t i = 0; i < c->n_members; i++)
+        dataset_close(&c->members[i].dataset);
+    free(c->members);
     free(c->ends);
     free(c->input);
     free(c);
 }
 
 /* -- facts --------------------------------------------------------------------------- */
-
-int64_t corpus_n_datasets(const struct corpus *c)
-{
-    return c->n_parts;
-}
 
 int64_t corpus_n_documents(const struct corpus *c)
 {
@@ -209,8 +204,8 @@ void corpus_fingerprint(const struct corpus *c, char hex[CORPUS_FINGERPRINT_BYTE
     struct cache_key key;
     struct error err;
     CHECK(cache_key_init(&key, &err) == 0, "%s", err.text);
-    for (int64_t i = 0; i < c->n_parts; i++) {
-        const struct dataset *d = &c->parts[i].dataset;
+    for (int64_t i = 0; i < c->n_members; i++) {
+        const struct dataset *d = &c->members[i].dataset;
         cache_key_mix_string(&key, base_name(d->data_path));
         cache_key_mix_i64(&key, d->data_stat.st_size);
         cache_key_mix_i64(&key, d->index_stat.st_size);
@@ -232,9 +227,9 @@ static void mix_file(struct cache_key *key, const char *path, const struct stat 
 
 void corpus_mix_key(const struct corpus *c, struct cache_key *key)
 {
-    cache_key_mix_i64(key, c->n_parts);
-    for (int64_t i = 0; i < c->n_parts; i++) {
-        const struct dataset *d = &c->parts[i].dataset;
+    cache_key_mix_i64(key, c->n_members);
+    for (int64_t i = 0; i < c->n_members; i++) {
+        const struct dataset *d = &c->members[i].dataset;
         mix_file(key, d->data_path, &d->data_stat);
         mix_file(key, d->index_path, &d->index_stat);
     }
@@ -249,8 +244,8 @@ int corpus_resolve_eos(const struct corpus *c, int64_t configured, int64_t *eos,
 {
     const char *source = "dataset.eos_token_id";
     int64_t known = configured;
-    for (int64_t i = 0; i < c->n_parts; i++) {
-        const struct dataset *d = &c->parts[i].dataset;
+    for (int64_t i = 0; i < c->n_members; i++) {
+        const struct dataset *d = &c->members[i].dataset;
         if (!d->has_meta)
             continue;
         if (known >= 0 && known != d->meta.eos_token_id)
@@ -282,24 +277,24 @@ static int find_max_tokens(const struct corpus *c, const char *cache_dir,
         return -1;
     corpus_mix_key(c, &key);
     index_cache_load(cache_dir, "tokens", &key, max_tokens, &n);
-    if (*max_tokens && n == c->n_parts) {
+    if (*max_tokens && n == c->n_members) {
         rc = 0;
         goto done;
     }
     free(*max_tokens);
-    *max_tokens = malloc((size_t)c->n_parts * sizeof **max_tokens);
+    *max_tokens = malloc((size_t)c->n_members * sizeof **max_tokens);
     if (!*max_tokens) {
         error_set(err, ERROR_RUNTIME, "out of memory");
         goto done;
     }
-    for (int64_t i = 0; i < c->n_parts; i++) {
+    for (int64_t i = 0; i < c->n_members; i++) {
         uint64_t max;
-        log_status("checking the token ids of '%s'", c->parts[i].dataset.data_path);
-        if (dataset_max_token(&c->parts[i].dataset, &max, err))
+        log_status("checking the token ids of '%s'", c->members[i].dataset.data_path);
+        if (dataset_max_token(&c->members[i].dataset, &max, err))
             goto done;
         (*max_tokens)[i] = (int64_t)max;
     }
-    index_cache_store(cache_dir, "tokens", &key, *max_tokens, c->n_parts, CHECKS_KEPT);
+    index_cache_store(cache_dir, "tokens", &key, *max_tokens, c->n_members, CHECKS_KEPT);
     rc = 0;
 done:
     log_status_clear();
@@ -347,8 +342,8 @@ int corpus_check_tokens(struct corpus *c, int64_t vocab_size, const char *cache_
         cache_dir = c->cache_dir;
     if (find_max_tokens(c, cache_dir, &max_tokens, err))
         goto done;
-    for (int64_t i = 0; i < c->n_parts; i++) {
-        const struct dataset *d = &c->parts[i].dataset;
+    for (int64_t i = 0; i < c->n_members; i++) {
+        const struct dataset *d = &c->members[i].dataset;
         if ((uint64_t)max_tokens[i] < (uint64_t)vocab_size)
             continue;
         if (dataset_find_bad_token(d, vocab_size, &position, &id, &is_found, err))
@@ -367,17 +362,17 @@ done:
 
 /* The dataset that holds document `doc`: the last one that starts at or before it. An
  * empty dataset starts where the next one does, and the last of equals is taken. */
-static const struct part *part_of(const struct corpus *c, int64_t doc)
+static const struct member *member_of(const struct corpus *c, int64_t doc)
 {
-    int64_t low = 0, high = c->n_parts - 1;
+    int64_t low = 0, high = c->n_members - 1;
     while (low < high) {
         int64_t middle = (low + high + 1) / 2;
-        if (c->parts[middle].first_doc <= doc)
+        if (c->members[middle].first_doc <= doc)
             low = middle;
         else
             high = middle - 1;
     }
-    return &c->parts[low];
+    return &c->members[low];
 }
 
 /* Ids were good when the file was checked: one that is not now was written since. */
@@ -407,7 +402,7 @@ int corpus_read(const struct corpus *c, int64_t doc, int64_t offset, int64_t n,
     CHECK(offset >= 0 && n >= 0 && n <= corpus_document_tokens(c, doc) - offset,
           "tokens %lld + %lld of %lld", (long long)offset, (long long)n,
           (long long)corpus_document_tokens(c, doc));
-    const struct part *p = part_of(c, doc);
+    const struct member *p = member_of(c, doc);
     int64_t first = document_start(c, doc) - p->first_token + offset;
     if (dataset_read(&p->dataset, first, n, tokens, err))
         return -1;

@@ -14,7 +14,7 @@
  * ids by corpus_check_tokens(). Tokens are read with pread, so a file that is cut short
  * while it is in use gives an error, not a signal.
  *
- * Layer: base <- data. Threads: after opening, corpus_read() from any number of them.
+ * Threads: after opening, corpus_read() from any number of them.
  */
 #ifndef DATA_SAMPLES_CORPUS_H
 #define DATA_SAMPLES_CORPUS_H
@@ -34,7 +34,6 @@ void corpus_close(struct corpus *c); // NULL is fine
 
 /* -- facts (cannot fail) ------------------------------------------------------------- */
 
-int64_t corpus_n_datasets(const struct corpus *c);
 int64_t corpus_n_documents(const struct corpus *c);
 int64_t corpus_n_tokens(const struct corpus *c);
 /* Tokens of document `doc`, 0 <= doc < n_documents. May be 0. */

@@ -24,7 +24,7 @@ static void next_block(uint32_t s[N])
     }
 }
 
-uint32_t np_random_u32(struct np_random *r)
+static uint32_t draw_u32(struct np_random *r)
 {
     if (r->next == N) {
         next_block(r->state);
@@ -39,8 +39,8 @@ uint32_t np_random_u32(struct np_random *r)
 
 static uint64_t draw_u64(struct np_random *r)
 {
-    uint64_t high = np_random_u32(r);
-    return high << 32 | np_random_u32(r);
+    uint64_t high = draw_u32(r);
+    return high << 32 | draw_u32(r);
 }
 
 /* Uniform in [0, max], max > 0: as many bits as max has, until they fit. */
@@ -48,7 +48,7 @@ static uint64_t draw_up_to(struct np_random *r, uint64_t max)
 {
     uint64_t mask = UINT64_MAX >> __builtin_clzll(max), value;
     do
-        value = (max <= UINT32_MAX ? np_random_u32(r) : draw_u64(r)) & mask;
+        value = (max <= UINT32_MAX ? draw_u32(r) : draw_u64(r)) & mask;
     while (value > max);
     return value;
 }

@@ -16,7 +16,6 @@ struct np_random {
 };
 
 void np_random_init(struct np_random *r, uint32_t seed);
-uint32_t np_random_u32(struct np_random *r);
 void np_random_shuffle(struct np_random *r, int64_t *values, int64_t n);
 
 #endif

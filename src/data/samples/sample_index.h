@@ -31,7 +31,21 @@
 #include "config/config.h"
 #include "data/samples/corpus.h"
 #include "data/samples/sample_table.h"
-#include "data/samples/split.h"
+
+#define SPLIT_PARTS 3
+
+enum split_part { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST };
+
+/* "train", "valid", "test". */
+const char *split_part_name(enum split_part part);
+
+/* The documents of a corpus in their order, divided as FleetX and Megatron do it: part p
+ * is [bounds[p], bounds[p+1]). Weights are normalised, each part gets round(w * n)
+ * documents (halves to even), and what rounding gave too much or too little is taken from
+ * every boundary; where that would put one before document 0, it is 0 here. Weights must
+ * be finite, not negative, and not all zero. */
+MUST_CHECK int split_documents(const double weights[SPLIT_PARTS], int64_t n_documents,
+                               int64_t bounds[SPLIT_PARTS + 1], struct error *err);
 
 struct sample_index_options {
     double split[SPLIT_PARTS]; // weights of train, valid, test
