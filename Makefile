@@ -11,7 +11,7 @@ CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
 SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF $(CMAKE_ARGS)
 
-.PHONY: all test demo lint sanitize replay mpich matrix interop fuzz nightly bench docs install clean help
+.PHONY: all test demo lint sanitize tsan replay mpich matrix interop fuzz nightly bench docs install clean help
 
 all: ## build build/trefoil
 	@tools/setup.sh build
@@ -37,6 +37,10 @@ sanitize: ## the test suite under AddressSanitizer and UndefinedBehaviorSanitize
 	@$(CONFIGURE) build-asan $(SANITIZE_ARGS)
 	@$(BUILD) build-asan -j $(JOBS)
 	@tools/run_tests.sh build-asan
+
+tsan: ## the tests of threads under ThreadSanitizer, and small runs
+	@tools/setup.sh build tsan
+	@tools/tsan.sh $(JOBS)
 
 replay: ## every fuzz target under the same sanitizers, on inputs that are always the same
 	@tools/setup.sh build
@@ -82,7 +86,7 @@ install: all ## install the program below PREFIX (/usr/local)
 	@cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove everything that was built
-	rm -rf build build-gcc build-clang build-asan build-fuzz build-mpich
+	rm -rf build build-gcc build-clang build-asan build-tsan build-fuzz build-mpich
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18

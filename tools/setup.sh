@@ -2,7 +2,7 @@
 # Installs what a make target needs and does not find: Debian packages, and Python packages
 # from PyPI into a virtual environment of the target's own, build/python-GROUP.
 #
-#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz interop bench pytorch
+#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz tsan interop bench pytorch
 #
 # Says nothing when nothing is missing. Needs root or sudo only for Debian packages. Where
 # it cannot install those (another system, no rights) it says what is needed and goes on:
@@ -20,13 +20,13 @@ packages_of() {
     mpich) echo libmpich-dev mpich ;;
     demo) echo bible-kjv bible-kjv-text ;;
     lint) echo clang clang-format clang-tidy libomp-dev ;;
-    fuzz) echo clang libclang-rt-14-dev libomp-dev ;;
+    fuzz | tsan) echo clang libclang-rt-14-dev libomp-dev ;;
     interop) echo python3 python3-venv python3-numpy python3-torch bible-kjv bible-kjv-text ;;
     bench) echo python3 libopenblas0-openmp ;;
     pytorch) echo python3 python3-venv ;;
     *)
         echo "setup: unknown group '$1'; the groups are" \
-            "build mpich demo lint fuzz interop bench pytorch" >&2
+            "build mpich demo lint fuzz tsan interop bench pytorch" >&2
         return 2
         ;;
     esac
