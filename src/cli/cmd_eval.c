@@ -175,8 +175,8 @@ static int evaluate(struct eval *ev, struct error *err)
     return 0;
 }
 
-static int plan(void *context, int64_t n_processes, struct self_launch_plan *job,
-                struct error *err)
+static int plan_eval(void *context, int64_t n_processes, struct self_launch_plan *job,
+                     struct error *err)
 {
     struct eval *ev = context;
     *job = (struct self_launch_plan){.num_threads = ev->num_threads,
@@ -190,7 +190,7 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
                            : trained_model_check(&ev->layout, 0, &job->n_processes, err);
 }
 
-static int run(void *context, struct comm *world, struct error *err)
+static int run_eval(void *context, struct comm *world, struct error *err)
 {
     struct eval *ev = context;
     int rc = trained_model_open(&ev->model, &ev->layout, world, err);
@@ -259,7 +259,7 @@ int cmd_eval(int argc, char **argv)
     int rc = options_parse(&cmd, argc, argv, &err);
     if (rc == 0)
         return self_launch(&(struct self_launch){
-            .argv = ev.argv, .context = &ev, .plan = plan, .run = run});
+            .argv = ev.argv, .context = &ev, .plan = plan_eval, .run = run_eval});
     if (rc > 0)
         return 0;
     log_error("%s", err.text);

@@ -8,17 +8,34 @@
 #include "base/log.h"
 #include "cli/ckpt_tokenizer.h"
 #include "cli/cmd.h"
-#include "cli/generate_output.h"
-#include "cli/generate_prompts.h"
 #include "cli/input_files.h"
 #include "cli/options.h"
+#include "cli/report.h"
 #include "cli/self_launch.h"
 #include "data/text/text_encoding.h"
+#include "data/text/text_list.h"
 #include "launch/worker.h"
+#include "text/encoder.h"
+#include "text/tokenizer.h"
+#include "train/text_gather.h"
 #include "train/trained_model.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+struct prompts { // zero-initialised is empty
+    /* One of these is given, by the user. */
+    const char *text, *ids, *path;
+    const char
+        *encoding; // of the file at `path` (data/text/text_encoding.h); NULL: UTF-8
+    struct text_list list; // of the file at `path`
+    int64_t n_all;         // of all data ranks
+
+    struct gpt_text *texts; // (n_texts) prompt data_rank + i * data_size is texts[i]
+    int64_t n_texts;
+};
 
 struct generate {
     const char *tokenizer_name; // NULL: not given
@@ -27,14 +44,155 @@ struct generate {
     bool is_greedy, is_json, is_oversubscribed;
     struct trained_options layout;
     struct sampler sampler;
-    struct generate_prompts prompts;
+    struct prompts prompts;
 
     struct trained_model model;
     struct gpt_decoder decoder;
-    struct tokenizer *tokenizer; // NULL when it is not known, which ids allow
-    int32_t eos;                 // -1: unknown
-    struct generate_output output;
+    struct tokenizer *tokenizer;      // NULL when it is not known, which ids allow
+    const struct tokenizer *printing; // borrowed; NULL: ids are printed
+    bool is_streamed;                 // one prompt, printed token by token
+    int32_t eos;                      // -1: unknown
+    struct text_gather gather;
 };
+
+/* -- prompts ------------------------------------------------------------------------- */
+
+/* Find the prompts; with a path, read the file. To be released after a failure too. */
+static int prompts_open(struct prompts *p, struct error *err)
+{
+    int n_given = (p->text != NULL) + (p->ids != NULL) + (p->path != NULL);
+    if (n_given != 1)
+        return error_set(err, ERROR_INPUT,
+                         "trefoil generate: give one of --prompt and --prompt_ids, "
+                         "or --prompts FILE");
+    p->n_all = 1;
+    if (!p->path)
+        return 0;
+    if (text_list_read(&p->list, p->path,
+                       input_files_is_json(p->path) ? TEXT_LIST_JSON : TEXT_LIST_LINES,
+                       p->encoding, "text", err))
+        return -1;
+    p->n_all = p->list.n_items;
+    return 0;
+}
+
+static void prompts_release(struct prompts *p)
+{
+    for (int64_t i = 0; i < p->n_texts; i++)
+        free(p->texts[i].tokens);
+    free(p->texts);
+    text_list_release(&p->list);
+    *p = (struct prompts){.n_all = 0};
+}
+
+/* Prompt i as it was given. */
+static const char *prompts_at(const struct prompts *p, int64_t i, size_t *n)
+{
+    const char *one = p->text ? p->text : p->ids;
+    *n = p->path ? p->list.items[i].n : strlen(one);
+    return p->path ? p->list.items[i].text : one;
+}
+
+/* -- prompts as tokens -------------------------------------------------------------------------- */
+
+/* Memory for n ids in an empty list. */
+static int reserve_ids(struct token_list *list, int64_t n, struct error *err)
+{
+    list->ids = malloc((size_t)n * sizeof *list->ids);
+    if (!list->ids)
+        return error_set(err, ERROR_RUNTIME, "out of memory for %lld tokens",
+                         (long long)n);
+    list->capacity = n;
+    return 0;
+}
+
+/* *list := the ids written in text; commas and blanks separate. */
+static int parse_ids(struct token_list *list, const char *text, int64_t vocab_size,
+                     struct error *err)
+{
+    if (reserve_ids(list, (int64_t)strlen(text) + 1, err)) // an id has a digit
+        return -1;
+    while (*text) {
+        char *end;
+        if (strchr(" ,\t\n", *text)) {
+            text++;
+            continue;
+        }
+        errno = 0;
+        long id = strtol(text, &end, 10);
+        if (end == text || errno || id < 0 || id >= vocab_size)
+            return error_set(
+                err, ERROR_INPUT,
+                "--prompt_ids: '%.20s' is no token id below the vocabulary's "
+                "size %lld",
+                text, (long long)vocab_size);
+        list->ids[list->n++] = (int32_t)id;
+        text = end;
+    }
+    if (list->n == 0)
+        return error_set(err, ERROR_INPUT, "--prompt_ids holds no token id");
+    return 0;
+}
+
+/* *list := the ids of the text; for an empty one, of what may stand before a document. */
+static int encode_text(struct token_list *list, const char *text, size_t n,
+                       struct encoder *encoder, const struct tokenizer *tokenizer,
+                       int32_t eos, struct error *err)
+{
+    if (encoder_encode(encoder, text, n, false, list, err))
+        return -1;
+    if (list->n > 0)
+        return 0;
+    if (eos < 0)
+        return error_set(err, ERROR_INPUT,
+                         "a prompt is empty, and the tokenizer '%s' has no token that "
+                         "could stand before a text; give a word to begin with",
+                         tokenizer_name(tokenizer));
+    token_list_release(list);
+    *list = (struct token_list){.n = 0};
+    if (reserve_ids(list, 1, err))
+        return -1;
+    list->ids[list->n++] = eos;
+    return 0;
+}
+
+/* Fill p->texts with every data_size-th prompt from number data_rank on. `tokenizer` is
+ * NULL for ids, which must be below `vocab_size`. An empty text becomes the token that
+ * ends a document, `eos`, since that may stand before one. */
+static int prompts_encode(struct prompts *p, int64_t data_rank, int64_t data_size,
+                          const struct tokenizer *tokenizer, int32_t eos,
+                          int64_t vocab_size, struct error *err)
+{
+    struct encoder *encoder = NULL;
+    size_t n_most = (size_t)(p->n_all / data_size + 1);
+    int rc = -1;
+    p->texts = calloc(n_most, sizeof *p->texts);
+    if (!p->texts)
+        return error_set(err, ERROR_RUNTIME, "out of memory for %lld prompts",
+                         (long long)p->n_all);
+    if (tokenizer && encoder_open(&encoder, tokenizer, err))
+        return -1;
+    for (int64_t i = data_rank; i < p->n_all; i += data_size) {
+        struct token_list list = {.n = 0};
+        size_t n;
+        const char *text = prompts_at(p, i, &n);
+        int failed = tokenizer ? encode_text(&list, text, n, encoder, tokenizer, eos, err)
+                               : parse_ids(&list, text, vocab_size, err);
+        p->texts[p->n_texts++] = (struct gpt_text){.index = i,
+                                                   .tokens = list.ids,
+                                                   .n_tokens = list.n,
+                                                   .capacity = list.capacity,
+                                                   .n_prompt = list.n};
+        if (failed && p->path)
+            error_prefix(err, "prompt %lld of '%s'", (long long)i + 1, p->path);
+        if (failed)
+            goto done;
+    }
+    rc = 0;
+done:
+    encoder_close(encoder);
+    return rc;
+}
 
 /* -- checks -------------------------------------------------------------------------- */
 
@@ -59,8 +217,8 @@ static int check_options(const struct generate *gen, struct error *err)
     return 0;
 }
 
-static int plan(void *context, int64_t n_processes, struct self_launch_plan *job,
-                struct error *err)
+static int plan_generate(void *context, int64_t n_processes, struct self_launch_plan *job,
+                         struct error *err)
 {
     struct generate *gen = context;
     *job = (struct self_launch_plan){.num_threads = gen->num_threads,
@@ -75,7 +233,106 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
     int64_t n = n_processes > 0 ? n_processes : job->n_processes;
     if (gen->prompts.path && input_files_check_shared(gen->prompts.path, (int)n, err))
         return -1;
-    return generate_prompts_open(&gen->prompts, err);
+    return prompts_open(&gen->prompts, err);
+}
+
+/* -- printing ------------------------------------------------------------------------ */
+
+static void print_id(const struct generate *gen, int32_t id)
+{
+    size_t n = 0;
+    if (!gen->printing) {
+        printf("%d ", id);
+    } else if (!tokenizer_is_special(gen->printing, id)) {
+        const char *bytes = tokenizer_token_bytes(gen->printing, id, &n);
+        if (bytes)
+            fwrite(bytes, 1, n, stdout);
+    }
+}
+
+/* Prompts that are ids are not repeated. */
+static void print_prompt(const struct generate *gen, int64_t i)
+{
+    size_t n;
+    const char *prompt = prompts_at(&gen->prompts, i, &n);
+    if (i > 0)
+        putchar('\n');
+    if (gen->printing)
+        fwrite(prompt, 1, n, stdout);
+}
+
+/* What follows the prompt, as text; NULL: out of memory. */
+static json_t *completion_text(const struct generate *gen,
+                               const struct text_completion *c)
+{
+    size_t n = tokenizer_decode(gen->printing, c->ids, c->n, NULL, 0);
+    char *bytes = malloc(n + 1);
+    if (!bytes)
+        return NULL;
+    tokenizer_decode(gen->printing, c->ids, c->n, bytes, n);
+    json_t *text = report_text(bytes, n);
+    free(bytes);
+    return text;
+}
+
+static int print_json(const struct generate *gen, int64_t i,
+                      const struct text_completion *c, struct error *err)
+{
+    size_t n;
+    const char *prompt = prompts_at(&gen->prompts, i, &n);
+    json_t *text = gen->printing ? completion_text(gen, c) : json_null();
+    if (!text)
+        return error_set(err, ERROR_RUNTIME, "out of memory for a continuation");
+    json_t *object = json_object(), *ids = json_array();
+    for (int64_t k = 0; k < c->n; k++)
+        report_append(ids, json_integer(c->ids[k]));
+    report_set_int(object, "index", i);
+    report_set(object, "prompt", report_text(prompt, n));
+    report_set(object, "completion", text);
+    report_set(object, "ids", ids);
+    report_set(object, "stop", json_string(c->is_ended ? "eos" : "length"));
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(object);
+    return 0;
+}
+
+static int print_completion(void *context, int64_t i, const struct text_completion *c,
+                            struct error *err)
+{
+    const struct generate *gen = context;
+    if (gen->is_json) {
+        if (print_json(gen, i, c, err))
+            return -1;
+    } else {
+        if (!gen->is_streamed)
+            print_prompt(gen, i);
+        for (int64_t k = 0; k < c->n && !gen->is_streamed; k++)
+            print_id(gen, c->ids[k]);
+        putchar('\n');
+    }
+    return print_check("to standard output", err);
+}
+
+/* -- what gpt_generate() calls ------------------------------------------------------- */
+
+static int on_token(void *context, const struct gpt_text *text, int32_t id,
+                    struct error *err)
+{
+    struct generate *gen = context;
+    (void)text;
+    if (!gen->is_streamed)
+        return text_gather_advance(&gen->gather, err);
+    if (!text_gather_is_first(&gen->gather))
+        return 0;
+    print_id(gen, id);
+    return print_check("to standard output", err);
+}
+
+static int on_text_end(void *context, const struct gpt_text *text, struct error *err)
+{
+    struct generate *gen = context;
+    return text_gather_add(&gen->gather, text, err);
 }
 
 /* -- opening ------------------------------------------------------------------------- */
@@ -95,6 +352,7 @@ static int open_tokenizer(struct generate *gen, struct error *err)
     }
     if (gen->tokenizer && (tokenizer_eos(gen->tokenizer) >= 0 || !gen->prompts.ids))
         gen->eos = tokenizer_eos(gen->tokenizer);
+    gen->printing = gen->prompts.ids ? NULL : gen->tokenizer;
     return 0;
 }
 
@@ -121,17 +379,16 @@ static int open_rest(struct generate *gen, struct error *err)
 {
     const struct grid *grid = &gen->model.grid;
     if (open_tokenizer(gen, err) || open_sampler(gen, err) ||
-        generate_prompts_encode(&gen->prompts, grid->data_rank, grid->data_size,
-                                gen->prompts.ids ? NULL : gen->tokenizer, gen->eos,
-                                gen->model.cfg.model.vocab_size, err) ||
+        prompts_encode(&gen->prompts, grid->data_rank, grid->data_size, gen->printing,
+                       gen->eos, gen->model.cfg.model.vocab_size, err) ||
         open_decoder(gen, err))
         return -1;
-    gen->output =
-        (struct generate_output){.prompts = &gen->prompts,
-                                 .tokenizer = gen->prompts.ids ? NULL : gen->tokenizer,
-                                 .is_json = gen->is_json,
-                                 .is_streamed = !gen->prompts.path && !gen->is_json};
-    return generate_output_open(&gen->output, grid, err);
+    gen->gather = (struct text_gather){.texts = gen->prompts.texts,
+                                       .n_texts = gen->prompts.n_texts,
+                                       .n_all = gen->prompts.n_all,
+                                       .on_text = print_completion,
+                                       .context = gen};
+    return text_gather_open(&gen->gather, grid, err);
 }
 
 /* -- the command --------------------------------------------------------------------- */
@@ -146,27 +403,30 @@ static int generate(struct generate *gen, struct error *err)
         .sampling_rank = (shape->pp - 1) * shape->mp, // the first with the head
         .max_tokens = gen->max_tokens,
         .eos = gen->eos,
-        .context = &gen->output,
-        .on_token = generate_output_token,
-        .on_end = generate_output_text,
+        .context = gen,
+        .on_token = on_token,
+        .on_end = on_text_end,
     };
-    generate_output_begin(&gen->output);
+    if (text_gather_is_first(&gen->gather) && gen->is_streamed) {
+        print_prompt(gen, 0);
+        fflush(stdout);
+    }
     if (gpt_generate(&job, gen->prompts.texts, gen->prompts.n_texts, err))
         return -1;
-    return generate_output_finish(&gen->output, err);
+    return text_gather_finish(&gen->gather, err);
 }
 
 static void release(struct generate *gen)
 {
-    generate_output_close(&gen->output);
+    text_gather_close(&gen->gather);
     sampler_release(&gen->sampler);
     gpt_decoder_close(&gen->decoder);
     tokenizer_close(gen->tokenizer);
-    generate_prompts_release(&gen->prompts);
+    prompts_release(&gen->prompts);
     trained_model_close(&gen->model);
 }
 
-static int run(void *context, struct comm *world, struct error *err)
+static int run_generate(void *context, struct comm *world, struct error *err)
 {
     struct generate *gen = context;
     int rc = trained_model_open(&gen->model, &gen->layout, world, err);
@@ -210,7 +470,7 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
          "Keep the likeliest tokens that reach probability P (1.0)."},
         {"seed", 0, OPTION_INT, &gen->seed, false, "N", "Seed of the draws (1024)."},
         {"json", 0, OPTION_FLAG, &gen->is_json, false, NULL,
-         "Print one JSON object a prompt, when it is complete."},
+         "Print one JSON object per prompt, when it is complete."},
         {"batch_size", 0, OPTION_INT, &gen->batch_size, false, "N",
          "Prompts continued at a time (8); changes no result."},
         {"dp_degree", 0, OPTION_INT, &gen->layout.dp_degree, false, "N",
@@ -250,10 +510,11 @@ int cmd_generate(int argc, char **argv)
     };
     struct error err;
     int rc = parse(&gen, argc, argv, &err);
+    gen.is_streamed = !gen.prompts.path && !gen.is_json;
     if (rc == 0) {
         int code = self_launch(&(struct self_launch){
-            .argv = argv, .context = &gen, .plan = plan, .run = run});
-        generate_prompts_release(&gen.prompts); // if nothing was run here
+            .argv = argv, .context = &gen, .plan = plan_generate, .run = run_generate});
+        prompts_release(&gen.prompts); // if nothing was run here
         return code;
     }
     if (rc > 0)

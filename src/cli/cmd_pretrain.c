@@ -167,8 +167,8 @@ static int plan_restarts(struct pretrain *p, struct self_launch_plan *job,
     return 0;
 }
 
-static int plan(void *context, int64_t n_processes, struct self_launch_plan *job,
-                struct error *err)
+static int plan_pretrain(void *context, int64_t n_processes, struct self_launch_plan *job,
+                         struct error *err)
 {
     struct pretrain *p = context;
     const struct config *cfg = &p->cfg;
@@ -197,7 +197,7 @@ static int plan(void *context, int64_t n_processes, struct self_launch_plan *job
     return 0;
 }
 
-static int run(void *context, struct comm *world, struct error *err)
+static int run_pretrain(void *context, struct comm *world, struct error *err)
 {
     const struct pretrain *p = context;
     return train_run(&p->cfg, world, err);
@@ -223,7 +223,7 @@ static int fail(const struct error *err)
 static int pretrain(struct pretrain *p)
 {
     const struct self_launch command = {
-        .argv = p->argv, .context = p, .plan = plan, .run = run};
+        .argv = p->argv, .context = p, .plan = plan_pretrain, .run = run_pretrain};
     struct error err;
     if (!p->options.is_dry) {
         if (worker_is_rank() || comm_is_launched())
