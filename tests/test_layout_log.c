@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "base/fs.h"
-#include "train/layout.h"
+#include "parallel/layout.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
 /* Evaluation of a stream: every token scored once, the same bits however it is cut. */
+#include "model_fixture.h"
 #include "test.h"
 
 #include "base/log.h"
@@ -11,11 +12,7 @@
 
 struct fixture {
     struct config cfg;
-    struct comm *world;
-    struct grid grid;
-    struct gpt gpt;
-    struct pipeline pipeline;
-    struct runner runner;
+    struct model model;
     int32_t tokens[N_TOKENS];
 };
 
@@ -28,29 +25,19 @@ static int read_tokens(void *context, int64_t first, int64_t n, int32_t *tokens,
     return 0;
 }
 
-static void close_gpt(struct fixture *f)
-{
-    pipeline_close(&f->pipeline);
-    gpt_close(&f->gpt);
-}
-
 /* For micro-batches of B windows, n_micro of them a pass. */
 static void open_gpt(struct fixture *f, int64_t B, int64_t n_micro)
 {
+    struct model *m = &f->model;
     struct error err;
-    struct schedule_shape shape = {.pp = 1, .chunks = 1, .micro_batches = n_micro};
-    close_gpt(f);
-    assert_ok(gpt_open(&f->gpt, &f->cfg, B, false, f->grid.model, &err), err);
-    assert_ok(pipeline_open(&f->pipeline, f->grid.pipe, &shape, 1, DTYPE_F32, &err), err);
-    f->runner =
-        (struct runner){.grid = &f->grid, .gpt = &f->gpt, .pipeline = &f->pipeline};
-    gpt_init_params(&f->gpt, 0.5);
+    model_close(m);
+    assert_ok(model_prepare(m, &f->cfg, B, n_micro, LAYOUT_EVALUATE, &err), err);
+    assert_ok(model_start(m, 0.5, &err), err);
 }
 
 static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    struct error err;
     f->cfg.model = (struct config_model){.vocab_size = VOCAB,
                                          .hidden_size = 16,
                                          .num_layers = 2,
@@ -61,9 +48,6 @@ static int set_up(void **state)
     f->cfg.seed = 5;
     kernels_set_threads(1);
     log_set_level(LOG_ERROR);
-    struct grid_shape alone = {1, 1, 1, 1};
-    assert_ok(comm_world_open(&f->world, &err), err);
-    assert_ok(grid_open(&f->grid, f->world, &alone, &err), err);
     for (int i = 0; i < N_TOKENS; i++)
         f->tokens[i] = (i * i * 3 + i) % VOCAB;
     open_gpt(f, 3, 1);
@@ -74,9 +58,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    close_gpt(f);
-    grid_close(&f->grid);
-    comm_world_close(f->world);
+    model_close(&f->model);
     free(f);
     return 0;
 }
@@ -91,10 +73,16 @@ static double loss_of(struct fixture *f, int64_t n, int64_t stride)
     struct eval_stream stream = stream_of(f, n);
     struct eval_result r;
     struct error err;
-    assert_ok(offline_eval(&r, &f->runner, VOCAB, stride, &stream, &err), err);
+    assert_ok(offline_eval(&r, &f->model.runner, VOCAB, stride, &stream, &err), err);
     assert_int_equal(r.n_scored, n - 1);
     assert_int_equal(r.n_windows, offline_eval_windows(n, WINDOW, stride));
     return r.loss;
+}
+
+static void forward(struct fixture *f, const struct batch *batch)
+{
+    struct error err;
+    assert_ok(runner_forward(&f->model.runner, batch, &err), err);
 }
 
 /* -lnP of token `at` after the tokens from `first` on. */
@@ -110,7 +98,7 @@ static double loss_at(struct fixture *f, int64_t first, int64_t at)
                           .targets = f->tokens + first + 1,
                           .loss_mask = mask,
                           .loss_sums = &sum};
-    gpt_forward(&f->gpt, &batch);
+    forward(f, &batch);
     return sum;
 }
 
@@ -151,13 +139,15 @@ static void test_eval__refuses_foreign_tokens_and_too_few(void **state)
     struct eval_stream stream = stream_of(f, N_TOKENS), one = stream_of(f, 1);
     struct eval_result r;
     struct error err;
-    assert_int_equal(offline_eval(&r, &f->runner, VOCAB, WINDOW, &one, &err), -1);
+    assert_int_equal(offline_eval(&r, &f->model.runner, VOCAB, WINDOW, &one, &err), -1);
     assert_non_null(strstr(err.text, "at least two"));
     f->tokens[40] = VOCAB;
-    assert_int_equal(offline_eval(&r, &f->runner, VOCAB, WINDOW, &stream, &err), -1);
+    assert_int_equal(offline_eval(&r, &f->model.runner, VOCAB, WINDOW, &stream, &err),
+                     -1);
     assert_non_null(strstr(err.text, "token 40 is 31"));
     f->tokens[40] = -1;
-    assert_int_equal(offline_eval(&r, &f->runner, VOCAB, WINDOW, &stream, &err), -1);
+    assert_int_equal(offline_eval(&r, &f->model.runner, VOCAB, WINDOW, &stream, &err),
+                     -1);
     assert_non_null(strstr(err.text, "token 40 is -1"));
 }
 
@@ -167,9 +157,10 @@ static void test_eval__a_model_without_numbers_is_an_error(void **state)
     struct eval_stream stream = stream_of(f, N_TOKENS);
     struct eval_result r;
     struct error err;
-    ((float *)f->gpt.params)[0] = NAN;
+    ((float *)f->model.runner.gpt.params)[0] = NAN;
     f->tokens[0] = 0; // whose embedding that is
-    assert_int_equal(offline_eval(&r, &f->runner, VOCAB, WINDOW, &stream, &err), -1);
+    assert_int_equal(offline_eval(&r, &f->model.runner, VOCAB, WINDOW, &stream, &err),
+                     -1);
     assert_non_null(strstr(err.text, "gives no numbers"));
 }
 
@@ -189,7 +180,7 @@ static void find_likeliest(struct fixture *f, int64_t skipped, int32_t *likelies
                           .loss_mask = mask,
                           .loss_sums = &sum,
                           .likeliest = likeliest};
-    gpt_forward(&f->gpt, &batch);
+    forward(f, &batch);
 }
 
 /* -lnP of `id` after token s of the first window. */
@@ -206,7 +197,7 @@ static double loss_of_id(struct fixture *f, int64_t s, int32_t id)
                           .targets = targets,
                           .loss_mask = mask,
                           .loss_sums = &sum};
-    gpt_forward(&f->gpt, &batch);
+    forward(f, &batch);
     return sum;
 }
 
@@ -227,8 +218,8 @@ static void test_likeliest__is_the_lowest_of_equal_ones(void **state)
 {
     struct fixture *f = *state;
     const int32_t low = 5, high = 9, last = WINDOW - 1; // ids that the window has not
-    int64_t H = f->gpt.dims.H;
-    float *wte = f->gpt.p[0].wte;
+    int64_t H = f->model.runner.gpt.dims.H;
+    float *wte = f->model.runner.gpt.p[0].wte;
     int32_t likeliest[WINDOW];
     find_likeliest(f, -1, likeliest);
     for (int64_t c = 0; c < H; c++)

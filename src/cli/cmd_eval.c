@@ -211,7 +211,10 @@ int cmd_eval(int argc, char **argv)
 {
     struct eval ev = {
         .argv = argv,
-        .layout = {.mp_degree = 1, .pp_degree = 1, .micro_batch_size = 8},
+        .layout = {.mp_degree = 1,
+                   .pp_degree = 1,
+                   .micro_batch_size = 8,
+                   .use = LAYOUT_EVALUATE},
     };
     const struct option_spec options[] = {
         {"ckpt", 0, OPTION_TEXT, &ev.layout.ckpt, true, "DIR",

@@ -370,8 +370,8 @@ static int open_sampler(struct generate *gen, struct error *err)
 static int open_decoder(struct generate *gen, struct error *err)
 {
     int64_t n_slots = i64_max(1, i64_min(gen->batch_size, gen->prompts.n_texts));
-    return gpt_decoder_open(&gen->decoder, &gen->model.gpt, n_slots, gen->model.grid.pipe,
-                            err);
+    return gpt_decoder_open(&gen->decoder, &gen->model.runner.gpt, n_slots,
+                            gen->model.grid.pipe, err);
 }
 
 /* What needs no other process. */
@@ -506,7 +506,7 @@ int cmd_generate(int argc, char **argv)
         .layout = {.mp_degree = 1,
                    .pp_degree = 1,
                    .micro_batch_size = 1,
-                   .is_for_decoding = true},
+                   .use = LAYOUT_DECODE},
     };
     struct error err;
     int rc = parse(&gen, argc, argv, &err);

@@ -13,7 +13,7 @@
 #include "comm/comm.h"
 #include "config/config.h"
 #include "launch/worker.h"
-#include "train/layout.h"
+#include "parallel/layout.h"
 #include "train/room.h"
 #include "train/train.h"
 #include "train/usage.h"

@@ -2,16 +2,43 @@
 
 #include <string.h>
 
+int runner_open(struct runner *r, const struct layout *l, const struct config *cfg,
+                struct grid *grid, struct error *err)
+{
+    struct gpt_options model = l->model;
+    struct zero_options zero = l->zero;
+    model.model_group = grid->model;
+    zero.data = grid->data;
+    zero.sharding = grid->sharding;
+    zero.dp = grid->dp;
+    *r = (struct runner){.grid = grid};
+    if (gpt_open_part(&r->gpt, cfg, &model, err) ||
+        zero_open(&r->zero, &r->gpt, &zero, err))
+        return -1;
+    return pipeline_open(&r->pipeline, grid->pipe, &l->schedule, l->n_message,
+                         model.dtype, err);
+}
+
+void runner_close(struct runner *r)
+{
+    pipeline_close(&r->pipeline);
+    zero_close(&r->zero);
+    gpt_close(&r->gpt);
+    *r = (struct runner){0};
+}
+
+/* -- micro-batches ------------------------------------------------------------------- */
+
 static int64_t n_micro_batches(const struct runner *r, const struct batch *batch)
 {
-    return (batch->B + r->gpt->dims.B - 1) / r->gpt->dims.B;
+    return (batch->B + r->gpt.dims.B - 1) / r->gpt.dims.B;
 }
 
 static struct batch micro_batch(const struct runner *r, const struct batch *whole,
                                 int micro)
 {
     struct batch b = *whole;
-    int64_t M = r->gpt->dims.B, first = micro * M, at = first * whole->S;
+    int64_t M = r->gpt.dims.B, first = micro * M, at = first * whole->S;
     b.B = i64_min(M, whole->B - first);
     b.tokens += at;
     b.targets += at;
@@ -32,12 +59,12 @@ static void run_task(struct runner *r, const struct batch *whole,
 {
     double start = trace_begin(r->trace);
     struct batch batch = micro_batch(r, whole, task->micro);
-    struct gpt_stash *stash = &r->gpt->stashes[task->stash];
+    struct gpt_stash *stash = &r->gpt.stashes[task->stash];
     bool is_forward = task->op == OP_FORWARD;
     if (is_forward)
-        gpt_chunk_forward(r->gpt, task->chunk, &batch, stash, task->x_in, task->x_out);
+        gpt_chunk_forward(&r->gpt, task->chunk, &batch, stash, task->x_in, task->x_out);
     else
-        gpt_chunk_backward(r->gpt, task->chunk, &batch, stash, task->dx);
+        gpt_chunk_backward(&r->gpt, task->chunk, &batch, stash, task->dx);
     trace_end(
         r->trace, start,
         &(struct trace_span){.name = is_forward ? "forward" : "backward",
@@ -48,21 +75,21 @@ static int run_tasks(struct runner *r, const struct batch *batch, struct error *
 {
     struct pipeline_task task;
     int rc;
-    while ((rc = pipeline_next(r->pipeline, &task, err)) > 0)
+    while ((rc = pipeline_next(&r->pipeline, &task, err)) > 0)
         run_task(r, batch, &task);
     return rc;
 }
 
 int64_t runner_full_pass(const struct runner *r)
 {
-    return r->gpt->dims.B * r->pipeline->schedule.shape.micro_batches;
+    return r->gpt.dims.B * r->pipeline.schedule.shape.micro_batches;
 }
 
 int runner_forward(struct runner *r, const struct batch *batch, struct error *err)
 {
     struct batch forward = *batch;
     forward.is_training = false;
-    pipeline_start_forward(r->pipeline, (int)n_micro_batches(r, batch));
+    pipeline_start_forward(&r->pipeline, (int)n_micro_batches(r, batch));
     return run_tasks(r, &forward, err);
 }
 
@@ -70,13 +97,29 @@ int runner_train(struct runner *r, const struct batch *batch, struct error *err)
 {
     struct batch training = *batch;
     training.is_training = true;
-    pipeline_start(r->pipeline);
-    return run_tasks(r, &training, err);
+    zero_start_step(&r->zero);
+    gpt_start_step(&r->gpt);
+    pipeline_start(&r->pipeline);
+    if (run_tasks(r, &training, err))
+        return -1;
+    gpt_finish_grads(&r->gpt);
+    return 0;
+}
+
+/* The order of additions to a gradient is the same on every layout: micro-batches in
+ * order, then lookup and head of the embedding, then data ranks in order. */
+int runner_finish_grads(struct runner *r, struct error *err)
+{
+    struct gpt *g = &r->gpt;
+    if (g->d[0].wte &&
+        comm_allreduce_f32(r->grid->tied, g->d[0].wte, g->dims.V * g->dims.H, err))
+        return -1;
+    return zero_finish_grads(&r->zero, err);
 }
 
 bool runner_knows_losses(const struct runner *r)
 {
-    return r->gpt->part.has_head && r->gpt->part.mp_rank == 0;
+    return r->gpt.part.has_head && r->gpt.part.mp_rank == 0;
 }
 
 int runner_sum_losses(struct runner *r, double *loss_sums, int64_t n_samples, double *sum,

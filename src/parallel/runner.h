@@ -1,7 +1,8 @@
 /*
  * runner - a model that is spread over a grid: batches in, losses out.
  *
- * The one place where micro-batches go through the pipeline: in a step of training, in
+ * The one way to open a model, for training, `trefoil eval` and `trefoil generate`, and
+ * the one place where micro-batches go through the pipeline: in a step of training, in
  * the evaluations between steps, and in `trefoil eval`. Knows neither where batches come
  * from nor what gradients are for.
  *
@@ -15,14 +16,24 @@
 
 #include "comm/grid.h"
 #include "model/gpt.h"
+#include "parallel/layout.h"
 #include "parallel/pipeline.h"
+#include "parallel/zero.h"
 
 struct runner {
-    struct grid *grid; // these are borrowed
-    struct gpt *gpt;
-    struct pipeline *pipeline;
+    struct grid *grid; // borrowed
+    struct gpt gpt;
+    struct zero zero;
+    struct pipeline pipeline;
     struct trace *trace; // NULL: none
 };
+
+/* The model of the layout, its parameters zero. *l and *grid are borrowed.
+ * runner_close() also takes a half-opened one, and one of zeros. */
+MUST_CHECK int runner_open(struct runner *r, const struct layout *l,
+                           const struct config *cfg, struct grid *grid,
+                           struct error *err);
+void runner_close(struct runner *r);
 
 /* Samples of a pass that keeps all stages busy: the micro-batches of the pipeline's
  * schedule, filled. */
@@ -33,10 +44,13 @@ int64_t runner_full_pass(const struct runner *r);
  * data ranks are their own affair. [collective: the ranks that share a model] */
 MUST_CHECK int runner_forward(struct runner *r, const struct batch *batch,
                               struct error *err);
-/* Forward and backward by the pipeline's schedule, which has as many micro-batches: the
- * gradients of this rank's part. [collective: the ranks that share a model] */
+/* One step: forward and backward by the pipeline's schedule, which has as many
+ * micro-batches. The gradients of this rank's part are there, some of them on their way
+ * to other data ranks: runner_finish_grads() makes all that this rank owns their sum over
+ * the data ranks. [collective: the ranks that share a model; all] */
 MUST_CHECK int runner_train(struct runner *r, const struct batch *batch,
                             struct error *err);
+MUST_CHECK int runner_finish_grads(struct runner *r, struct error *err);
 
 /* Whether it is this rank that tells the others what it learned of its data rank's
  * samples: one of those that do. */

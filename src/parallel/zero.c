@@ -422,9 +422,18 @@ int zero_read_params(struct zero *z, const struct shard_piece *piece, int64_t fi
 }
 
 int zero_write_params(struct zero *z, const struct shard_piece *piece, int64_t first,
-                      int64_t n, const void *x, struct error *err)
+                      int64_t n, const float *x, struct error *err)
 {
-    return copy_params(z, piece, first, n, NULL, x, err);
+    enum { PART = 16384 };
+    enum dtype dtype = z->opt.map->table->params[piece->row].in[STORE_PARAMS].dtype;
+    float rounded[PART];
+    for (int64_t at = 0; at < n; at += PART) {
+        int64_t part = i64_min(PART, n - at);
+        dtype_store(rounded, x + at, dtype, part);
+        if (copy_params(z, piece, first + at, part, NULL, rounded, err))
+            return -1;
+    }
+    return 0;
 }
 
 int zero_spread_params(struct zero *z, struct error *err)

@@ -127,12 +127,12 @@ void zero_after_update(void *zero, int i);
  */
 MUST_CHECK int zero_finish_update(struct zero *z, struct error *err);
 
-/* Owned parameters of a piece, for checkpoints: copied to or from `x`, in their type.
- * (local) */
+/* Owned parameters of a piece, for checkpoints: copied to `x` in their type, or rounded
+ * to it. (local) */
 MUST_CHECK int zero_read_params(struct zero *z, const struct shard_piece *piece,
                                 int64_t first, int64_t n, void *x, struct error *err);
 MUST_CHECK int zero_write_params(struct zero *z, const struct shard_piece *piece,
-                                 int64_t first, int64_t n, const void *x,
+                                 int64_t first, int64_t n, const float *x,
                                  struct error *err);
 /* After writing: bring every rank up to date. [collective] */
 MUST_CHECK int zero_spread_params(struct zero *z, struct error *err);

@@ -99,7 +99,7 @@ static int pool_append(struct token_list *pool, const int32_t *ids, int64_t n,
 /* Keep of text `number` what the model will be given, and its word. */
 static int keep_text(struct cloze *c, int64_t number, struct error *err)
 {
-    int64_t S = c->r->gpt->dims.S, n_word = c->word.n;
+    int64_t S = c->r->gpt.dims.S, n_word = c->word.n;
     if (n_word > S)
         return error_set(err, ERROR_INPUT,
                          "the last word of text %lld has %lld tokens, more than the %lld "
@@ -149,7 +149,7 @@ static int encode(struct cloze *c, const struct tokenizer *tokenizer,
 static int take_room(struct cloze *c, struct error *err)
 {
     c->n_pass = i64_min(runner_full_pass(c->r), i64_max(c->n_texts, 1));
-    size_t n = (size_t)(c->n_pass * c->r->gpt->dims.S);
+    size_t n = (size_t)(c->n_pass * c->r->gpt.dims.S);
     c->tokens = malloc(n * sizeof *c->tokens);
     c->targets = malloc(n * sizeof *c->targets);
     c->likeliest = malloc(n * sizeof *c->likeliest);

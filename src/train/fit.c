@@ -1,6 +1,6 @@
 #include "train/fit.h"
 
-#include "train/layout.h"
+#include "parallel/layout.h"
 
 #include <stdio.h>
 

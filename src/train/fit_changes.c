@@ -6,7 +6,7 @@
  */
 #include "train/fit.h"
 
-#include "train/layout.h"
+#include "parallel/layout.h"
 
 #include <math.h>
 #include <stdarg.h>

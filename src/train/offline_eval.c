@@ -147,7 +147,7 @@ int offline_eval(struct eval_result *result, struct runner *r, int64_t vocab_siz
 {
     struct evaluation ev = {.r = r,
                             .stream = stream,
-                            .S = r->gpt->dims.S,
+                            .S = r->gpt.dims.S,
                             .V = vocab_size,
                             .stride = stride,
                             .n_pass = runner_full_pass(r)};

@@ -11,22 +11,13 @@
 
 #include "comm/grid.h"
 #include "config/config.h"
-#include "model/gpt.h"
 #include "optim/optimizer.h"
-#include "parallel/zero.h"
-#include "params/shard_map.h"
+#include "parallel/layout.h"
 #include "train/plan_data.h"
 
 struct plan {
-    struct grid_shape shape;
-    struct grid_coord at;
-    struct param_table table;
-    struct shard_map map;
-    struct gpt_options model;           // model_group is the caller's to fill in
-    struct zero_options zero;           // likewise data, sharding, dp
-    struct optimizer_options optimizer; // its groups are the caller's too
-    int64_t n_message; // numbers that pass between pipeline stages at a time
-    bool *keeps_all;   // (layers) owned; what model.keeps_all points to
+    struct layout layout;               // of the model
+    struct optimizer_options optimizer; // its groups are the caller's to fill in
 };
 
 /* *cfg is borrowed. */
@@ -47,8 +38,5 @@ struct plan_memory { // bytes
 MUST_CHECK int plan_memory(struct plan_memory *mem, const struct plan *p,
                            const struct config *cfg, const struct plan_data *data,
                            struct error *err);
-
-/* The directory of offloaded state, or NULL when there is none. */
-const char *plan_offload_dir(const struct config *cfg);
 
 #endif

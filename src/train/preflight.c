@@ -87,7 +87,7 @@ static void warn_of_older_run(const struct config_save_load *save)
 /* Room for what is offloaded, by all processes of this machine. */
 static int check_offload(const struct train *t, struct error *err)
 {
-    const char *dir = plan_offload_dir(&t->cfg);
+    const char *dir = layout_offload_dir(&t->cfg);
     uint64_t free_bytes;
     double needed = t->memory.offloaded * (double)comm_local_size(t->grid.world);
     if (!dir)

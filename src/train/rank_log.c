@@ -26,11 +26,11 @@ void rank_log_begin(const struct train *t)
     const struct grid_shape *shape = &t->grid.shape;
     const struct plan_memory *mem = &t->memory;
     char part[512];
-    describe_part(&t->plan.model.part, part, sizeof part);
+    describe_part(&t->plan.layout.model.part, part, sizeof part);
     worker_log("its place: dp %d of %d, pp %d of %d, sharding %d of %d, mp %d of %d; its "
                "part: %s, %.2f M parameters",
                at->dp, shape->dp, at->pp, shape->pp, at->sharding, shape->sharding,
-               at->mp, shape->mp, part, (double)t->plan.table.n_elements / MB);
+               at->mp, shape->mp, part, (double)t->plan.layout.table.n_elements / MB);
     worker_log("predicted memory: %.1f MB, of them parameters %.1f, gradients %.1f, "
                "optimizer %.1f, activations %.1f",
                mem->total / MB, mem->params / MB, mem->grads / MB, mem->optimizer / MB,

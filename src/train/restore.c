@@ -94,9 +94,9 @@ static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t
                 int64_t n, const float *x, struct error *err)
 {
     struct train *t = context;
-    const struct shard_piece *shard = &t->plan.map.pieces[piece->id];
+    const struct shard_piece *shard = &t->plan.layout.map.pieces[piece->id];
     int rc;
-    if (!plan_offload_dir(&t->cfg))
+    if (!layout_offload_dir(&t->cfg))
         return state_write(t, kind, shard, first, n, x, err);
 #pragma omp critical(restore_offloaded)
     rc = state_write(t, kind, shard, first, n, x, err);
@@ -112,7 +112,7 @@ static int read_part(struct train *t, struct ckpt_reader *reader, struct error *
         return -1;
     int rc = ckpt_reader_check(reader, &whole, t->optimizer.rule, N_CKPT_SETS, err);
     if (rc == 0)
-        rc = ckpt_part_init(&part, &t->plan.map, false, err);
+        rc = ckpt_part_init(&part, &t->plan.layout.map, false, err);
     if (rc == 0)
         rc = ckpt_reader_read(reader, N_CKPT_SETS, &part, &sink, err);
     ckpt_part_release(&part);

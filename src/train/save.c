@@ -90,7 +90,7 @@ static struct comm *world_of(const struct saver *s)
 
 static bool is_writer(const struct plan *plan, const struct param *row)
 {
-    return plan->at.dp == 0 && row->is_counted;
+    return plan->layout.at.dp == 0 && row->is_counted;
 }
 
 /* Whether there are saves that training goes on after. */
@@ -106,9 +106,9 @@ size_t train_save_bytes(const struct plan *plan, const struct config *cfg)
     int64_t n = 0;
     if (!wants_copies(cfg))
         return 0;
-    for (int64_t i = 0; i < plan->map.n_pieces; i++) {
-        const struct shard_piece *piece = &plan->map.pieces[i];
-        if (is_writer(plan, &plan->table.params[piece->row]))
+    for (int64_t i = 0; i < plan->layout.map.n_pieces; i++) {
+        const struct shard_piece *piece = &plan->layout.map.pieces[i];
+        if (is_writer(plan, &plan->layout.table.params[piece->row]))
             n += i64_round_up(piece->n, COPY_ALIGN);
     }
     const struct update_rule *rule = update_rule_of(&cfg->optimizer);
@@ -138,7 +138,7 @@ static const float *view_state(void *context, int kind, const struct ckpt_piece 
                                int64_t first, int64_t n, float *room, struct error *err)
 {
     struct saver *s = context;
-    const struct shard_piece *shard = &s->t->plan.map.pieces[piece->id];
+    const struct shard_piece *shard = &s->t->plan.layout.map.pieces[piece->id];
     if (state_read(s->t, kind, shard, first, n, room, err))
         return NULL;
     return room;
@@ -258,9 +258,9 @@ static int open_part(struct saver *s, struct error *err)
         ckpt_layout_init(&s->layout, &s->whole, update_rule_of(&t->cfg.optimizer),
                          t->cfg.save_load.max_file_bytes, err) ||
         ckpt_sums_init(&s->sums, s->layout.n_blocks, err) ||
-        ckpt_part_init(&s->part, &t->plan.map, true, err))
+        ckpt_part_init(&s->part, &t->plan.layout.map, true, err))
         return -1;
-    if (t->plan.at.dp > 0)
+    if (t->plan.layout.at.dp > 0)
         s->part.n_pieces = 0; // replicas have nothing to add
     s->copy_at = calloc((size_t)s->part.n_pieces + 1, sizeof *s->copy_at);
     if (!s->copy_at)
@@ -325,7 +325,7 @@ int train_save_open(struct train *t, struct error *err)
     }
     s->t = t;
     sem_init(&s->is_copied, 0, 0);
-    s->copies_aside = !plan_offload_dir(&t->cfg);
+    s->copies_aside = !layout_offload_dir(&t->cfg);
     s->is_first = comm_rank(t->grid.world) == 0;
     t->saver = s;
     rc = open_lock(s, err);

@@ -29,18 +29,6 @@ __attribute__((weak)) void train_grads_hook(struct train *t)
     (void)t;
 }
 
-/* The embedding's gradients: lookup and head, then the data ranks, with all that is still
- * on its way. */
-static int finish_grads(struct train *t, struct error *err)
-{
-    gpt_finish_grads(&t->gpt);
-    if (t->gpt.d[0].wte && comm_allreduce_f32(t->grid.tied, t->gpt.d[0].wte,
-                                              t->gpt.dims.V * t->gpt.dims.H, err))
-        return -1;
-    train_grads_hook(t);
-    return zero_finish_grads(&t->zero, err);
-}
-
 /* Of t->batch, whose tokens weigh in the gradient so that it is that of their mean loss.
  */
 int train_batch_losses(struct train *t, bool is_training, double *sum, struct error *err)
@@ -53,9 +41,10 @@ int train_batch_losses(struct train *t, bool is_training, double *sum, struct er
         t->n_counted > 0 ? (float)t->scaler.scale / (float)t->n_counted : 0.0F;
     batch->step = t->step; // of the run, also in an evaluation
     if (is_training) {
-        zero_start_step(&t->zero);
-        gpt_start_step(&t->gpt);
-        if (runner_train(&t->runner, batch, err) || finish_grads(t, err))
+        if (runner_train(&t->runner, batch, err))
+            return -1;
+        train_grads_hook(t);
+        if (runner_finish_grads(&t->runner, err))
             return -1;
     } else if (runner_forward(&t->runner, batch, err)) {
         return -1;

@@ -6,8 +6,8 @@
 #include "base/stop.h"
 #include "launch/worker.h"
 #include "optim/lr.h"
+#include "parallel/layout.h"
 #include "train/epoch.h"
-#include "train/layout.h"
 #include "train/own_checkpoints.h"
 #include "train/rank_log.h"
 #include "train/save.h"
@@ -98,10 +98,6 @@ static int open_plan(struct train *t, struct error *err)
 {
     if (plan_init(&t->plan, &t->cfg, t->grid.coord, err))
         return -1;
-    t->plan.model.model_group = t->grid.model;
-    t->plan.zero.data = t->grid.data;
-    t->plan.zero.sharding = t->grid.sharding;
-    t->plan.zero.dp = t->grid.dp;
     t->plan.optimizer.sharding = t->grid.sharding;
     t->plan.optimizer.model = t->grid.model;
     t->plan.optimizer.pipe = t->grid.pipe;
@@ -112,18 +108,11 @@ static int open_model(struct train *t, struct error *err)
 {
     const struct config *cfg = &t->cfg;
     const struct config_precision *precision = &cfg->mix_precision;
-    struct schedule_shape shape = layout_schedule(cfg);
-    bool is_scaled = t->plan.model.dtype == DTYPE_F16;
-    if (gpt_open_part(&t->gpt, cfg, &t->plan.model, err) ||
-        zero_open(&t->zero, &t->gpt, &t->plan.zero, err) ||
-        optimizer_open(&t->optimizer, &t->plan.optimizer, err) ||
-        pipeline_open(&t->pipeline, t->grid.pipe, &shape, t->plan.n_message,
-                      t->plan.model.dtype, err))
+    bool is_scaled = t->plan.layout.model.dtype == DTYPE_F16;
+    if (runner_open(&t->runner, &t->plan.layout, cfg, &t->grid, err) ||
+        optimizer_open(&t->optimizer, &t->plan.optimizer, err))
         return -1;
-    t->runner = (struct runner){.grid = &t->grid,
-                                .gpt = &t->gpt,
-                                .pipeline = &t->pipeline,
-                                .trace = t->job_trace.trace};
+    t->runner.trace = t->job_trace.trace;
     t->scaler = (struct scaler){.scale = is_scaled ? precision->scale_loss : 1,
                                 .is_dynamic = is_scaled && precision->dynamic_loss_scale};
     t->config_json = config_to_json(cfg);
@@ -183,7 +172,7 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
         return -1;
     if (t->step >= t->cfg.max_steps)
         return 0;
-    t->gpt.trace = t->job_trace.trace;
+    t->runner.gpt.trace = t->job_trace.trace;
     return comm_agree(world, open_loader(t, err), err);
 }
 
@@ -193,10 +182,8 @@ static void train_close(struct train *t)
     train_save_close(t);
     loader_close(t->loader);
     metrics_close(&t->metrics);
-    pipeline_close(&t->pipeline);
     optimizer_close(&t->optimizer);
-    zero_close(&t->zero);
-    gpt_close(&t->gpt);
+    runner_close(&t->runner);
     plan_release(&t->plan);
     sample_stream_close(&t->train_samples);
     sample_stream_close(&t->valid_samples);
@@ -241,7 +228,7 @@ static int check_finite(const struct train *t, double loss, double norm,
 static int grad_norm(struct train *t, double *norm, struct error *err)
 {
     double start = trace_begin(t->job_trace.trace);
-    if (optimizer_norm(&t->optimizer, &t->zero.grads, norm, err))
+    if (optimizer_norm(&t->optimizer, &t->runner.zero.grads, norm, err))
         return -1;
     *norm /= t->scaler.scale;
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "gradient norm"});
@@ -268,20 +255,20 @@ static int update(struct train *t, double norm, struct error *err)
     train_save_before_update(t);
     double start = trace_begin(t->job_trace.trace);
     struct optimizer_update u = {
-        .params = &t->zero.params,
-        .grads = &t->zero.grads,
+        .params = &t->runner.zero.params,
+        .grads = &t->runner.zero.grads,
         .lr = lr_at(&t->cfg.optimizer.lr, t->step + 1),
         .grad_norm = norm,
         .grad_scale = 1.0 / t->scaler.scale,
         .number = t->step + 1 - t->scaler.n_skipped,
         .before_layer = zero_before_update,
         .on_layer = zero_after_update,
-        .context = &t->zero,
+        .context = &t->runner.zero,
     };
     // a rank that fails here has peers that wait for its parameters
     if (optimizer_step(&t->optimizer, &u, err))
         comm_abort_with(t->grid.world, err);
-    if (zero_finish_update(&t->zero, err))
+    if (zero_finish_update(&t->runner.zero, err))
         return -1;
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "optimizer"});
     return 0;
@@ -329,7 +316,7 @@ static int train_step(struct train *t, struct error *err)
     double loss = runner_mean_loss(sum, t->n_counted);
     // a loss that is none is not the scale's fault: it is not scaled
     bool is_skipped =
-        t->plan.model.dtype == DTYPE_F16 && isfinite(loss) && !isfinite(norm);
+        t->plan.layout.model.dtype == DTYPE_F16 && isfinite(loss) && !isfinite(norm);
     double scale = t->scaler.scale;
     if (is_skipped) {
         if (skip_update(t, loss, norm, err))

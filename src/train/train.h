@@ -22,12 +22,9 @@
 #include "data/samples/input_set.h"
 #include "data/samples/loader.h"
 #include "data/samples/sample_stream.h"
-#include "model/gpt.h"
 #include "optim/optimizer.h"
 #include "optim/scaler.h"
-#include "parallel/pipeline.h"
 #include "parallel/runner.h"
-#include "parallel/zero.h"
 #include "train/job_trace.h"
 #include "train/metrics.h"
 #include "train/plan.h"
@@ -49,12 +46,9 @@ struct train {
     struct plan plan;
     struct plan_memory memory; // predicted
     double gathered_at_start;  // bytes sent to spread initial parameters, before step 1
-    struct gpt gpt;
-    struct zero zero;
+    struct runner runner;      // of the model
     struct optimizer optimizer;
     struct scaler scaler;
-    struct pipeline pipeline;
-    struct runner runner;   // of the three: grid, gpt, pipeline
     struct metrics metrics; // of rank 0
     struct job_trace job_trace;
     struct saver *saver; // of checkpoints: train/save.h

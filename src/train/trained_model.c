@@ -4,9 +4,7 @@
 #include "base/log.h"
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_scan.h"
-#include "train/layout.h"
 #include "train/load_newest.h"
-#include "train/plan.h"
 
 #include <stdlib.h>
 
@@ -89,7 +87,7 @@ static int make_config(struct config *cfg, const char *json, const char *path,
                          (long long)opt->max_seq_len, (long long)P, path);
     if (opt->max_seq_len > 0)
         cfg->dataset.max_seq_len = opt->max_seq_len;
-    if (opt->is_for_decoding)
+    if (opt->use == LAYOUT_DECODE)
         cfg->dataset.max_seq_len = P;
     set_layout(cfg, shape, opt->micro_batch_size);
     if (check_rules(cfg, err))
@@ -147,64 +145,45 @@ struct opening {
     const struct trained_options *opt;
 };
 
-static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t first,
-                int64_t n, const float *x, struct error *err)
+static int store_params(void *context, int kind, const struct ckpt_piece *piece,
+                        int64_t first, int64_t n, const float *x, struct error *err)
 {
-    struct gpt *g = context;
-    const struct param *row = piece->row;
-    enum dtype dtype = row->in[STORE_PARAMS].dtype;
-    int64_t element = (piece->first + first) * (int64_t)dtype_bytes(dtype);
+    struct trained_model *m = context;
     (void)kind;
-    (void)err;
-    dtype_store((char *)g->params + row->in[STORE_PARAMS].at + element, x, dtype, n);
-    return 0;
+    return zero_write_params(&m->runner.zero, &m->layout.map.pieces[piece->id], first, n,
+                             x, err);
 }
 
 static int read_part(struct trained_model *m, struct ckpt_reader *reader,
                      struct error *err)
 {
     struct param_table whole;
-    struct shard_map map = {.size = 0};
     struct ckpt_part part = {.n_pieces = 0};
-    struct ckpt_sink sink = {take, &m->gpt};
-    int n_sets = CKPT_MODEL + 1, rc = -1;
+    struct ckpt_sink sink = {store_params, m};
+    int n_sets = CKPT_MODEL + 1;
     if (param_table_init(&whole, &m->cfg.model, err))
         return -1;
-    if (ckpt_reader_check(reader, &whole, NULL, n_sets, err) ||
-        shard_map_init(&map, &m->gpt.table, 1, 0, err) ||
-        ckpt_part_init(&part, &map, false, err))
-        goto done;
-    rc = ckpt_reader_read(reader, n_sets, &part, &sink, err);
-done:
+    int rc = ckpt_reader_check(reader, &whole, NULL, n_sets, err);
+    if (rc == 0)
+        rc = ckpt_part_init(&part, &m->layout.map, false, err);
+    if (rc == 0)
+        rc = ckpt_reader_read(reader, n_sets, &part, &sink, err);
     ckpt_part_release(&part);
-    shard_map_release(&map);
     param_table_release(&whole);
     return rc;
 }
 
-static int open_part(struct trained_model *m, bool is_for_decoding, struct error *err)
+static int open_part(struct trained_model *m, enum layout_use use, struct error *err)
 {
-    const struct config *cfg = &m->cfg;
-    struct gpt_options opt = {.B = cfg->batch_size.micro_batch_size,
-                              .n_stashes = 1,
-                              .model_group = m->grid.model,
-                              .dtype =
-                                  is_for_decoding ? cfg->mix_precision.dtype : DTYPE_F32};
-    struct schedule_shape shape = layout_schedule(cfg);
-    int64_t n_message = opt.B * cfg->dataset.max_seq_len * cfg->model.hidden_size;
-    if (layout_part(&opt.part, cfg, m->grid.coord, err) ||
-        gpt_open_part(&m->gpt, cfg, &opt, err) ||
-        pipeline_open(&m->pipeline, m->grid.pipe, &shape, n_message, DTYPE_F32, err))
+    if (layout_init(&m->layout, &m->cfg, m->grid.coord, use, err))
         return -1;
-    m->runner =
-        (struct runner){.grid = &m->grid, .gpt = &m->gpt, .pipeline = &m->pipeline};
-    return 0;
+    return runner_open(&m->runner, &m->layout, &m->cfg, &m->grid, err);
 }
 
 static void close_part(struct trained_model *m)
 {
-    pipeline_close(&m->pipeline);
-    gpt_close(&m->gpt);
+    runner_close(&m->runner);
+    layout_release(&m->layout);
 }
 
 static int configure(struct opening *o, const struct ckpt_manifest *manifest,
@@ -234,7 +213,7 @@ static int load(void *context, const char *path, bool *is_damaged, struct error 
     if (rc == 0)
         rc = configure(o, &reader.manifest, path, err);
     if (rc == 0)
-        rc = open_part(o->m, o->opt->is_for_decoding, err);
+        rc = open_part(o->m, o->opt->use, err);
     if (rc == 0)
         rc = read_part(o->m, &reader, err);
     *is_damaged = reader.is_damaged;

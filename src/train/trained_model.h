@@ -23,7 +23,7 @@ struct trained_options {
     int64_t dp_degree, mp_degree, pp_degree; // dp 0: what the processes leave
     int64_t micro_batch_size;                // windows of one forward
     int64_t max_seq_len;                     // of a window; 0: as it was trained
-    bool is_for_decoding; // windows have all positions, matrices the type of training
+    enum layout_use use; // LAYOUT_EVALUATE, or LAYOUT_DECODE: windows have all positions
 };
 
 struct trained_model {
@@ -31,8 +31,7 @@ struct trained_model {
     int64_t step;
     struct config cfg; // of the checkpoint, with this layout and these windows
     struct grid grid;
-    struct gpt gpt;
-    struct pipeline pipeline;
+    struct layout layout;
     struct runner runner;
 };
 

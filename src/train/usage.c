@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "launch/worker.h"
-#include "train/layout.h"
+#include "parallel/layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,7 +173,7 @@ int usage_report_predicted(struct train *t, struct error *err)
     int rc = gather(t, &t->memory, sizeof *all, all, err);
     if (rc == 0 && comm_rank(t->grid.world) == 0) {
         log_info("%.2f M parameters in rank 0; predicted memory:",
-                 (double)t->plan.table.n_elements / MB);
+                 (double)t->plan.layout.table.n_elements / MB);
         print_table(to_log, all, NULL, size);
         print_shared(to_log, t->memory.shared, size);
     }
@@ -201,7 +201,7 @@ static void log_volume(const struct train *t)
 {
     const struct grid *g = &t->grid;
     double steps = (double)(t->step - t->first_step);
-    double params = (double)t->plan.table.n_bytes[STORE_PARAMS];
+    double params = (double)t->plan.layout.table.n_bytes[STORE_PARAMS];
     double sums =
         sent_bytes(g->data, COMM_ALLREDUCE) + sent_bytes(g->data, COMM_REDUCE_SCATTER);
     double gathers = usage_gathered_bytes(t) - t->gathered_at_start;

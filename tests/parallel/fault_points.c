@@ -128,7 +128,7 @@ void train_grads_hook(struct train *t)
         await_file("paused", false);
     }
     if (step && t->step + 1 == atoll(step) && rank == 0) {
-        ((float *)t->gpt.d[0].wte)[7] = NAN;
+        ((float *)t->runner.gpt.d[0].wte)[7] = NAN;
         make_file("spoiled");
     }
 }

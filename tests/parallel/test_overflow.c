@@ -40,8 +40,8 @@ static uint64_t hash_state(struct train *t)
 {
     struct error err;
     uint64_t h = 1469598103934665603u;
-    for (int64_t i = 0; i < t->plan.map.n_pieces; i++) {
-        const struct shard_piece *piece = &t->plan.map.pieces[i];
+    for (int64_t i = 0; i < t->plan.layout.map.n_pieces; i++) {
+        const struct shard_piece *piece = &t->plan.layout.map.pieces[i];
         float *x = malloc((size_t)piece->n * sizeof *x);
         assert_non_null(x);
         for (int kind = 0; kind < update_rule_n_tensors(t->optimizer.rule); kind++) {
@@ -69,10 +69,10 @@ static double largest_move(struct train *t, float **last)
     double largest = 0;
     bool is_first = !*last;
     if (is_first)
-        *last = calloc((size_t)t->plan.map.n_local, sizeof **last);
+        *last = calloc((size_t)t->plan.layout.map.n_local, sizeof **last);
     assert_non_null(*last);
-    for (int64_t i = 0; i < t->plan.map.n_pieces; i++) {
-        const struct shard_piece *piece = &t->plan.map.pieces[i];
+    for (int64_t i = 0; i < t->plan.layout.map.n_pieces; i++) {
+        const struct shard_piece *piece = &t->plan.layout.map.pieces[i];
         for (int64_t e = 0; e < piece->n; e++) {
             float x, *then = *last + piece->local + e;
             assert_ok(state_read(t, OPTIMIZER_WEIGHTS, piece, e, 1, &x, &err), err);
@@ -99,7 +99,7 @@ void train_grads_hook(struct train *t)
     bool is_here =
         t->grid.is_first_stage && t->grid.coord.mp == 1 && t->grid.data_rank == 1;
     if (step == seen.spoiled && is_here)
-        ((float *)t->gpt.d[0].wte)[7] = INFINITY;
+        ((float *)t->runner.gpt.d[0].wte)[7] = INFINITY;
 }
 
 /* -- a run ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-#include "train/layout.h"
+#include "parallel/layout.h"
 
 #include "base/log.h"
 
@@ -14,7 +14,7 @@ struct grid_shape layout_grid(const struct config *cfg)
                                .mp = (int)d->mp_degree};
 }
 
-struct schedule_shape layout_schedule(const struct config *cfg)
+static struct schedule_shape schedule_of(const struct config *cfg)
 {
     return (struct schedule_shape){.pp = cfg->distributed.pp_degree,
                                    .chunks = cfg->distributed.virtual_pp_degree,
@@ -49,7 +49,7 @@ int layout_check(const struct config *cfg, int64_t n_processes, struct error *er
 {
     enum { MOST_PROCESSES = 1 << 20 };
     struct grid_shape shape = layout_grid(cfg);
-    struct schedule_shape schedule = layout_schedule(cfg);
+    struct schedule_shape schedule = schedule_of(cfg);
     struct partition partition;
     int64_t wanted = config_n_processes(cfg);
     if (wanted > MOST_PROCESSES)
@@ -64,8 +64,8 @@ int layout_check(const struct config *cfg, int64_t n_processes, struct error *er
     return schedule_check(&schedule, err);
 }
 
-int layout_part(struct param_part *part, const struct config *cfg, struct grid_coord at,
-                struct error *err)
+static int part_of(struct param_part *part, const struct config *cfg,
+                   struct grid_coord at, struct error *err)
 {
     struct partition partition;
     int chunks = (int)cfg->distributed.virtual_pp_degree;
@@ -81,6 +81,108 @@ int layout_part(struct param_part *part, const struct config *cfg, struct grid_c
         partition_range(&partition, at.pp, c, &part->chunks[c].first,
                         &part->chunks[c].end);
     return 0;
+}
+
+/* -- one process --------------------------------------------------------------------- */
+
+static enum gpt_recompute recompute_of(const struct config *cfg)
+{
+    static const enum gpt_recompute of_config[] = {
+        [GRANULARITY_FULL] = RECOMPUTE_BLOCK,
+        [GRANULARITY_ONLY_ATTN] = RECOMPUTE_ATTENTION,
+        [GRANULARITY_CORE_ATTN] = RECOMPUTE_CORE};
+    return cfg->use_recompute ? of_config[cfg->recompute_granularity] : RECOMPUTE_NOTHING;
+}
+
+const char *layout_offload_dir(const struct config *cfg)
+{
+    if (!cfg->distributed.sharding.sharding_offload)
+        return NULL;
+    return cfg->save_load.offload_dir[0] ? cfg->save_load.offload_dir
+                                         : cfg->save_load.output_dir;
+}
+
+/* Stashes that the schedule of this stage has in flight at most. */
+static int count_stashes(const struct layout *l, int *n_stashes, struct error *err)
+{
+    struct schedule schedule;
+    if (schedule_init(&schedule, &l->schedule, l->at.pp, err))
+        return -1;
+    *n_stashes = schedule_max_in_flight(&schedule, SCHEDULE_ALL_CHUNKS);
+    schedule_release(&schedule);
+    return 0;
+}
+
+static int list_kept_layers(struct layout *l, const struct config *cfg, struct error *err)
+{
+    const struct config_numbers *kept = &cfg->no_recompute_layers;
+    l->keeps_all = calloc((size_t)cfg->model.num_layers, sizeof *l->keeps_all);
+    if (!l->keeps_all)
+        return error_set(err, ERROR_RUNTIME, "out of memory for a list of %lld layers",
+                         (long long)cfg->model.num_layers);
+    for (int64_t i = 0; i < kept->n_values; i++)
+        l->keeps_all[(int64_t)kept->values[i]] = true;
+    l->model.keeps_all = l->keeps_all;
+    return 0;
+}
+
+static int set_training(struct layout *l, const struct config *cfg, struct error *err)
+{
+    enum { FUSED_BYTES = 64 << 20 };
+    const struct config_batch *b = &cfg->batch_size;
+    const struct config_sharding *sharding = &cfg->distributed.sharding;
+    struct gpt_options *model = &l->model;
+    int stage = sharding->sharding_degree > 1 ? (int)sharding->sharding_stage : 0;
+    l->zero.stage = stage;
+    l->zero.fused_bytes = cfg->tensor_fusion ? FUSED_BYTES : 0;
+    l->zero.offload_dir = stage == 3 ? layout_offload_dir(cfg) : NULL;
+    model->has_grads = true;
+    model->sequence_parallel = cfg->distributed.sequence_parallel;
+    model->grad_dtype = cfg->mix_precision.fp32_grads ? DTYPE_F32 : model->dtype;
+    model->recompute = recompute_of(cfg);
+    model->params_are_brought = stage >= 3;
+    model->grads_are_brought = stage >= 2;
+    model->n_step_tokens = b->local_batch_size * cfg->dataset.max_seq_len;
+    model->has_one_micro_batch = b->num_micro_batches == 1;
+    model->fuses_bias = cfg->fused_linear;
+    if (list_kept_layers(l, cfg, err))
+        return -1;
+    return count_stashes(l, &model->n_stashes, err);
+}
+
+int layout_init(struct layout *l, const struct config *cfg, struct grid_coord at,
+                enum layout_use use, struct error *err)
+{
+    *l = (struct layout){
+        .shape = layout_grid(cfg), .at = at, .schedule = schedule_of(cfg)};
+    l->model = (struct gpt_options){
+        .B = cfg->batch_size.micro_batch_size,
+        .n_stashes = 1,
+        .dtype = use == LAYOUT_EVALUATE ? DTYPE_F32 : cfg->mix_precision.dtype,
+    };
+    if (part_of(&l->model.part, cfg, at, err) ||
+        (use == LAYOUT_TRAIN && set_training(l, cfg, err)) ||
+        param_table_init_part(&l->table, &cfg->model, &l->model.part, err))
+        goto fail;
+    param_table_set_types(&l->table, l->model.dtype, l->model.grad_dtype);
+    if (shard_map_init(&l->map, &l->table, l->shape.sharding, at.sharding, err))
+        goto fail;
+    l->zero.map = &l->map;
+    int64_t parts = l->model.sequence_parallel ? l->shape.mp : 1;
+    l->n_message =
+        l->model.B * (cfg->dataset.max_seq_len / parts) * cfg->model.hidden_size;
+    return 0;
+fail:
+    layout_release(l);
+    return -1;
+}
+
+void layout_release(struct layout *l)
+{
+    shard_map_release(&l->map);
+    param_table_release(&l->table);
+    free(l->keeps_all);
+    *l = (struct layout){0};
 }
 
 /* -- the log ------------------------------------------------------------------------- */

@@ -1,0 +1,39 @@
+#include "params/param_draw.h"
+
+#include "base/arena.h"
+#include "base/beat.h"
+
+enum {
+    BLOCK = 1 << 20, // elements that are drawn before they are written
+    PART = 16384,    // elements a thread draws at a time
+};
+
+static void draw_block(const struct param *row, int64_t first, int64_t n, uint64_t seed,
+                       double std, float *x)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i += PART)
+        param_init_values(row, first + i, i64_min(PART, n - i), seed, std, x + i);
+}
+
+int param_draw(const struct shard_map *map, uint64_t seed, double std, param_sink *sink,
+               void *context, struct error *err)
+{
+    struct arena ar;
+    int rc = arena_open(&ar, BLOCK * sizeof(float), "initial weights", err);
+    if (rc)
+        return -1;
+    float *block = arena_f32(&ar, BLOCK);
+    for (int64_t i = 0; i < map->n_pieces && rc == 0; i++) {
+        const struct shard_piece *piece = &map->pieces[i];
+        for (int64_t at = 0; at < piece->n && rc == 0; at += BLOCK) {
+            int64_t n = i64_min(BLOCK, piece->n - at);
+            beat(BEAT_MEMORY, piece->row);
+            draw_block(&map->table->params[piece->row], piece->first + at, n, seed, std,
+                       block);
+            rc = sink(context, piece, at, n, block, err);
+        }
+    }
+    arena_close(&ar);
+    return rc;
+}
