@@ -5,13 +5,14 @@
 #ifndef TESTS_CKPT_FIXTURE_H
 #define TESTS_CKPT_FIXTURE_H
 
+#include "ckpt_whole.h"
 #include "test.h"
 
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/philox.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/ckpt_layout.h"
+#include "ckpt/ckpt_find.h"
+#include "ckpt/ckpt_format.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

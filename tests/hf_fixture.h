@@ -5,11 +5,12 @@
 #ifndef TESTS_HF_FIXTURE_H
 #define TESTS_HF_FIXTURE_H
 
+#include "ckpt_whole.h"
 #include "test.h"
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_find.h"
 #include "ckpt/safetensors.h"
 #include "hub/hf_export.h"
 #include "hub/hf_import.h"

@@ -2,10 +2,8 @@
  * count, and who was taken for dead cannot write any more. */
 #include "ckpt_fixture.h"
 
-#include "ckpt/ckpt_commit.h"
+#include "ckpt/ckpt_format.h"
 #include "ckpt/ckpt_lock.h"
-#include "ckpt/ckpt_part.h"
-#include "ckpt/ckpt_whole.h"
 #include "ckpt/ckpt_write.h"
 
 #include <errno.h>

@@ -4,7 +4,6 @@
  */
 #include "ckpt_fixture.h"
 
-#include "ckpt/ckpt_commit.h"
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_write.h"
 

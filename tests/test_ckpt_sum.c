@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "base/philox.h"
-#include "ckpt/ckpt_sum.h"
+#include "ckpt/ckpt_format.h"
 
 #define BLOCK_WORDS (CKPT_BLOCK_BYTES / 4)
 

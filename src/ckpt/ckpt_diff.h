@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "ckpt/ckpt_layout.h"
+#include "ckpt/ckpt_format.h"
 #include "ckpt/ckpt_read.h"
 #include "params/param_table.h"
 

@@ -342,6 +342,30 @@ done:
     return rc;
 }
 
+int ckpt_read_info(const char *path, struct ckpt_info *info, struct error *err)
+{
+    struct ckpt_manifest m;
+    bool is_damaged;
+    *info = (struct ckpt_info){.n_parameters = 0};
+    if (ckpt_manifest_read(&m, path, &is_damaged, err))
+        return -1;
+    info->progress = m.progress;
+    info->n_parameters = m.n_parameters;
+    memcpy(info->program_version, m.program_version, sizeof info->program_version);
+    info->config_json = json_dumps(m.config, JSON_INDENT(2));
+    ckpt_manifest_release(&m);
+    if (!info->config_json)
+        return error_set(err, ERROR_RUNTIME,
+                         "out of memory for the configuration in '%s'", path);
+    return 0;
+}
+
+void ckpt_info_release(struct ckpt_info *info)
+{
+    free(info->config_json);
+    *info = (struct ckpt_info){.n_parameters = 0};
+}
+
 /* -- the files ----------------------------------------------------------------------- */
 
 int ckpt_manifest_check_file(const char *dir, const char *name, const json_t *record,

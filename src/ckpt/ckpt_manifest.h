@@ -18,7 +18,7 @@
  *     }
  *
  * run_id is missing where it is not known. A hash is 16 hex digits. A tensor has one for
- * each hash_block_bytes of its data, a sum as in ckpt_sum.h; the others are XXH3-64 with
+ * each hash_block_bytes of its data, a sum as in ckpt_format.h; the others are XXH3-64 with
  * seed 0. The last member covers all bytes before the comma that precedes it. Unknown
  * members are ignored: a later version may add some, and raises format_version only when
  * old readers would misread the rest.
@@ -31,13 +31,31 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/ckpt_layout.h"
-#include "ckpt/ckpt_sum.h"
+#include "ckpt/ckpt_format.h"
 
 #include <jansson.h>
 
 #define CKPT_MANIFEST_NAME "trainer.json"
+
+#define CKPT_FINGERPRINT_BYTES 64
+#define CKPT_RUN_ID_BYTES 17 // 16 hexadecimal digits
+
+struct ckpt_scaler { // of losses; scale 0: it does not change, if there is one
+    double scale;
+    int64_t good_steps, bad_steps;
+    int64_t n_skipped; // steps left out so far
+};
+
+/* How far a run is: what a checkpoint holds apart from tensors. */
+struct ckpt_progress {
+    int64_t step; // optimizer updates done
+    int64_t epoch;
+    int64_t consumed_samples;
+    struct ckpt_scaler scaler;
+    char data_fingerprint[CKPT_FINGERPRINT_BYTES]; // of the dataset; "": unknown
+    char run_id[CKPT_RUN_ID_BYTES]; // of the run it belongs to; "": unknown
+    const char *config_json;        // a JSON object, borrowed; only saving reads it
+};
 
 struct ckpt_manifest {
     struct ckpt_progress progress; // config_json is not used: see `config`
@@ -66,6 +84,16 @@ MUST_CHECK int ckpt_manifest_write(const struct ckpt_manifest *m, const char *di
 /* Read it back: refused unless its own hash is right and every member is as above. */
 MUST_CHECK int ckpt_manifest_read(struct ckpt_manifest *m, const char *dir,
                                   bool *is_damaged, struct error *err);
+
+struct ckpt_info { // of one checkpoint, from its trainer.json
+    struct ckpt_progress progress;
+    int64_t n_parameters;
+    char program_version[32];
+    char *config_json; // owned
+};
+MUST_CHECK int ckpt_read_info(const char *path, struct ckpt_info *info,
+                              struct error *err);
+void ckpt_info_release(struct ckpt_info *info);
 
 /* Is the file in `dir`, with the size its record says? Its content is not read. */
 MUST_CHECK int ckpt_manifest_check_file(const char *dir, const char *name,

@@ -11,10 +11,8 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "ckpt/ckpt_layout.h"
+#include "ckpt/ckpt_format.h"
 #include "ckpt/ckpt_manifest.h"
-#include "ckpt/ckpt_part.h"
-#include "ckpt/ckpt_sum.h"
 #include "ckpt/safetensors.h"
 
 #include <limits.h>

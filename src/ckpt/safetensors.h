@@ -69,8 +69,6 @@ void safetensors_release(struct safetensors *st);
 /* The tensor called `name`, or NULL. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *st,
                                                   const char *name);
-/* Sort the names, by which safetensors_find() need not look at all of them. */
-MUST_CHECK int safetensors_sort_names(struct safetensors *st, struct error *err);
 /* Where in the file the tensor's data starts. */
 int64_t safetensors_offset(const struct safetensors *st,
                            const struct safetensors_tensor *t);
@@ -87,13 +85,8 @@ MUST_CHECK int safetensors_parse(struct safetensors *st, const char *json, size_
 MUST_CHECK int safetensors_read_header(struct safetensors *st, int fd, const char *path,
                                        char **header, struct error *err);
 
-/* True for what safetensors_decode_f32() understands: F32, F16, BF16. */
+/* True for what safetensors_read_f32() understands: F32, F16, BF16. */
 bool safetensors_is_float(enum safetensors_dtype dtype);
-/* Bytes of n elements of such a type. */
-size_t safetensors_float_bytes(enum safetensors_dtype dtype, int64_t n);
-/* dst[i] := element i of `raw`, n elements of a type that is_float; exact. */
-void safetensors_decode_f32(enum safetensors_dtype dtype, const uint8_t *raw, int64_t n,
-                            float *dst);
 
 /* Elements [first, first + n) of a float tensor of an open file, converted to dst. Other
  * types and ranges outside the tensor are errors. */
@@ -114,8 +107,5 @@ MUST_CHECK int safetensors_append(struct safetensors *st, const char *name,
  * st->header_bytes. */
 MUST_CHECK int safetensors_encode_header(struct safetensors *st, char **header,
                                          struct error *err);
-
-/* raw[4i..4i+3] := src[i], little-endian. */
-void safetensors_encode_f32(const float *src, int64_t n, uint8_t *raw);
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "ckpt/ckpt_manifest.h"
-#include "ckpt/ckpt_scan.h"
+#include "ckpt/ckpt_store.h"
 #include "cli/cmd.h"
 #include "cli/inspect_tensors.h"
 #include "cli/options.h"

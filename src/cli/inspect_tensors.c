@@ -10,10 +10,8 @@
 
 #include "base/fs.h"
 #include "base/text.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/ckpt_layout.h"
 #include "ckpt/ckpt_manifest.h"
-#include "ckpt/ckpt_scan.h"
+#include "ckpt/ckpt_store.h"
 #include "ckpt/safetensors.h"
 #include "cli/report.h"
 #include "data/formats/disk_int.h"

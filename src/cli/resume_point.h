@@ -11,7 +11,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "ckpt/ckpt_scan.h"
+#include "ckpt/ckpt_store.h"
 #include "config/config.h"
 #include "launch/launch.h"
 

@@ -3,7 +3,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/stop.h"
-#include "ckpt/ckpt_commit.h"
 #include "ckpt/ckpt_write.h"
 #include "ckpt/keep_tokenizer.h"
 #include "hub/hf_config.h"

@@ -2,7 +2,7 @@
 
 #include "base/fs.h"
 #include "base/stop.h"
-#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_find.h"
 
 #include <errno.h>
 #include <math.h>

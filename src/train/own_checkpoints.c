@@ -2,7 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "ckpt/ckpt_scan.h"
+#include "ckpt/ckpt_store.h"
 
 #include <string.h>
 

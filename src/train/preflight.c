@@ -7,7 +7,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_store.h"
+#include "ckpt/ckpt_write.h"
 #include "train/fit.h"
 #include "train/usage.h"
 

@@ -4,9 +4,8 @@
 #include "base/beat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "ckpt/ckpt_find.h"
 #include "ckpt/ckpt_read.h"
-#include "ckpt/ckpt_scan.h"
-#include "train/load_newest.h"
 #include "train/own_checkpoints.h"
 #include "train/state.h"
 
@@ -186,12 +185,12 @@ static void set_aside(void *context, const char *path, const struct error *why)
 static int resume(struct restore *r, struct error *err)
 {
     struct train *t = r->t;
-    struct load_newest what = {.context = r, .load = load, .skip = set_aside};
+    struct ckpt_load_newest what = {.context = r, .load = load, .skip = set_aside};
     const struct ckpt_manifest *manifest = &r->reader.manifest;
     const char *path = t->resumed_from;
     double start = clock_seconds();
-    if (load_newest(&what, t->grid.world, t->cfg.save_load.ckpt_dir, t->resumed_from,
-                    err))
+    if (ckpt_load_newest(&what, t->grid.world, t->cfg.save_load.ckpt_dir, t->resumed_from,
+                         err))
         return -1;
     log_config_changes(manifest->config, t->config_json);
     warn_of_other_data(t, &manifest->progress);

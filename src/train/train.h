@@ -16,7 +16,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
-#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_manifest.h"
 #include "comm/grid.h"
 #include "config/config.h"
 #include "data/samples/input_set.h"

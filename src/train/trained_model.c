@@ -2,9 +2,8 @@
 
 #include "base/beat.h"
 #include "base/log.h"
+#include "ckpt/ckpt_find.h"
 #include "ckpt/ckpt_read.h"
-#include "ckpt/ckpt_scan.h"
-#include "train/load_newest.h"
 
 #include <stdlib.h>
 
@@ -233,14 +232,14 @@ int trained_model_open(struct trained_model *m, const struct trained_options *op
                        struct comm *world, struct error *err)
 {
     struct opening o = {.m = m, .opt = opt};
-    struct load_newest what = {.context = &o, .load = load, .skip = skip};
+    struct ckpt_load_newest what = {.context = &o, .load = load, .skip = skip};
     struct grid_shape shape;
     *m = (struct trained_model){.step = 0};
     if (choose_grid(&shape, opt, comm_size(world), err) ||
         grid_open(&m->grid, world, &shape, err))
         return -1;
     beat_enter(BEAT_LOAD);
-    int rc = load_newest(&what, world, opt->ckpt, m->path, err);
+    int rc = ckpt_load_newest(&what, world, opt->ckpt, m->path, err);
     beat_enter(BEAT_EVALUATE); // or generate: what it was opened for
     return rc;
 }

@@ -1,12 +1,66 @@
-/* Tensors are dealt to files first; their places follow when the headers are known. */
-#include "ckpt/ckpt_layout.h"
-
-#include "ckpt/ckpt_sum.h"
+#include "ckpt/ckpt_format.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* -- parts --------------------------------------------------------------------------- */
+
+/* Runs that follow each other without a gap (all columns of a matrix that mp could cut)
+ * are one: a call to the kernel and a copy for each row would cost more than the data. */
+static struct param_runs joined_runs(const struct param *row)
+{
+    struct param_runs runs = param_runs(row);
+    if (runs.n_runs > 1 && runs.run_stride == runs.run_length) {
+        runs.run_length *= runs.n_runs;
+        runs.n_runs = 1;
+    }
+    return runs;
+}
+
+int ckpt_part_init(struct ckpt_part *part, const struct shard_map *map, bool only_counted,
+                   struct error *err)
+{
+    *part = (struct ckpt_part){0};
+    part->pieces = calloc((size_t)map->n_pieces + 1, sizeof *part->pieces);
+    if (!part->pieces)
+        return error_set(err, ERROR_RUNTIME,
+                         "out of memory for the pieces of %lld parameters",
+                         (long long)map->n_pieces);
+    for (int64_t i = 0; i < map->n_pieces; i++) {
+        const struct shard_piece *piece = &map->pieces[i];
+        const struct param *row = &map->table->params[piece->row];
+        if (only_counted && !row->is_counted)
+            continue;
+        part->pieces[part->n_pieces++] = (struct ckpt_piece){.row = row,
+                                                             .id = i,
+                                                             .runs = joined_runs(row),
+                                                             .first = piece->first,
+                                                             .n = piece->n};
+        part->n_elements += piece->n;
+    }
+    return 0;
+}
+
+void ckpt_part_release(struct ckpt_part *part)
+{
+    free(part->pieces);
+    *part = (struct ckpt_part){0};
+}
+
+int64_t ckpt_piece_run(const struct ckpt_piece *piece, int64_t i, int64_t n,
+                       int64_t *whole)
+{
+    const struct param_runs *runs = &piece->runs;
+    int64_t at = piece->first + i;
+    int64_t run = at / runs->run_length, inside = at % runs->run_length;
+    *whole = runs->first + run * runs->run_stride + inside;
+    return i64_min(n, runs->run_length - inside);
+}
+
+/* -- layout: tensors are dealt to files first; their places follow when the headers are
+ * known -- */
 
 const char *const ckpt_set_names[N_CKPT_SETS] = {
     [CKPT_MODEL] = "model", [CKPT_OPTIMIZER] = "optimizer"};
@@ -204,4 +258,130 @@ int ckpt_layout_index(const struct ckpt_layout *layout, enum ckpt_set set,
     *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     return *text ? 0 : out_of_memory(err);
+}
+
+/* -- hashes -------------------------------------------------------------------------- */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "tensor data is written to files as it lies in memory");
+
+#define BLOCK_WORDS (CKPT_BLOCK_BYTES / (int64_t)sizeof(float))
+
+static uint32_t mix(uint32_t x)
+{
+    x ^= x >> 16;
+    x *= 0x85EBCA6Bu;
+    x ^= x >> 13;
+    x *= 0xC2B2AE35u;
+    return x ^ x >> 16;
+}
+
+static uint64_t run_multiplier(int64_t c)
+{
+    uint32_t i = 2 * (uint32_t)c;
+    return ((uint64_t)mix(i + 1) << 32) + 2 * (uint64_t)mix(i + 2) + 1;
+}
+
+void ckpt_sum_keys_init(struct ckpt_sum_keys *keys)
+{
+    for (uint32_t j = 0; j < CKPT_SUM_KEYS; j++)
+        keys->k[j] = 2 * mix(j + 1) + 1;
+}
+
+/* A 32 x 32 -> 64 bit product and a sum per word, which compilers turn into vectors of any
+ * width: it runs at the speed of memory. Integer sums may be taken in any order. */
+static uint64_t sum_run(const uint32_t *k, const float *words, int64_t n)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t word;
+        memcpy(&word, words + i, sizeof word);
+        sum += (uint64_t)k[i] * word;
+    }
+    return sum;
+}
+
+uint64_t ckpt_sum(const struct ckpt_sum_keys *keys, int64_t first, const float *words,
+                  int64_t n)
+{
+    uint64_t sum = 0;
+    for (int64_t done = 0; done < n;) {
+        int64_t c = (first + done) / CKPT_SUM_KEYS, j = (first + done) % CKPT_SUM_KEYS;
+        int64_t part = i64_min(n - done, CKPT_SUM_KEYS - j);
+        sum += run_multiplier(c) * sum_run(keys->k + j, words + done, part);
+        done += part;
+    }
+    return sum;
+}
+
+/* -- blocks -------------------------------------------------------------------------- */
+
+int ckpt_sums_init(struct ckpt_sums *sums, int64_t n_blocks, struct error *err)
+{
+    *sums = (struct ckpt_sums){.n_blocks = n_blocks};
+    ckpt_sum_keys_init(&sums->keys);
+    sums->hashes = calloc((size_t)n_blocks + 1, sizeof *sums->hashes);
+    sums->counts = calloc((size_t)n_blocks + 1, sizeof *sums->counts);
+    if (sums->hashes && sums->counts)
+        return 0;
+    ckpt_sums_release(sums);
+    return error_set(err, ERROR_RUNTIME, "out of memory for the hashes of %lld blocks",
+                     (long long)n_blocks);
+}
+
+void ckpt_sums_release(struct ckpt_sums *sums)
+{
+    free(sums->hashes);
+    free(sums->counts);
+    sums->hashes = NULL;
+    sums->counts = NULL;
+    sums->n_blocks = 0;
+}
+
+void ckpt_sums_reset(struct ckpt_sums *sums)
+{
+    memset(sums->hashes, 0, (size_t)sums->n_blocks * sizeof *sums->hashes);
+    memset(sums->counts, 0, (size_t)sums->n_blocks * sizeof *sums->counts);
+}
+
+void ckpt_sums_add(struct ckpt_sums *sums, int64_t first_block, int64_t first,
+                   const float *words, int64_t n)
+{
+    for (int64_t done = 0; done < n;) {
+        int64_t block = first_block + (first + done) / BLOCK_WORDS;
+        int64_t inside = (first + done) % BLOCK_WORDS;
+        int64_t part = i64_min(n - done, BLOCK_WORDS - inside);
+        CHECK(block < sums->n_blocks, "block %lld of %lld", (long long)block,
+              (long long)sums->n_blocks);
+        sums->hashes[block] += ckpt_sum(&sums->keys, inside, words + done, part);
+        sums->counts[block] += part;
+        done += part;
+    }
+}
+
+int64_t ckpt_n_blocks(int64_t n_words)
+{
+    return n_words / BLOCK_WORDS + (n_words % BLOCK_WORDS > 0);
+}
+
+int64_t ckpt_block_words(int64_t n_words, int64_t i)
+{
+    return i64_min(BLOCK_WORDS, n_words - i * BLOCK_WORDS);
+}
+
+int64_t ckpt_sums_records(const struct ckpt_sums *sums, struct ckpt_sum_record *records)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < sums->n_blocks; i++)
+        if (sums->counts[i] > 0)
+            records[n++] = (struct ckpt_sum_record){i, sums->counts[i], sums->hashes[i]};
+    return n;
+}
+
+void ckpt_sums_add_record(struct ckpt_sums *sums, const struct ckpt_sum_record *record)
+{
+    CHECK(record->block >= 0 && record->block < sums->n_blocks, "block %lld of %lld",
+          (long long)record->block, (long long)sums->n_blocks);
+    sums->hashes[record->block] += record->hash;
+    sums->counts[record->block] += record->count;
 }

@@ -1,0 +1,207 @@
+#include "ckpt/ckpt_find.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "ckpt/ckpt_read.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_dir,
+                         struct error *err)
+{
+    char manifest[PATH_MAX];
+    enum fs_type type;
+    *c = (struct ckpt_candidates){.n_tried = 0};
+    if (fs_look(ckpt_dir, &type, err))
+        return -1;
+    if (type != FS_DIRECTORY)
+        return error_set(err, ERROR_INPUT, "cannot find the checkpoint: '%s' is %s",
+                         ckpt_dir, type == FS_NOTHING ? "not there" : "not a directory");
+    if (snprintf(c->dir, sizeof c->dir, "%s", ckpt_dir) >= (int)sizeof c->dir)
+        return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", ckpt_dir);
+    if (fs_join(manifest, sizeof manifest, ckpt_dir, CKPT_MANIFEST_NAME, err) ||
+        fs_look(manifest, &type, err))
+        return -1;
+    if (type != FS_NOTHING)
+        return 0;
+    if (ckpt_scan(ckpt_dir, &c->list, err))
+        return -1;
+    if (c->list.n_names > 0)
+        return 0;
+    ckpt_list_release(&c->list);
+    return error_set(err, ERROR_INPUT,
+                     "'%s' holds no checkpoint: neither a " CKPT_MANIFEST_NAME
+                     " nor directories called epoch_E_step_N (those that end in "
+                     "'" CKPT_DAMAGED_SUFFIX "' were set aside)",
+                     ckpt_dir);
+}
+
+void ckpt_candidates_release(struct ckpt_candidates *c)
+{
+    ckpt_list_release(&c->list);
+}
+
+bool ckpt_candidates_next(struct ckpt_candidates *c, char *path, size_t path_size)
+{
+    struct error ignored;
+    int64_t i = c->n_tried++;
+    if (c->list.n_names == 0)
+        return i == 0 && snprintf(path, path_size, "%s", c->dir) < (int)path_size;
+    return i < c->list.n_names &&
+           fs_join(path, path_size, c->dir, c->list.names[i].text, &ignored) == 0;
+}
+
+/* What `latest` says, if it says anything: it is a hint, and may be anybody's. */
+static bool read_latest(const char *dir, struct ckpt_name *name)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t n;
+    struct error ignored;
+    if (fs_join(path, sizeof path, dir, CKPT_LATEST_NAME, &ignored) ||
+        fs_read_regular(path, CKPT_NAME_BYTES, &text, &n, &ignored))
+        return false;
+    text[strcspn(text, "\n")] = 0;
+    bool is_name = ckpt_name_parse(text, name);
+    free(text);
+    return is_name;
+}
+
+void ckpt_candidates_warn(const struct ckpt_candidates *c, const char *path)
+{
+    struct ckpt_name latest;
+    if (c->list.n_names == 0 || !read_latest(c->dir, &latest))
+        return;
+    const struct ckpt_name *taken = &c->list.names[c->n_tried - 1];
+    bool is_there = false;
+    for (int64_t i = c->n_tried; i < c->list.n_names; i++)
+        is_there |= strcmp(c->list.names[i].text, latest.text) == 0;
+    if (!is_there || latest.step >= taken->step)
+        return;
+    log_warning("'%s' has the highest step in '%s' and was taken, but '%s' was saved "
+                "last, maybe by another run; to take that one name it: "
+                "-o save_load.ckpt_dir=%s/%s (or --ckpt)",
+                path, c->dir, latest.text, c->dir, latest.text);
+}
+
+int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *newest,
+                         struct error *err)
+{
+    if (c->list.n_names == 0) {
+        *err = *newest;
+        return -1;
+    }
+    return error_set(
+        err, ERROR_INPUT,
+        "none of the %lld checkpoints in '%s' is valid; the newest: %.1000s. "
+        "To start from scratch, leave save_load.ckpt_dir empty",
+        (long long)c->list.n_names, c->dir, newest->text);
+}
+
+int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path, size_t path_size,
+                 struct error *err)
+{
+    struct ckpt_candidates c;
+    struct error newest = {.text = ""}, why;
+    int rc = -1;
+    if (ckpt_candidates_open(&c, ckpt_dir, err))
+        return -1;
+    while (ckpt_candidates_next(&c, path, path_size)) {
+        bool is_damaged;
+        if (c.list.n_names == 0 || ckpt_verify(path, n_sets, &is_damaged, &why) == 0) {
+            ckpt_candidates_warn(&c, path);
+            rc = 0;
+            goto done;
+        }
+        if (!is_damaged) { // another would fare no better
+            *err = why;
+            goto done;
+        }
+        log_warning("skipped the checkpoint '%s': %s", path, why.text);
+        if (c.n_tried == 1)
+            newest = why;
+    }
+    ckpt_candidates_none(&c, &newest, err);
+done:
+    ckpt_candidates_release(&c);
+    return rc;
+}
+
+/* -- by all ranks -------------------------------------------------------------------- */
+
+/* Rank 0 decides which checkpoint is tried: the others might look at another moment. An
+ * empty path: there are no more. */
+static int next_path(struct comm *world, struct ckpt_candidates *candidates,
+                     char path[PATH_MAX], struct error *err)
+{
+    memset(path, 0, PATH_MAX);
+    if (comm_rank(world) == 0 && !ckpt_candidates_next(candidates, path, PATH_MAX))
+        path[0] = 0;
+    return comm_bcast_bytes(world, path, PATH_MAX, 0, err);
+}
+
+/* Load it on all ranks, or on none. */
+static int load_on_all(const struct ckpt_load_newest *what, struct comm *world,
+                       const char *path, bool *is_damaged, struct error *err)
+{
+    *is_damaged = false;
+    int rc = what->load(what->context, path, is_damaged, err);
+    // a rank that failed for another reason decides: the next one would fail it too
+    int64_t failures[] = {rc && *is_damaged, rc && !*is_damaged};
+    struct error mpi_err;
+    *is_damaged = false;
+    if (comm_max_i64(world, failures, ARRAY_LEN(failures), &mpi_err)) {
+        *err = mpi_err;
+        return -1;
+    }
+    rc = comm_agree(world, rc, err);
+    *is_damaged = failures[0] && !failures[1];
+    return rc;
+}
+
+static int try_each(const struct ckpt_load_newest *what, struct comm *world,
+                    struct ckpt_candidates *candidates, char path[PATH_MAX],
+                    struct error *err)
+{
+    struct error newest = {.text = ""}, why;
+    bool is_first = comm_rank(world) == 0, is_damaged;
+    for (int n_tried = 0;; n_tried++) {
+        if (next_path(world, candidates, path, err))
+            return -1;
+        if (path[0] == 0)
+            break;
+        if (load_on_all(what, world, path, &is_damaged, &why) == 0) {
+            if (is_first)
+                ckpt_candidates_warn(candidates, path);
+            return 0;
+        }
+        if (!is_damaged) {
+            *err = why;
+            if (why.kind == ERROR_RUNTIME)
+                error_set(err, why.kind,
+                          "%.1500s; the checkpoint was left as it is: try again, or name "
+                          "another",
+                          why.text);
+            return -1;
+        }
+        if (n_tried == 0)
+            newest = why;
+        if (is_first && candidates->list.n_names > 0)
+            what->skip(what->context, path, &why);
+    }
+    int rc = is_first ? ckpt_candidates_none(candidates, &newest, err) : 0;
+    return comm_agree(world, rc, err);
+}
+
+int ckpt_load_newest(const struct ckpt_load_newest *what, struct comm *world,
+                     const char *dir, char path[PATH_MAX], struct error *err)
+{
+    struct ckpt_candidates candidates = {.n_tried = 0};
+    int rc = comm_rank(world) == 0 ? ckpt_candidates_open(&candidates, dir, err) : 0;
+    rc = comm_agree(world, rc, err);
+    if (rc == 0)
+        rc = try_each(what, world, &candidates, path, err);
+    ckpt_candidates_release(&candidates);
+    return rc;
+}

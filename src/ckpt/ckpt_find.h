@@ -1,0 +1,64 @@
+/*
+ * ckpt_find - which checkpoint a directory that a user names stands for: itself, or the
+ * newest one in it that is whole. Damaged ones are passed over.
+ */
+#ifndef CKPT_CKPT_FIND_H
+#define CKPT_CKPT_FIND_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "ckpt/ckpt_store.h"
+#include "comm/comm.h"
+
+#include <limits.h>
+
+/* What a directory that a user names may stand for: one checkpoint, or the checkpoints in
+ * it. Each is to be tried in turn until one can be loaded. */
+struct ckpt_candidates {
+    char dir[PATH_MAX];
+    struct ckpt_list list; // n_names 0: `dir` itself is the checkpoint
+    int64_t n_tried;
+};
+
+/* An error if there is none. */
+MUST_CHECK int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_dir,
+                                    struct error *err);
+void ckpt_candidates_release(struct ckpt_candidates *c);
+/* The next one to `path`; false: no more. */
+bool ckpt_candidates_next(struct ckpt_candidates *c, char *path, size_t path_size);
+/* One was taken, at `path`: warn if it is of a later step than the one saved last. */
+void ckpt_candidates_warn(const struct ckpt_candidates *c, const char *path);
+/* After the last: an error that quotes why the newest could not be loaded. */
+int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *newest,
+                         struct error *err);
+
+/*
+ * Which checkpoint `ckpt_dir` means to who needs sets [0, n_sets) of tensors (the first
+ * is the model's weights: ckpt_format.h), into `path`: itself, if it holds a trainer.json
+ * (what is in it is then verified by whoever reads it); else the newest one in it whose
+ * sets are valid to the last bit. Damaged ones are skipped with a warning that
+ * says why. It is an error if there is none, or none valid, or if one cannot be read now.
+ */
+MUST_CHECK int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path,
+                            size_t path_size, struct error *err);
+
+/*
+ * All ranks of a job load the same checkpoint. Every rank reads its own part. One that is
+ * damaged for one rank is damaged for all, and the next older one is tried.
+ */
+struct ckpt_load_newest {
+    void *context;
+    /* This rank's part of the checkpoint at `path`, all of it or nothing. *is_damaged,
+     * false before: that is why it failed, and another may be better. (local) */
+    int (*load)(void *context, const char *path, bool *is_damaged, struct error *err);
+    /* On rank 0: a damaged one is passed over. Not called for a checkpoint that the user
+     * named by itself. */
+    void (*skip)(void *context, const char *path, const struct error *why);
+};
+
+/* `dir` is a checkpoint or a directory of them; `path` becomes the one that was loaded.
+ * An error if there is none, or none whole. [collective] */
+MUST_CHECK int ckpt_load_newest(const struct ckpt_load_newest *what, struct comm *world,
+                                const char *dir, char path[PATH_MAX], struct error *err);
+
+#endif
