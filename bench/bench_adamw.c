@@ -10,7 +10,7 @@
  */
 #include "measure.h"
 
-#include "device/kernels.h"
+#include "device/device.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -26,11 +26,12 @@ struct bench {
 
 static void open_update(struct bench *b)
 {
-    const struct kernels *k = kernels_best();
+    struct device *dev = device_cpu(DTYPE_F32);
     float *param = measure_floats(b->elements), *exp_avg = measure_floats(b->elements);
     float *exp_avg_sq = measure_floats(b->elements);
     b->grad = measure_floats(b->elements);
-    k->fill(exp_avg_sq, 1e-4f, b->elements); // a mean of squares has no sign
+    dev->k->fill(device_stream(dev, STREAM_COMPUTE), exp_avg_sq, 1e-4f,
+                 b->elements); // a mean of squares has no sign
     b->update = (struct update){.master = param,
                                 .param = param,
                                 .param_dtype = DTYPE_F32,
@@ -59,8 +60,9 @@ static double update_seconds(const struct bench *b)
                                .bias1 = 0.1,
                                .bias2 = 0.001,
                                .grad_scale = 0.5};
+    struct device *dev = device_cpu(DTYPE_F32);
     double start = measure_seconds();
-    kernels_best()->adamw(&b->update, &rule);
+    dev->k->adamw(device_stream(dev, STREAM_COMPUTE), &b->update, &rule);
     return measure_seconds() - start;
 }
 

@@ -226,7 +226,11 @@ int main(int argc, char **argv)
     struct optimizer opt;
     struct comm *alone;
     struct shard_map map;
-    struct gpt_options model = {.B = b.batch,
+    struct device dev;
+    device_cpu_over(&dev, b.has_clock ? kernel_clock_table() : kernels_best(),
+                    (enum dtype)b.dtype);
+    struct gpt_options model = {.dev = &dev,
+                                .B = b.batch,
                                 .n_stashes = 1,
                                 .has_grads = true,
                                 .part = param_part_whole(b.layers),
@@ -234,11 +238,8 @@ int main(int argc, char **argv)
                                 .grad_dtype = (enum dtype)b.dtype,
                                 .recompute = (enum gpt_recompute)b.recompute,
                                 .has_one_micro_batch = true};
-    struct optimizer_options state = {.map = &map,
-                                      .k = b.has_clock ? kernel_clock_table()
-                                                       : kernels_best(),
-                                      .cfg = cfg.optimizer,
-                                      .has_master = b.dtype > 0};
+    struct optimizer_options state = {
+        .map = &map, .dev = &dev, .cfg = cfg.optimizer, .has_master = b.dtype > 0};
     int rc = comm_world_open(&alone, &err);
     model.model_group = alone;
     if (rc || gpt_open_part(&g, &cfg, &model, &err) ||
@@ -247,7 +248,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_step: %s\n", err.text);
         return 3;
     }
-    g.k = state.k;
     gpt_init_params(&g, 0.02);
     size_t N = (size_t)(b.batch * b.seq);
     struct step_data data = {malloc(N * sizeof(int32_t)), malloc(N * sizeof(int32_t)),

@@ -48,71 +48,59 @@ static void add(const char *name, double start, double flops, double bytes)
         add(#name, start, 0, 4.0 * (double)(floats));                                    \
     }
 
-TIMED(embedding_fwd, 2 * B * S * H,
-      (float *x, const float *wte, const float *wpe, const int32_t *tokens,
-       const int32_t *positions, int64_t B, int64_t S, int64_t H,
-       const struct dropout *drop),
-      (x, wte, wpe, tokens, positions, B, S, H, drop))
-TIMED(embedding_bwd, 5 * B * S * H,
-      (float *dwte, float *dwpe, float *dx, const int32_t *tokens,
-       const int32_t *positions, int64_t B, int64_t S, int64_t H,
-       const struct dropout *drop),
-      (dwte, dwpe, dx, tokens, positions, B, S, H, drop))
-TIMED(layernorm_fwd, 2 * N * C,
-      (float *y, float *mean, float *rstd, const float *x, const float *g, const float *b,
-       int64_t N, int64_t C),
-      (y, mean, rstd, x, g, b, N, C))
-TIMED(layernorm_again, 2 * N * C,
-      (float *y, const float *x, const float *mean, const float *rstd, const float *g,
-       const float *b, int64_t N, int64_t C),
-      (y, x, mean, rstd, g, b, N, C))
-TIMED(layernorm_bwd, 4 * N * C,
-      (float *dx, float *dg, float *db, const float *dy, const float *x, const float *g,
-       const float *mean, const float *rstd, float *partial, int64_t N, int64_t C),
-      (dx, dg, db, dy, x, g, mean, rstd, partial, N, C))
-TIMED(bias_add, 2 * N * C, (float *x, const float *b, int64_t N, int64_t C), (x, b, N, C))
-TIMED(bias_grad, N *C, (float *db, const float *dy, float *partial, int64_t N, int64_t C),
-      (db, dy, partial, N, C))
-TIMED(bias_gelu_fwd, 2 * N * C,
-      (float *y, const float *x, const float *b, int64_t N, int64_t C), (y, x, b, N, C))
-TIMED(bias_gelu_bwd, 4 * N * C,
-      (float *dx, float *y, float *db, const float *dy, const float *x, const float *b,
-       float *partial, int64_t N, int64_t C),
-      (dx, y, db, dy, x, b, partial, N, C))
-TIMED(bias_dropout_residual, 3 * B * S * C,
-      (float *y, const float *res, const float *x, const float *b, int64_t B, int64_t S,
-       int64_t C, const struct dropout *drop),
-      (y, res, x, b, B, S, C, drop))
-TIMED(xent_max, R *V, (float *row_max, const float *logits, int64_t R, int64_t V),
-      (row_max, logits, R, V))
-TIMED(xent_exp, 2 * R * V,
-      (float *row_sum, float *target_logit, float *logits, const float *row_max,
-       const int32_t *targets, int64_t R, int64_t V),
-      (row_sum, target_logit, logits, row_max, targets, R, V))
-TIMED(xent_grad, 2 * R * V,
-      (float *logits, const float *row_sum, const int32_t *targets, const float *weight,
-       int64_t R, int64_t V),
-      (logits, row_sum, targets, weight, R, V))
-TIMED(adamw, 7 * u->n, (const struct update *u, const struct adamw *a), (u, a))
-TIMED(sum_squares, n, (double *partial, const void *x, enum dtype dtype, int64_t n),
-      (partial, x, dtype, n))
-TIMED(load, 2 * n, (float *y, const void *x, enum dtype dtype, int64_t n),
-      (y, x, dtype, n))
-TIMED(store, 2 * n, (void *y, const float *x, enum dtype dtype, int64_t n),
-      (y, x, dtype, n))
-TIMED(store_rounded, 2 * n, (void *y, float *x, enum dtype dtype, int64_t n),
-      (y, x, dtype, n))
-TIMED(store_add, 3 * n, (void *y, const float *x, enum dtype dtype, int64_t n),
-      (y, x, dtype, n))
-TIMED(copy, 2 * n, (float *x, const float *y, int64_t n), (x, y, n))
-TIMED(add, 3 * n, (float *x, const float *y, int64_t n), (x, y, n))
-TIMED(fill, n, (float *x, float value, int64_t n), (x, value, n))
+TIMED(embedding_fwd, 2 * e->B * e->S * e->H,
+      (struct stream * s, float *x, const struct embedding *e), (s, x, e))
+TIMED(embedding_bwd, 5 * e->B * e->S * e->H,
+      (struct stream * s, const struct embedding_bwd *e), (s, e))
+TIMED(layernorm_fwd, 2 * ln->N * ln->C, (struct stream * s, const struct layernorm *ln),
+      (s, ln))
+TIMED(layernorm_again, 2 * ln->N * ln->C, (struct stream * s, const struct layernorm *ln),
+      (s, ln))
+TIMED(layernorm_bwd, 4 * ln->N * ln->C,
+      (struct stream * s, const struct layernorm_bwd *ln), (s, ln))
+TIMED(bias_add, 2 * N * C,
+      (struct stream * s, float *x, const float *b, int64_t N, int64_t C),
+      (s, x, b, N, C))
+TIMED(bias_grad, N *C,
+      (struct stream * s, float *db, const float *dy, float *partial, int64_t N,
+       int64_t C),
+      (s, db, dy, partial, N, C))
+TIMED(activation_fwd, 2 * a->N * a->C,
+      (struct stream * s, const struct activation_fwd *a), (s, a))
+TIMED(activation_bwd, 4 * a->N * a->C,
+      (struct stream * s, const struct activation_bwd *a), (s, a))
+TIMED(bias_dropout_residual, 3 * r->B * r->S * r->C,
+      (struct stream * s, const struct residual *r), (s, r))
+TIMED(xent_max, x->R * x->V, (struct stream * s, const struct xent *x), (s, x))
+TIMED(xent_exp, 2 * x->R * x->V, (struct stream * s, const struct xent *x), (s, x))
+TIMED(xent_grad, 2 * x->R * x->V, (struct stream * s, const struct xent *x), (s, x))
+TIMED(adamw, 7 * u->n, (struct stream * s, const struct update *u, const struct adamw *a),
+      (s, u, a))
+TIMED(sum_squares, n,
+      (struct stream * s, double *partial, const void *x, enum dtype dtype, int64_t n),
+      (s, partial, x, dtype, n))
+TIMED(load, 2 * n,
+      (struct stream * s, float *y, const void *x, enum dtype dtype, int64_t n),
+      (s, y, x, dtype, n))
+TIMED(store, 2 * n,
+      (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
+      (s, y, x, dtype, n))
+TIMED(store_rounded, 2 * n,
+      (struct stream * s, void *y, float *x, enum dtype dtype, int64_t n),
+      (s, y, x, dtype, n))
+TIMED(store_add, 3 * n,
+      (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
+      (s, y, x, dtype, n))
+TIMED(copy, 2 * n, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
+TIMED(add, 3 * n, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
+TIMED(fill, n, (struct stream * s, float *x, float value, int64_t n), (s, x, value, n))
 
-static const float *timed_dropout_bwd(float *dx, const float *dy, int64_t B, int64_t S,
-                                      int64_t C, const struct dropout *drop)
+static const float *timed_dropout_bwd(struct stream *s, float *dx, const float *dy,
+                                      int64_t B, int64_t S, int64_t C,
+                                      const struct dropout *drop)
 {
     double start = clock_seconds();
-    const float *d = all.k->dropout_bwd(dx, dy, B, S, C, drop);
+    const float *d = all.k->dropout_bwd(s, dx, dy, B, S, C, drop);
     add("dropout_bwd", start, 0, d == dy ? 0 : 8.0 * (double)(B * S * C));
     return d;
 }
@@ -131,25 +119,19 @@ static void add_gemm(const char *kind, const struct gemm *g, double start)
     add(name, start, 2.0 * (double)g->m * (double)g->n * (double)g->k, gemm_bytes(g));
 }
 
-static void timed_gemm(const struct gemm *g)
+static void timed_gemm(struct stream *s, const struct gemm *g)
 {
     double start = clock_seconds();
-    all.k->gemm(g);
+    all.k->gemm(s, g);
     add_gemm("product", g, start);
 }
 
-static void timed_linear_bias(const struct gemm *g, const float *bias)
+static void timed_linear(struct stream *s, const struct linear *l)
 {
     double start = clock_seconds();
-    all.k->linear_bias(g, bias);
-    add_gemm("linear_bias", g, start);
-}
-
-static void timed_linear_bias_gelu(const struct gemm *g, const float *bias, float *y)
-{
-    double start = clock_seconds();
-    all.k->linear_bias_gelu(g, bias, y);
-    add_gemm("linear_bias_gelu", g, start);
+    all.k->linear(s, l);
+    add_gemm(l->act == ACTIVATION_NONE ? "linear_bias" : "linear_bias_gelu", &l->product,
+             start);
 }
 
 /* Operations of `products` products over the causal half of S x S. */
@@ -158,18 +140,18 @@ static double attention_flops(const struct attention *at, double products)
     return products * (double)(at->B * at->A * at->D) * (double)(at->S * at->S);
 }
 
-static void timed_attention_fwd(const struct attention *at)
+static void timed_attention_fwd(struct stream *s, const struct attention *at)
 {
     double start = clock_seconds();
-    all.k->attention_fwd(at);
+    all.k->attention_fwd(s, at);
     add("attention_fwd", start, attention_flops(at, 2),
         16.0 * (double)(at->B * at->S * at->A * at->D));
 }
 
-static void timed_attention_bwd(const struct attention_bwd *at)
+static void timed_attention_bwd(struct stream *s, const struct attention_bwd *at)
 {
     double start = clock_seconds();
-    all.k->attention_bwd(at);
+    all.k->attention_bwd(s, at);
     add("attention_bwd", start, attention_flops(&at->fwd, 4),
         32.0 * (double)(at->fwd.B * at->fwd.S * at->fwd.A * at->fwd.D));
 }
@@ -185,12 +167,11 @@ const struct kernels *kernel_clock_table(void)
     table.layernorm_again = timed_layernorm_again;
     table.layernorm_bwd = timed_layernorm_bwd;
     table.gemm = timed_gemm;
-    table.linear_bias = timed_linear_bias;
-    table.linear_bias_gelu = timed_linear_bias_gelu;
+    table.linear = timed_linear;
     table.bias_add = timed_bias_add;
     table.bias_grad = timed_bias_grad;
-    table.bias_gelu_fwd = timed_bias_gelu_fwd;
-    table.bias_gelu_bwd = timed_bias_gelu_bwd;
+    table.activation_fwd = timed_activation_fwd;
+    table.activation_bwd = timed_activation_bwd;
     table.bias_dropout_residual = timed_bias_dropout_residual;
     table.dropout_bwd = timed_dropout_bwd;
     table.attention_fwd = timed_attention_fwd;

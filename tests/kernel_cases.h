@@ -18,6 +18,7 @@ struct shape {
     int64_t B, S;
     int64_t C;    // hidden, vocabulary or elements, as the kernel has it
     int64_t A, D; // attention only
+    int64_t A_kv; // heads of keys and values
     double rate;  // of dropout
     int64_t first_sample;
 };
@@ -79,7 +80,8 @@ static const double rates[] = {0, 0.1, 0.5};
 /* Shape i of a family in *s; false when there are no more. */
 static bool shape_at(enum family family, int64_t i, struct shape *s)
 {
-    *s = (struct shape){.A = 1, .D = 1, .S = 1, .rate = rates[i % 3], .first_sample = 11};
+    *s = (struct shape){
+        .A = 1, .A_kv = 1, .D = 1, .S = 1, .rate = rates[i % 3], .first_sample = 11};
     int64_t n_samples = ARRAY_LEN(samples), n_columns = ARRAY_LEN(columns);
     int64_t n_lengths = ARRAY_LEN(lengths), n_heads = ARRAY_LEN(head_sizes);
     int64_t n_vocabularies = ARRAY_LEN(vocabularies), n_counts = ARRAY_LEN(counts);
@@ -92,7 +94,8 @@ static bool shape_at(enum family family, int64_t i, struct shape *s)
     case ATTENTION:
         s->S = lengths[i % n_lengths];
         s->D = head_sizes[i / n_lengths % n_heads];
-        s->A = (i + i / n_lengths) % 2 ? 3 : 1; // every length and size meets both
+        s->A = (i + i / n_lengths) % 2 ? 4 : 1; // every length and size meets both
+        s->A_kv = s->A == 1 ? 1 : i % 3 == 0 ? 4 : i % 3; // 4, 1 or 2 of 4
         s->B = s->S < 128 ? 3 : 1;
         return i < n_lengths * n_heads;
     case LOSS:
@@ -123,7 +126,7 @@ static int64_t extent_of(enum extent extent, const struct shape *s)
     case SIZE_SAD:
         return s->S * s->A * s->D;
     case SIZE_S3AD:
-        return s->S * 3 * s->A * s->D;
+        return s->S * (s->A + 2 * s->A_kv) * s->D;
     case SIZE_AS:
         return s->A * s->S;
     case SIZE_PARTIAL_C:
@@ -155,43 +158,43 @@ static struct dropout drop_of(const struct shape *s)
 static void run_embedding_fwd(const struct kernels *k, const struct shape *s, void **b)
 {
     struct dropout drop = drop_of(s);
-    k->embedding_fwd(b[0], b[1], b[2], b[3], b[4], s->B, s->S, s->C, &drop);
+    embedding_fwd(k, b[0], b[1], b[2], b[3], b[4], s->B, s->S, s->C, &drop);
 }
 
 static void run_embedding_bwd(const struct kernels *k, const struct shape *s, void **b)
 {
     struct dropout drop = drop_of(s);
-    k->embedding_bwd(b[0], b[1], b[2], b[3], b[4], s->B, s->S, s->C, &drop);
+    embedding_bwd(k, b[0], b[1], b[2], b[3], b[4], s->B, s->S, s->C, &drop);
 }
 
 static void run_layernorm_fwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->layernorm_fwd(b[0], b[1], b[2], b[3], b[4], b[5], s->B * s->S, s->C);
+    layernorm_fwd(k, b[0], b[1], b[2], b[3], b[4], b[5], s->B * s->S, s->C);
 }
 
 static void run_layernorm_again(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->layernorm_again(b[0], b[1], b[2], b[3], b[4], b[5], s->B * s->S, s->C);
+    layernorm_again(k, b[0], b[1], b[2], b[3], b[4], b[5], s->B * s->S, s->C);
 }
 
 static void prepare_layernorm_again(const struct kernels *ref, const struct shape *s,
                                     void **b)
 {
-    ref->layernorm_fwd(b[0], b[2], b[3], b[1], b[4], b[5], s->B * s->S, s->C);
+    layernorm_fwd(ref, b[0], b[2], b[3], b[1], b[4], b[5], s->B * s->S, s->C);
     floats_set(b[0], s->B * s->S * s->C, NAN);
 }
 
 static void run_layernorm_bwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->layernorm_bwd(b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], s->B * s->S,
-                     s->C);
+    layernorm_bwd(k, b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], s->B * s->S,
+                  s->C);
 }
 
 static void prepare_layernorm_bwd(const struct kernels *ref, const struct shape *s,
                                   void **b)
 {
     float *y = words_new(s->B * s->S * s->C);
-    ref->layernorm_fwd(y, b[6], b[7], b[4], b[5], b[5], s->B * s->S, s->C);
+    layernorm_fwd(ref, y, b[6], b[7], b[4], b[5], b[5], s->B * s->S, s->C);
     // a row of one column has rstd 316, which would magnify the rounding of h - avg(h)
     if (s->C == 1)
         floats_set(b[7], s->B * s->S, 1.0F);
@@ -201,60 +204,65 @@ static void prepare_layernorm_bwd(const struct kernels *ref, const struct shape 
 /* One output a token, so that a part of the samples is a part of the rows of w. */
 static void run_matvec(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->matvec(b[0], b[1], DTYPE_F32, b[2], s->rate > 0 ? b[3] : NULL, 1, s->B * s->S,
-              s->C);
+    matvec(k, b[0], b[1], DTYPE_F32, b[2], s->rate > 0 ? b[3] : NULL, 1, s->B * s->S,
+           s->C);
 }
 
 static void run_bias_add(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->bias_add(b[0], b[1], s->B * s->S, s->C);
+    k->bias_add(stream_of(k), b[0], b[1], s->B * s->S, s->C);
 }
 
 static void run_bias_grad(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->bias_grad(b[0], b[1], b[2], s->B * s->S, s->C);
+    k->bias_grad(stream_of(k), b[0], b[1], b[2], s->B * s->S, s->C);
 }
 
-static void run_bias_gelu_fwd(const struct kernels *k, const struct shape *s, void **b)
+static void run_gelu_fwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->bias_gelu_fwd(b[0], b[1], b[2], s->B * s->S, s->C);
+    gelu_fwd(k, b[0], b[1], b[2], s->B * s->S, s->C);
 }
 
-static void run_bias_gelu_bwd(const struct kernels *k, const struct shape *s, void **b)
+static void run_gelu_bwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->bias_gelu_bwd(b[0], b[1], b[2], b[3], b[4], b[5], b[6], s->B * s->S, s->C);
+    gelu_bwd(k, b[0], b[1], b[2], b[3], b[4], b[5], b[6], s->B * s->S, s->C);
 }
 
 static void run_bias_dropout_residual(const struct kernels *k, const struct shape *s,
                                       void **b)
 {
     struct dropout drop = drop_of(s);
-    k->bias_dropout_residual(b[0], b[1], b[2], b[3], s->B, s->S, s->C, &drop);
+    bias_dropout_residual(k, b[0], b[1], b[2], b[3], s->B, s->S, s->C, &drop);
 }
 
 static void run_dropout_bwd(const struct kernels *k, const struct shape *s, void **b)
 {
     struct dropout drop = drop_of(s);
-    const float *at = k->dropout_bwd(b[0], b[1], s->B, s->S, s->C, &drop);
+    const float *at = k->dropout_bwd(stream_of(k), b[0], b[1], s->B, s->S, s->C, &drop);
     if (at != b[0])
         memcpy(b[0], at, (size_t)(s->B * s->S * s->C) * sizeof *at);
 }
 
+static struct attention attention_of(const struct shape *s)
+{
+    return (struct attention){
+        .B = s->B, .S = s->S, .A = s->A, .A_kv = s->A_kv, .D = s->D, .drop = drop_of(s)};
+}
+
 static void run_attention_fwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->attention_fwd(&(struct attention){s->B, s->S, s->A, s->D, .qkv = b[2], .out = b[0],
-                                         .lse = b[1], drop_of(s)});
+    struct attention at = attention_of(s);
+    at.out = b[0];
+    at.lse = b[1];
+    attention_fwd(k, at, b[2]);
 }
 
 static void run_attention_bwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->attention_bwd(&(struct attention_bwd){
-        .fwd = {s->B, s->S, s->A, s->D, .qkv = b[2], .out = b[3], .lse = b[4],
-                drop_of(s)},
-        .dout = b[5],
-        .dqkv = b[0],
-        .delta = b[1],
-    });
+    struct attention_bwd at = {.fwd = attention_of(s), .dout = b[5], .delta = b[1]};
+    at.fwd.out = b[3];
+    at.fwd.lse = b[4];
+    attention_bwd(k, at, b[2], b[0]);
 }
 
 static void prepare_attention_bwd(const struct kernels *ref, const struct shape *s,
@@ -265,19 +273,20 @@ static void prepare_attention_bwd(const struct kernels *ref, const struct shape 
 
 static void run_documents_fwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->attention_fwd(&(struct attention){s->B, s->S, s->A, s->D, .qkv = b[2], .out = b[0],
-                                         .lse = b[1], drop_of(s), .first_key = b[3]});
+    struct attention at = attention_of(s);
+    at.out = b[0];
+    at.lse = b[1];
+    at.first_key = b[3];
+    attention_fwd(k, at, b[2]);
 }
 
 static void run_documents_bwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->attention_bwd(&(struct attention_bwd){
-        .fwd = {s->B, s->S, s->A, s->D, .qkv = b[2], .out = b[3], .lse = b[4], drop_of(s),
-                .first_key = b[6]},
-        .dout = b[5],
-        .dqkv = b[0],
-        .delta = b[1],
-    });
+    struct attention_bwd at = {.fwd = attention_of(s), .dout = b[5], .delta = b[1]};
+    at.fwd.out = b[3];
+    at.fwd.lse = b[4];
+    at.fwd.first_key = b[6];
+    attention_bwd(k, at, b[2], b[0]);
 }
 
 static void prepare_documents_bwd(const struct kernels *ref, const struct shape *s,
@@ -286,40 +295,48 @@ static void prepare_documents_bwd(const struct kernels *ref, const struct shape 
     run_documents_fwd(ref, s, (void *[]){b[3], b[4], b[2], b[6]});
 }
 
-/* Keys and values lie in a cache with rows (3, A, D), as in qkv. */
+/* Keys and values lie in a cache with rows (A + 2 A_kv, D), as in qkv. */
 static void run_attention_decode(const struct kernels *k, const struct shape *s, void **b)
 {
     const float *cache = b[2];
-    int64_t H = s->A * s->D;
-    k->attention_decode(b[0], b[1], cache + H, cache + 2 * H, b[3], s->S, 3 * H, s->A,
-                        s->D);
+    int64_t q = s->A * s->D, kv = s->A_kv * s->D;
+    k->attention_decode(stream_of(k), &(struct attention_decode){.out = b[0],
+                                                                 .q = b[1],
+                                                                 .keys = cache + q,
+                                                                 .values = cache + q + kv,
+                                                                 .kv_row = q + 2 * kv,
+                                                                 .scores = b[3],
+                                                                 .n_keys = s->S,
+                                                                 .A = s->A,
+                                                                 .A_kv = s->A_kv,
+                                                                 .D = s->D});
 }
 
 static void run_xent_max(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->xent_max(b[0], b[1], s->B, s->C);
+    xent_max(k, b[0], b[1], s->B, s->C);
 }
 
 static void run_xent_exp(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->xent_exp(b[0], b[1], b[2], b[3], b[4], s->B, s->C);
+    xent_exp(k, b[0], b[1], b[2], b[3], b[4], s->B, s->C);
 }
 
 static void prepare_xent_exp(const struct kernels *ref, const struct shape *s, void **b)
 {
-    ref->xent_max(b[3], b[2], s->B, s->C);
+    xent_max(ref, b[3], b[2], s->B, s->C);
 }
 
 static void run_xent_grad(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->xent_grad(b[0], b[1], b[2], b[3], s->B, s->C);
+    xent_grad(k, b[0], b[1], b[2], b[3], s->B, s->C);
 }
 
 static void prepare_xent_grad(const struct kernels *ref, const struct shape *s, void **b)
 {
     float *scratch = words_new(2 * s->B);
-    ref->xent_max(scratch, b[0], s->B, s->C);
-    ref->xent_exp(b[1], scratch + s->B, b[0], scratch, b[2], s->B, s->C);
+    xent_max(ref, scratch, b[0], s->B, s->C);
+    xent_exp(ref, b[1], scratch + s->B, b[0], scratch, b[2], s->B, s->C);
     free(scratch);
 }
 
@@ -334,7 +351,8 @@ static void run_adamw(const struct kernels *k, const struct shape *s, void **b)
                       .bias1 = 0.19,
                       .bias2 = 0.001999,
                       .grad_scale = 0.25};
-    k->adamw(&(struct update){.master = b[0],
+    k->adamw(stream_of(k),
+             &(struct update){.master = b[0],
                               .grad = b[3],
                               .exp_avg = b[1],
                               .exp_avg_sq = b[2],
@@ -344,22 +362,22 @@ static void run_adamw(const struct kernels *k, const struct shape *s, void **b)
 
 static void run_sum_squares(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->sum_squares(b[0], b[1], DTYPE_F32, s->B * s->C);
+    k->sum_squares(stream_of(k), b[0], b[1], DTYPE_F32, s->B * s->C);
 }
 
 static void run_copy(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->copy(b[0], b[1], s->B * s->C);
+    k->copy(stream_of(k), b[0], b[1], s->B * s->C);
 }
 
 static void run_add(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->add(b[0], b[1], s->B * s->C);
+    k->add(stream_of(k), b[0], b[1], s->B * s->C);
 }
 
 static void run_fill(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->fill(b[0], -1.5F, s->B * s->C);
+    k->fill(stream_of(k), b[0], -1.5F, s->B * s->C);
 }
 
 /* What two float roundings may change. */
@@ -415,12 +433,12 @@ static const struct kernel_case cases[] = {
      {{UPDATED, WHOLE,      SIZE_C,  BELL, 1e-6, 1e-6},           // db: may cancel
       {IN,      PER_SAMPLE, SIZE_SC, BELL, 0, 0},                 // dy
       {SCRATCH, WHOLE,      SIZE_PARTIAL_C, BELL, 0, 0}}, 0, {{0}}},
-    {"bias_gelu_fwd", ROWS, run_bias_gelu_fwd, NULL,
+    {"gelu_fwd", ROWS, run_gelu_fwd, NULL,
      {{OUT,     PER_SAMPLE, SIZE_SC, BELL, 1e-6, 0},              // y
       {IN,      PER_SAMPLE, SIZE_SC, BELL, 0, 0},                 // x
       {IN,      WHOLE,      SIZE_C,  BELL, 0, 0}},                // b
      1, {{0, 1}}},
-    {"bias_gelu_bwd", ROWS, run_bias_gelu_bwd, NULL,
+    {"gelu_bwd", ROWS, run_gelu_bwd, NULL,
      {{OUT,     PER_SAMPLE, SIZE_SC, BELL, 2e-6, 0},              // dx
       {OUT,     PER_SAMPLE, SIZE_SC, BELL, 1e-6, 0},              // y
       {UPDATED, WHOLE,      SIZE_C,  BELL, 1e-6, 2e-5},           // db: may cancel

@@ -6,7 +6,7 @@
 
 #include "test.h"
 
-#include "device/kernels.h"
+#include "device/device.h"
 
 #define MAX_TABLES 8
 
@@ -22,6 +22,152 @@ static inline struct tables all_tables(void)
     assert_in_range(t.n, 2, MAX_TABLES);
     assert_string_equal(t.at[0]->name, "ref");
     return t;
+}
+
+/* -- the kernels, each on a stream of a device of its table -------------------------- */
+
+static inline struct stream *stream_of(const struct kernels *k)
+{
+    static struct device devices[MAX_TABLES];
+    int i = 0;
+    while (devices[i].k && devices[i].k != k)
+        i++;
+    if (!devices[i].k)
+        device_cpu_over(&devices[i], k, DTYPE_F32);
+    return device_stream(&devices[i], STREAM_COMPUTE);
+}
+
+static inline void embedding_fwd(const struct kernels *k, float *x, const float *wte,
+                                 const float *wpe, const int32_t *tokens,
+                                 const int32_t *positions, int64_t B, int64_t S,
+                                 int64_t H, const struct dropout *drop)
+{
+    k->embedding_fwd(stream_of(k), x,
+                     &(struct embedding){wte, wpe, tokens, positions, B, S, H, *drop});
+}
+
+static inline void embedding_bwd(const struct kernels *k, float *dwte, float *dwpe,
+                                 float *dx, const int32_t *tokens,
+                                 const int32_t *positions, int64_t B, int64_t S,
+                                 int64_t H, const struct dropout *drop)
+{
+    k->embedding_bwd(stream_of(k), &(struct embedding_bwd){dwte, dwpe, dx, tokens,
+                                                           positions, B, S, H, *drop});
+}
+
+static inline void layernorm_fwd(const struct kernels *k, float *y, float *mean,
+                                 float *rstd, const float *x, const float *g,
+                                 const float *b, int64_t N, int64_t C)
+{
+    k->layernorm_fwd(stream_of(k), &(struct layernorm){y, mean, rstd, x, g, b, N, C});
+}
+
+static inline void layernorm_again(const struct kernels *k, float *y, const float *x,
+                                   float *mean, float *rstd, const float *g,
+                                   const float *b, int64_t N, int64_t C)
+{
+    k->layernorm_again(stream_of(k), &(struct layernorm){y, mean, rstd, x, g, b, N, C});
+}
+
+static inline void layernorm_bwd(const struct kernels *k, float *dx, float *dg, float *db,
+                                 const float *dy, const float *x, const float *g,
+                                 const float *mean, const float *rstd, float *partial,
+                                 int64_t N, int64_t C)
+{
+    k->layernorm_bwd(stream_of(k), &(struct layernorm_bwd){dx, dg, db, dy, x, g, mean,
+                                                           rstd, partial, N, C});
+}
+
+static inline void matvec(const struct kernels *k, float *y, const void *w,
+                          enum dtype dtype, const float *x, const float *b, int64_t R,
+                          int64_t O, int64_t I)
+{
+    k->matvec(stream_of(k), &(struct matvec){y, w, dtype, x, b, R, O, I});
+}
+
+static inline void gelu_fwd(const struct kernels *k, float *y, const float *x,
+                            const float *b, int64_t N, int64_t C)
+{
+    k->activation_fwd(stream_of(k),
+                      &(struct activation_fwd){ACTIVATION_GELU, y, x, b, N, C});
+}
+
+static inline void gelu_bwd(const struct kernels *k, float *dx, float *y, float *db,
+                            const float *dy, const float *x, const float *b,
+                            float *partial, int64_t N, int64_t C)
+{
+    k->activation_bwd(stream_of(k), &(struct activation_bwd){ACTIVATION_GELU, dx, y, db,
+                                                             dy, x, b, partial, N, C});
+}
+
+static inline void bias_dropout_residual(const struct kernels *k, float *y,
+                                         const float *res, const float *x, const float *b,
+                                         int64_t B, int64_t S, int64_t C,
+                                         const struct dropout *drop)
+{
+    k->bias_dropout_residual(stream_of(k),
+                             &(struct residual){y, res, x, b, B, S, C, *drop});
+}
+
+static inline void xent_max(const struct kernels *k, float *row_max, float *logits,
+                            int64_t R, int64_t V)
+{
+    k->xent_max(stream_of(k),
+                &(struct xent){.row_max = row_max, .logits = logits, .R = R, .V = V});
+}
+
+static inline void xent_exp(const struct kernels *k, float *row_sum, float *target_logit,
+                            float *logits, float *row_max, const int32_t *targets,
+                            int64_t R, int64_t V)
+{
+    k->xent_exp(stream_of(k), &(struct xent){.row_sum = row_sum,
+                                             .target_logit = target_logit,
+                                             .logits = logits,
+                                             .row_max = row_max,
+                                             .targets = targets,
+                                             .R = R,
+                                             .V = V});
+}
+
+static inline void xent_grad(const struct kernels *k, float *logits, float *row_sum,
+                             const int32_t *targets, const float *weight, int64_t R,
+                             int64_t V)
+{
+    k->xent_grad(stream_of(k), &(struct xent){.logits = logits,
+                                              .row_sum = row_sum,
+                                              .targets = targets,
+                                              .weight = weight,
+                                              .R = R,
+                                              .V = V});
+}
+
+/* Attention over q, k and v in one buffer (B, S, A + 2 A_kv, D), and its gradients in
+ * another. */
+static inline void set_qkv(struct attention *at, const float *qkv)
+{
+    if (at->A_kv == 0)
+        at->A_kv = at->A;
+    at->q = qkv;
+    at->k = qkv + at->A * at->D;
+    at->v = at->k + at->A_kv * at->D;
+    at->q_row = at->kv_row = (at->A + 2 * at->A_kv) * at->D;
+}
+
+static inline void attention_fwd(const struct kernels *k, struct attention at,
+                                 const float *qkv)
+{
+    set_qkv(&at, qkv);
+    k->attention_fwd(stream_of(k), &at);
+}
+
+static inline void attention_bwd(const struct kernels *k, struct attention_bwd at,
+                                 const float *qkv, float *dqkv)
+{
+    set_qkv(&at.fwd, qkv);
+    at.dq = dqkv;
+    at.dk = dqkv + (at.fwd.k - qkv);
+    at.dv = dqkv + (at.fwd.v - qkv);
+    k->attention_bwd(stream_of(k), &at);
 }
 
 /* -- random numbers: fast, fixed by the seed ----------------------------------------- */

@@ -171,14 +171,14 @@ static void check_applied(const struct kernels *k, const struct dropout *drop)
     static const int32_t zeros[B * S];
     float *ones = floats_new_set(B * S * C, 1), *none = floats_new_set(B * S * C, 0);
     float *y = floats_new_set(B * S * C, NAN);
-    k->bias_dropout_residual(y, none, ones, none, B, S, C, drop);
+    bias_dropout_residual(k, y, none, ones, none, B, S, C, drop);
     assert_factors(y, drop, "bias_dropout_residual");
-    k->embedding_fwd(y, ones, none, zeros, zeros, B, S, C, drop);
+    embedding_fwd(k, y, ones, none, zeros, zeros, B, S, C, drop);
     assert_factors(y, drop, "embedding_fwd");
-    assert_ptr_equal(k->dropout_bwd(y, ones, B, S, C, drop), y);
+    assert_ptr_equal(k->dropout_bwd(stream_of(k), y, ones, B, S, C, drop), y);
     assert_factors(y, drop, "dropout_bwd");
     float *dwte = floats_new_set(C, 0), *dwpe = floats_new_set(C, 0);
-    k->embedding_bwd(dwte, dwpe, ones, zeros, zeros, B, S, C, drop);
+    embedding_bwd(k, dwte, dwpe, ones, zeros, zeros, B, S, C, drop);
     assert_factors(ones, drop, "embedding_bwd");
     free(ones);
     free(none);
@@ -205,7 +205,8 @@ static void test_dropout_bwd__returns_its_input_when_nothing_is_dropped(void **s
     struct dropout none = dropout_none();
     for (int i = 0; i < t.n; i++) {
         float dx[4] = {9, 9, 9, 9}, dy[4] = {1, 2, 3, 4};
-        assert_ptr_equal(t.at[i]->dropout_bwd(dx, dy, 1, 2, 2, &none), dy);
+        assert_ptr_equal(t.at[i]->dropout_bwd(stream_of(t.at[i]), dx, dy, 1, 2, 2, &none),
+                         dy);
         for (int c = 0; c < 4; c++)
             assert_true(dx[c] == 9);
     }
@@ -222,8 +223,11 @@ static void check_attention_factors(const struct kernels *k, const struct dropou
     for (int64_t s = 0; s < L; s++)
         for (int64_t h = 0; h < HEADS; h++)
             qkv[s * ROW + 2 * HEADS * L + h * L + s] = 1;
-    k->attention_fwd(&(struct attention){
-        .B = 1, .S = L, .A = HEADS, .D = L, .qkv = qkv, .out = out, .lse = lse, *drop});
+    attention_fwd(
+        k,
+        (struct attention){
+            .B = 1, .S = L, .A = HEADS, .D = L, .out = out, .lse = lse, .drop = *drop},
+        qkv);
     for (int64_t i = 0; i < L * HEADS * L; i++) {
         int64_t q = i / (HEADS * L), h = i / L % HEADS, key = i % L;
         double factor = (double)dropout_factor(drop, 0, h * L + q, L, key);

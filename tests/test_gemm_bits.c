@@ -62,6 +62,11 @@ static void product_close(struct product *p)
 /* -- values -------------------------------------------------------------------------- */
 
 /* The same product of absolute values: what rounding errors are relative to. */
+static void best_gemm(const struct gemm *g)
+{
+    kernels_best()->gemm(stream_of(kernels_best()), g);
+}
+
 static float *magnitudes(const struct product *p, const struct kernels *ref)
 {
     struct gemm g = p->g;
@@ -75,7 +80,7 @@ static float *magnitudes(const struct product *p, const struct kernels *ref)
     g.b = b;
     g.c = c;
     g.accumulate = false;
-    ref->gemm(&g);
+    ref->gemm(stream_of(ref), &g);
     free(a);
     free(b);
     return c;
@@ -117,11 +122,11 @@ static void check_value(const struct tables *t, int64_t m, int64_t n, int64_t k,
     g.accumulate = accumulate;
     g.c = want;
     memcpy(want, p.c, bytes);
-    t->at[0]->gemm(&g);
+    t->at[0]->gemm(stream_of(t->at[0]), &g);
     for (int i = 1; i < t->n; i++) {
         g.c = got;
         memcpy(got, p.c, bytes);
-        t->at[i]->gemm(&g);
+        t->at[i]->gemm(stream_of(t->at[i]), &g);
         assert_product(&g, got, want, magnitude, p.c, t->at[i]->name);
     }
     free(want);
@@ -163,12 +168,12 @@ static void test_gemm__overwrites_nan_unless_it_accumulates(void **state)
     for (int i = 0; i < t.n; i++) {
         struct product p = product_open(19, 37, 11, BY_ROWS, BY_ROWS, BY_ROWS);
         floats_set(p.c, 19 * 37, NAN);
-        t.at[i]->gemm(&p.g);
+        t.at[i]->gemm(stream_of(t.at[i]), &p.g);
         for (int64_t at = 0; at < 19 * 37; at++)
             assert_true(isfinite(p.c[at]));
         p.c[40] = NAN;
         p.g.accumulate = true;
-        t.at[i]->gemm(&p.g);
+        t.at[i]->gemm(stream_of(t.at[i]), &p.g);
         assert_true(isnan(p.c[40]) && isfinite(p.c[41]));
         product_close(&p);
     }
@@ -222,7 +227,7 @@ static struct bits_run bits_open(const struct bits_case *bc)
     run.want = words_new(room(bc->m, bc->n));
     memcpy(run.start, run.p.c, bytes);
     kernels_set_threads(1);
-    kernels_best()->gemm(&run.p.g);
+    best_gemm(&run.p.g);
     memcpy(run.want, run.p.c, bytes);
     return run;
 }
@@ -255,7 +260,7 @@ static void multiply_rows(const struct gemm *g, int64_t first, int64_t n)
     part.m = n;
     part.a += first * g->a_row;
     part.c += first * g->c_row;
-    kernels_best()->gemm(&part);
+    best_gemm(&part);
 }
 
 static void multiply_columns(const struct gemm *g, int64_t first, int64_t n)
@@ -264,7 +269,7 @@ static void multiply_columns(const struct gemm *g, int64_t first, int64_t n)
     part.n = n;
     part.b += first * g->b_col;
     part.c += first * g->c_col;
-    kernels_best()->gemm(&part);
+    best_gemm(&part);
 }
 
 static void test_gemm__number_of_threads_does_not_change_a_bit(void **state)
@@ -275,7 +280,7 @@ static void test_gemm__number_of_threads_does_not_change_a_bit(void **state)
         for (int threads = 2; threads <= 3; threads++) {
             kernels_set_threads(threads);
             bits_restart(&run);
-            kernels_best()->gemm(&run.p.g);
+            best_gemm(&run.p.g);
             assert_bits(&run, "with more threads");
         }
         for (int shares = 2; shares <= 8; shares++) {

@@ -54,7 +54,7 @@ static void setup(struct fixture *f)
     assert_ok(gpt_open(&f->gpt, &f->cfg, g->B, true, f->alone, &err), err);
     assert_ok(shard_map_init(&f->map, &f->gpt.table, 1, 0, &err), err);
     struct optimizer_options opt = {
-        .map = &f->map, .k = f->gpt.k, .cfg = f->cfg.optimizer};
+        .map = &f->map, .dev = f->gpt.dev, .cfg = f->cfg.optimizer};
     assert_ok(optimizer_open(&f->opt, &opt, &err), err);
     assert_int_equal(f->gpt.table.n_params, g->n_params);
     for (int64_t i = 0; i < g->n_params; i++) {

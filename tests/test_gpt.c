@@ -78,7 +78,7 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     assert_ok(gpt_open(&g, cfg, M, is_training, alone, &err), err);
     struct shard_map map;
     assert_ok(shard_map_init(&map, &g.table, 1, 0, &err), err);
-    struct optimizer_options options = {.map = &map, .k = g.k, .cfg = cfg->optimizer};
+    struct optimizer_options options = {.map = &map, .dev = g.dev, .cfg = cfg->optimizer};
     assert_ok(optimizer_open(&opt, &options, &err), err);
     gpt_init_params(&g, 0.02);
     for (int64_t b = 0; b < B; b += M) {

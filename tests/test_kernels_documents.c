@@ -38,16 +38,16 @@ static void run_attention(const struct run *run, const struct kernels *k, double
         .S = run->S,
         .A = A,
         .D = D,
-        .qkv = run->qkv,
         .out = run->out,
         .lse = run->lse,
         .drop = rate > 0 ? dropout_init(rate, 7, PHILOX_DROP_MLP_OUT, 1, 2, 3)
                          : dropout_none(),
         .first_key = first_key,
     };
-    k->attention_fwd(&at);
-    k->attention_bwd(&(struct attention_bwd){
-        .fwd = at, .dout = run->dout, .dqkv = run->dqkv, .delta = run->delta});
+    attention_fwd(k, at, run->qkv);
+    attention_bwd(
+        k, (struct attention_bwd){.fwd = at, .dout = run->dout, .delta = run->delta},
+        run->qkv, run->dqkv);
 }
 
 /* Both samples cut at the same places, every `length` tokens. */

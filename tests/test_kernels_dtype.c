@@ -123,7 +123,7 @@ static void check_load(const struct kernels *k, enum dtype dtype)
         float *want = copy_new(f.x, f.n_all);
         for (int64_t i = SPARE; i < SPARE + f.n; i++)
             want[i] = element(f.stored, dtype, i);
-        k->load(f.x + SPARE, f.stored + f.skip, dtype, f.n);
+        k->load(stream_of(k), f.x + SPARE, f.stored + f.skip, dtype, f.n);
         assert_same_floats(f.x, want, f.n_all, "load");
         free(want);
         flat_close(&f);
@@ -146,12 +146,12 @@ static void check_store(const struct kernels *k, enum dtype dtype)
             set_element(f.want, dtype, i, x[i]);
             rounded[i] = element(f.want, dtype, i);
         }
-        k->store(f.stored + f.skip, f.x + SPARE, dtype, f.n);
+        k->store(stream_of(k), f.stored + f.skip, f.x + SPARE, dtype, f.n);
         assert_memory_equal(f.stored, f.want, bytes);
         assert_same_floats(f.x, x, f.n_all, "store's input");
 
         memset(f.stored + f.skip, 0x55, (size_t)f.n * dtype_bytes(dtype));
-        k->store_rounded(f.stored + f.skip, f.x + SPARE, dtype, f.n);
+        k->store_rounded(stream_of(k), f.stored + f.skip, f.x + SPARE, dtype, f.n);
         assert_memory_equal(f.stored, f.want, bytes);
         assert_same_floats(f.x, rounded, f.n_all, "store_rounded's input");
         free(rounded);
@@ -172,7 +172,7 @@ static void check_store_add(const struct kernels *k, enum dtype dtype)
         struct flat f = flat_open(counts[c], dtype);
         for (int64_t i = SPARE; i < SPARE + f.n; i++)
             set_element(f.want, dtype, i, element(f.stored, dtype, i) + f.x[i]);
-        k->store_add(f.stored + f.skip, f.x + SPARE, dtype, f.n);
+        k->store_add(stream_of(k), f.stored + f.skip, f.x + SPARE, dtype, f.n);
         assert_same_stored(f.stored, f.want, dtype, f.n_all, "store_add");
         flat_close(&f);
     }
@@ -202,9 +202,9 @@ static void check_matrix(const struct kernels *k, enum dtype dtype, const int64_
                 float before = accumulate ? element(want, dtype, r * stride + c) : -0.0F;
                 set_element(want, dtype, r * stride + c, before + x[r * cols + c]);
             }
-        k->store_matrix(stored, x, dtype, accumulate, rows, cols, stride);
+        k->store_matrix(stream_of(k), stored, x, dtype, accumulate, rows, cols, stride);
         assert_same_stored(stored, want, dtype, n_stored, "store_matrix");
-        k->load_matrix(y, stored, dtype, rows, cols, stride);
+        k->load_matrix(stream_of(k), y, stored, dtype, rows, cols, stride);
         for (int64_t i = 0; i < rows * cols; i++) {
             float value = element(stored, dtype, i / cols * stride + i % cols);
             assert_int_equal(f32_bits(y[i]), f32_bits(value));
@@ -240,8 +240,8 @@ static void check_squares(const struct kernels *k, enum dtype dtype)
         set_element(stored, dtype, i, x[i]);
         x[i] = element(stored, dtype, i);
     }
-    k->sum_squares(want, x, DTYPE_F32, N);
-    k->sum_squares(got, stored, dtype, N);
+    k->sum_squares(stream_of(k), want, x, DTYPE_F32, N);
+    k->sum_squares(stream_of(k), got, stored, dtype, N);
     assert_memory_equal(got, want, sizeof want);
     free(x);
     free(stored);
@@ -303,7 +303,8 @@ static void update_stored(const struct state *s, const struct kernels *k,
                           const struct adamw *a, int64_t first, int64_t end)
 {
     size_t skip = (size_t)first * dtype_bytes(s->dtype);
-    k->adamw(&(struct update){.master = s->master + first,
+    k->adamw(stream_of(k),
+             &(struct update){.master = s->master + first,
                               .param = s->param + skip,
                               .param_dtype = s->dtype,
                               .grad = s->stored_grad + skip,
@@ -317,7 +318,8 @@ static void update_stored(const struct state *s, const struct kernels *k,
 static void update_floats(const struct state *s, const struct kernels *k,
                           const struct adamw *a)
 {
-    k->adamw(&(struct update){.master = s->master,
+    k->adamw(stream_of(k),
+             &(struct update){.master = s->master,
                               .grad = s->grad,
                               .exp_avg = s->exp_avg,
                               .exp_avg_sq = s->exp_avg_sq,
@@ -398,10 +400,10 @@ static void test_adam__with_l2_decays_through_the_gradient(void **state)
                           .bias2 = 0.01,
                           .grad_scale = 2,
                           .is_l2 = true};
-        t.at[i]->adamw(
-            &(struct update){
-                .master = p, .grad = g, .exp_avg = m, .exp_avg_sq = v, .n = 3},
-            &a);
+        t.at[i]->adamw(stream_of(t.at[i]),
+                       &(struct update){
+                           .master = p, .grad = g, .exp_avg = m, .exp_avg_sq = v, .n = 3},
+                       &a);
         static const double gradients[] = {1, -1, -5.5}; // 2 g + 0.5 p
         static const double moved[] = {1.9, -1.9, 1.1};
         for (int j = 0; j < 3; j++) {

@@ -23,8 +23,8 @@ static void check_gelu_extremes(const struct kernels *k)
     floats_set(dy, N, 3);
     floats_set(b, N, 0);
     floats_set(db, N, 0);
-    k->bias_gelu_fwd(y, x, b, 1, N);
-    k->bias_gelu_bwd(dx, y_again, db, dy, x, b, partial, 1, N);
+    gelu_fwd(k, y, x, b, 1, N);
+    gelu_bwd(k, dx, y_again, db, dy, x, b, partial, 1, N);
     for (int i = 0; i < N; i++) {
         assert_close(y[i], x[i] > 0 ? x[i] : 0, 1e-20);
         assert_close(dx[i], x[i] > 0 ? 3 : 0, 1e-6);
@@ -43,7 +43,7 @@ static void check_gelu_near_zero(const struct kernels *k)
     enum { N = ARRAY_LEN(x) };
     float y[N], b[N];
     floats_set(b, N, 0);
-    k->bias_gelu_fwd(y, x, b, 1, N);
+    gelu_fwd(k, y, x, b, 1, N);
     for (int i = 0; i < N; i++)
         assert_close(y[i], 0.5 * (double)x[i], 1e-6 * fabs((double)x[i]));
 }
@@ -81,14 +81,14 @@ static void check_linear(const struct kernels *k, int64_t N, int64_t C, int64_t 
     float *c = floats_new_set(N * C, NAN), *y = floats_new_set(N * C, NAN);
     struct gemm apart = linear_of(want, x, w, N, C, I);
     struct gemm fused = linear_of(c, x, w, N, C, I);
-    k->gemm(&apart);
-    k->linear_bias_gelu(&fused, b, y);
-    assert_same_floats(c, want, N * C, "linear_bias_gelu's product");
-    k->bias_gelu_fwd(c, want, b, N, C);
-    assert_same_floats(y, c, N * C, "linear_bias_gelu");
-    k->linear_bias(&fused, b);
-    k->bias_add(want, b, N, C);
-    assert_same_floats(c, want, N * C, "linear_bias");
+    k->gemm(stream_of(k), &apart);
+    k->linear(stream_of(k), &(struct linear){fused, b, ACTIVATION_GELU, y});
+    assert_same_floats(c, want, N * C, "linear with an activation's product");
+    gelu_fwd(k, c, want, b, N, C);
+    assert_same_floats(y, c, N * C, "linear with an activation");
+    k->linear(stream_of(k), &(struct linear){fused, b, ACTIVATION_NONE, NULL});
+    k->bias_add(stream_of(k), want, b, N, C);
+    assert_same_floats(c, want, N * C, "linear with a bias");
     float *all[] = {x, w, b, want, c, y};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         free(all[i]);
@@ -119,9 +119,9 @@ static void check_gelu_twins(const struct kernels *k)
         float *b = floats_new_bell(C, 3), *db = floats_new_set(C, 0);
         float *y = floats_new_set(N * C, NAN), *again = floats_new_set(N * C, NAN);
         float *partial = words_new(kernel_partials(N, C));
-        k->bias_gelu_fwd(y, x, b, N, C);
-        k->bias_gelu_bwd(dy, again, db, dy, x, b, partial, N, C);
-        assert_same_floats(again, y, N * C, "bias_gelu_bwd's y");
+        gelu_fwd(k, y, x, b, N, C);
+        gelu_bwd(k, dy, again, db, dy, x, b, partial, N, C);
+        assert_same_floats(again, y, N * C, "gelu_bwd's y");
         float *all[] = {x, dy, b, db, y, again, partial};
         for (size_t f = 0; f < ARRAY_LEN(all); f++)
             free(all[f]);
@@ -143,8 +143,8 @@ static void check_layernorm_twins(const struct kernels *k)
         float *g = floats_new_bell(C, 2), *b = floats_new_bell(C, 3);
         float *y = floats_new_set(N * C, NAN), *again = floats_new_set(N * C, NAN);
         float mean[N], rstd[N];
-        k->layernorm_fwd(y, mean, rstd, x, g, b, N, C);
-        k->layernorm_again(again, x, mean, rstd, g, b, N, C);
+        layernorm_fwd(k, y, mean, rstd, x, g, b, N, C);
+        layernorm_again(k, again, x, mean, rstd, g, b, N, C);
         assert_same_floats(again, y, N * C, "layernorm_again's y");
         float *all[] = {x, g, b, y, again};
         for (size_t f = 0; f < ARRAY_LEN(all); f++)
@@ -173,7 +173,7 @@ static void check_constant_rows(const struct kernels *k)
         float mean, rstd;
         double slack = 1e-6 * fabs((double)values[i]);
         floats_set(x, WIDTH, values[i]);
-        k->layernorm_fwd(y, &mean, &rstd, x, g, b, 1, WIDTH);
+        layernorm_fwd(k, y, &mean, &rstd, x, g, b, 1, WIDTH);
         assert_close(mean, values[i], slack);
         assert_close(rstd, 316.227766, 1e-4 + 0.5 * 3.2e7 * slack * slack);
         for (int c = 0; c < WIDTH; c++)
@@ -197,10 +197,10 @@ static void check_large_mean(const struct kernels *k)
     float *x = floats_new_bell(WIDTH, 4), *y = words_new(WIDTH);
     float *ones = floats_new_set(WIDTH, 1), *none = floats_new_set(WIDTH, 0);
     float mean, rstd, plain_rstd;
-    k->layernorm_fwd(y, &mean, &plain_rstd, x, ones, none, 1, WIDTH);
+    layernorm_fwd(k, y, &mean, &plain_rstd, x, ones, none, 1, WIDTH);
     for (int c = 0; c < WIDTH; c++)
         x[c] += 4096;
-    k->layernorm_fwd(y, &mean, &rstd, x, ones, none, 1, WIDTH);
+    layernorm_fwd(k, y, &mean, &rstd, x, ones, none, 1, WIDTH);
     // adding 4096 rounds x itself to multiples of 2^-11
     assert_close(rstd, plain_rstd, 1e-4);
     free(x);
@@ -229,9 +229,9 @@ static void check_spread_logits(const struct kernels *k)
             logits[r * V + c] -= 5000;
         logits[r * V + TOP] = 5000;
     }
-    k->xent_max(max, logits, 2, V);
-    k->xent_exp(sum, target, logits, max, targets, 2, V);
-    k->xent_grad(logits, sum, targets, weight, 2, V);
+    xent_max(k, max, logits, 2, V);
+    xent_exp(k, sum, target, logits, max, targets, 2, V);
+    xent_grad(k, logits, sum, targets, weight, 2, V);
     assert_true(max[0] == 5000 && sum[0] == 1 && sum[1] == 1 && target[0] == 0);
     assert_close(target[1], -10000, 4);
     for (int c = 0; c < V; c++) {
@@ -258,19 +258,19 @@ static void check_split_vocabulary(const struct kernels *k)
         float max[3], sum[3], target[3], weight = 0.7F;
         int32_t second_target = targets[r] - CUT;
         memcpy(parts, whole, V * sizeof *parts);
-        k->xent_max(&max[0], whole, 1, V);
-        k->xent_max(&max[1], parts, 1, CUT);
-        k->xent_max(&max[2], parts + CUT, 1, V - CUT);
+        xent_max(k, &max[0], whole, 1, V);
+        xent_max(k, &max[1], parts, 1, CUT);
+        xent_max(k, &max[2], parts + CUT, 1, V - CUT);
         assert_true(max[0] == fmaxf(max[1], max[2]));
-        k->xent_exp(&sum[0], &target[0], whole, &max[0], &targets[r], 1, V);
-        k->xent_exp(&sum[1], &target[1], parts, &max[0], &targets[r], 1, CUT);
-        k->xent_exp(&sum[2], &target[2], parts + CUT, &max[0], &second_target, 1,
-                    V - CUT);
+        xent_exp(k, &sum[0], &target[0], whole, &max[0], &targets[r], 1, V);
+        xent_exp(k, &sum[1], &target[1], parts, &max[0], &targets[r], 1, CUT);
+        xent_exp(k, &sum[2], &target[2], parts + CUT, &max[0], &second_target, 1,
+                 V - CUT);
         assert_close(sum[0], sum[1] + sum[2], 1e-6 * (double)sum[0]);
         assert_true(target[0] == target[1] + target[2]);
-        k->xent_grad(whole, &sum[0], &targets[r], &weight, 1, V);
-        k->xent_grad(parts, &sum[0], &targets[r], &weight, 1, CUT);
-        k->xent_grad(parts + CUT, &sum[0], &second_target, &weight, 1, V - CUT);
+        xent_grad(k, whole, &sum[0], &targets[r], &weight, 1, V);
+        xent_grad(k, parts, &sum[0], &targets[r], &weight, 1, CUT);
+        xent_grad(k, parts + CUT, &sum[0], &second_target, &weight, 1, V - CUT);
         assert_same_floats(parts, whole, V, "gradient of a cut row");
         free(whole);
         free(parts);
@@ -301,7 +301,6 @@ static struct attention_run attention_open(uint64_t seed)
                                 .S = L,
                                 .A = HEADS,
                                 .D = SIZE,
-                                .qkv = run.qkv,
                                 .out = run.out,
                                 .lse = run.lse,
                                 .drop = dropout_none()};
@@ -322,8 +321,8 @@ static void check_causality(const struct kernels *k)
     struct attention_run run = attention_open(1), other = attention_open(1);
     for (int64_t i = CHANGED * 3 * HIDDEN; i < L * 3 * HIDDEN; i++)
         other.qkv[i] *= -20;
-    k->attention_fwd(&run.at);
-    k->attention_fwd(&other.at);
+    attention_fwd(k, run.at, run.qkv);
+    attention_fwd(k, other.at, other.qkv);
     assert_same_floats(other.out, run.out, CHANGED * HIDDEN, "rows before the change");
     assert_same_floats(other.lse, run.lse, CHANGED, "lse before the change");
     assert_true(other.out[CHANGED * HIDDEN] != run.out[CHANGED * HIDDEN]);
@@ -343,7 +342,7 @@ static void check_equal_scores(const struct kernels *k)
     struct attention_run run = attention_open(2);
     for (int64_t s = 0; s < L; s++)
         floats_set(run.qkv + s * 3 * HIDDEN, HIDDEN, 0);
-    k->attention_fwd(&run.at);
+    attention_fwd(k, run.at, run.qkv);
     double sum = 0;
     for (int64_t q = 0; q < L; q++) {
         sum += (double)run.qkv[q * 3 * HIDDEN + 2 * HIDDEN];
@@ -368,7 +367,7 @@ static void check_huge_scores(const struct kernels *k)
         floats_set(row, HIDDEN, 50);
         floats_set(row + HIDDEN, HIDDEN, s == 80 ? 60 : s == 0 ? 10 : -60);
     }
-    k->attention_fwd(&run.at);
+    attention_fwd(k, run.at, run.qkv);
     for (int64_t q = 0; q < L; q++) {
         const float *v = run.qkv + (q < 80 ? 0 : 80) * 3 * HIDDEN + 2 * HIDDEN;
         for (int64_t c = 0; c < HIDDEN; c++)
@@ -387,14 +386,22 @@ static void test_attention__huge_scores_pick_one_value(void **state)
 static void check_decode(const struct kernels *k)
 {
     struct attention_run run = attention_open(4);
-    k->attention_fwd(&run.at);
+    attention_fwd(k, run.at, run.qkv);
     static const int64_t rows[] = {0, 1, 63, 127, 128, L - 1};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         int64_t n_keys = rows[i] + 1;
         float out[HIDDEN], *scores = words_new(HEADS * n_keys);
-        k->attention_decode(out, run.qkv + rows[i] * 3 * HIDDEN, run.qkv + HIDDEN,
-                            run.qkv + 2 * HIDDEN, scores, n_keys, 3 * HIDDEN, HEADS,
-                            SIZE);
+        k->attention_decode(
+            stream_of(k), &(struct attention_decode){.out = out,
+                                                     .q = run.qkv + rows[i] * 3 * HIDDEN,
+                                                     .keys = run.qkv + HIDDEN,
+                                                     .values = run.qkv + 2 * HIDDEN,
+                                                     .kv_row = 3 * HIDDEN,
+                                                     .scores = scores,
+                                                     .n_keys = n_keys,
+                                                     .A = HEADS,
+                                                     .A_kv = HEADS,
+                                                     .D = SIZE});
         for (int64_t c = 0; c < HIDDEN; c++)
             assert_close(out[c], run.out[rows[i] * HIDDEN + c], 2e-6);
         free(scores);
@@ -419,17 +426,17 @@ static void check_nan_survives(const struct kernels *k)
     floats_set(g, C, 1);
     floats_set(b, C, 0);
     x[BAD] = NAN;
-    k->bias_gelu_fwd(y, x, b, 1, C);
+    gelu_fwd(k, y, x, b, 1, C);
     assert_true(isnan(y[BAD]) && isfinite(y[BAD + 1]));
-    k->layernorm_fwd(y, &mean, &rstd, x, g, b, 1, C);
+    layernorm_fwd(k, y, &mean, &rstd, x, g, b, 1, C);
     assert_true(isnan(y[0]) && isnan(y[BAD]));
-    k->xent_max(&max, x, 1, C);
-    k->xent_exp(&sum, &target, x, &max, &zero, 1, C);
+    xent_max(k, &max, x, 1, C);
+    xent_exp(k, &sum, &target, x, &max, &zero, 1, C);
     assert_true(isnan(sum));
 
     struct attention_run run = attention_open(5);
     run.qkv[10 * 3 * HIDDEN + HIDDEN] = NAN; // key 10 of head 0
-    k->attention_fwd(&run.at);
+    attention_fwd(k, run.at, run.qkv);
     assert_true(isfinite(run.out[9 * HIDDEN]) && isnan(run.out[10 * HIDDEN]));
     assert_true(isnan(run.out[(L - 1) * HIDDEN]));
     attention_close(&run);
@@ -458,6 +465,7 @@ static void check_first_adamw_step(const struct kernels *k)
                       .bias2 = 0.05,
                       .grad_scale = 1};
     k->adamw(
+        stream_of(k),
         &(struct update){.master = p, .grad = g, .exp_avg = m, .exp_avg_sq = v, .n = 5},
         &a);
     for (int i = 0; i < 5; i++) {
@@ -477,9 +485,9 @@ static void check_square_range(const struct kernels *k)
 {
     float x[3] = {1e30F, 3e-30F, -1e30F};
     double partial = -1;
-    k->sum_squares(&partial, x, DTYPE_F32, 3);
+    k->sum_squares(stream_of(k), &partial, x, DTYPE_F32, 3);
     assert_close(partial, 2e60, 1e54);
-    k->sum_squares(&partial, x + 1, DTYPE_F32, 1);
+    k->sum_squares(stream_of(k), &partial, x + 1, DTYPE_F32, 1);
     assert_close(partial, 9e-60, 1e-66);
 }
 

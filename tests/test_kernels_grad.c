@@ -71,9 +71,9 @@ static double layernorm_kernels(const struct kernels *k, const float *p, float *
     const float *g = p + LN_NC, *b = g + LN_C;
     assert_true(kernel_partials(LN_N, 2 * LN_C) <= (int64_t)ARRAY_LEN(partial));
     weights_f32(dy, LN_NC);
-    k->layernorm_fwd(y, mean, rstd, p, g, b, LN_N, LN_C);
-    k->layernorm_bwd(grad, grad + LN_NC, grad + LN_NC + LN_C, dy, p, g, mean, rstd,
-                     partial, LN_N, LN_C);
+    layernorm_fwd(k, y, mean, rstd, p, g, b, LN_N, LN_C);
+    layernorm_bwd(k, grad, grad + LN_NC, grad + LN_NC + LN_C, dy, p, g, mean, rstd,
+                  partial, LN_N, LN_C);
     return weighted_sum(y, LN_NC);
 }
 
@@ -98,7 +98,7 @@ static double gelu_kernels(const struct kernels *k, const float *p, float *grad,
     float y[LN_NC], dy[LN_NC], partial[LN_C];
     assert_true(kernel_partials(LN_N, LN_C) <= (int64_t)ARRAY_LEN(partial));
     weights_f32(dy, LN_NC);
-    k->bias_gelu_bwd(grad, y, grad + LN_NC, dy, p, p + LN_NC, partial, LN_N, LN_C);
+    gelu_bwd(k, grad, y, grad + LN_NC, dy, p, p + LN_NC, partial, LN_N, LN_C);
     return weighted_sum(y, LN_NC);
 }
 
@@ -158,16 +158,14 @@ static double attention_kernels(const struct kernels *k, const float *qkv, float
                                        .S = AT_S,
                                        .A = AT_A,
                                        .D = AT_D,
-                                       .qkv = qkv,
                                        .out = out,
                                        .lse = lse,
                                        .drop = *drop},
                                .dout = dout,
-                               .dqkv = grad,
                                .delta = delta};
     weights_f32(dout, AT_OUT);
-    k->attention_fwd(&at.fwd);
-    k->attention_bwd(&at);
+    attention_fwd(k, at.fwd, qkv);
+    attention_bwd(k, at, qkv, grad);
     return weighted_sum(out, AT_OUT);
 }
 
@@ -198,14 +196,14 @@ static double xent_kernels(const struct kernels *k, const float *logits, float *
     float max[XE_R], total[XE_R], target[XE_R], w[XE_R];
     double sum = 0;
     weights_f32(w, XE_R);
-    k->copy(grad, logits, XE_R * XE_V);
-    k->xent_max(max, grad, XE_R, XE_V);
-    k->xent_exp(total, target, grad, max, xent_targets, XE_R, XE_V);
+    k->copy(stream_of(k), grad, logits, XE_R * XE_V);
+    xent_max(k, max, grad, XE_R, XE_V);
+    xent_exp(k, total, target, grad, max, xent_targets, XE_R, XE_V);
     for (int r = 0; r < XE_R; r++) {
         double shift = xent_targets[r] < 0 ? (double)max[r] : 0; // no target to cancel it
         sum += weight(r) * (log((double)total[r]) + shift - (double)target[r]);
     }
-    k->xent_grad(grad, total, xent_targets, w, XE_R, XE_V);
+    xent_grad(k, grad, total, xent_targets, w, XE_R, XE_V);
     return sum;
 }
 
@@ -232,9 +230,9 @@ static double embedding_kernels(const struct kernels *k, const float *p, float *
 {
     float x[EM_N * EM_H], dx[EM_N * EM_H];
     weights_f32(dx, EM_N * EM_H);
-    k->embedding_fwd(x, p, p + EM_V * EM_H, tokens, positions, EM_B, EM_S, EM_H, drop);
-    k->embedding_bwd(grad, grad + EM_V * EM_H, dx, tokens, positions, EM_B, EM_S, EM_H,
-                     drop);
+    embedding_fwd(k, x, p, p + EM_V * EM_H, tokens, positions, EM_B, EM_S, EM_H, drop);
+    embedding_bwd(k, grad, grad + EM_V * EM_H, dx, tokens, positions, EM_B, EM_S, EM_H,
+                  drop);
     return weighted_sum(x, EM_N * EM_H);
 }
 
@@ -259,11 +257,11 @@ static double residual_kernels(const struct kernels *k, const float *p, float *g
     float y[RE_NC], dy[RE_NC], scratch[RE_NC], partial[EM_H];
     assert_true(kernel_partials(EM_N, EM_H) <= (int64_t)ARRAY_LEN(partial));
     weights_f32(dy, RE_NC);
-    k->bias_dropout_residual(y, p, p + RE_NC, p + 2 * RE_NC, EM_B, EM_S, EM_H, drop);
-    const float *dx = k->dropout_bwd(scratch, dy, EM_B, EM_S, EM_H, drop);
-    k->copy(grad, dy, RE_NC);
-    k->copy(grad + RE_NC, dx, RE_NC);
-    k->bias_grad(grad + 2 * RE_NC, dx, partial, EM_N, EM_H);
+    bias_dropout_residual(k, y, p, p + RE_NC, p + 2 * RE_NC, EM_B, EM_S, EM_H, drop);
+    const float *dx = k->dropout_bwd(stream_of(k), scratch, dy, EM_B, EM_S, EM_H, drop);
+    k->copy(stream_of(k), grad, dy, RE_NC);
+    k->copy(stream_of(k), grad + RE_NC, dx, RE_NC);
+    k->bias_grad(stream_of(k), grad + 2 * RE_NC, dx, partial, EM_N, EM_H);
     return weighted_sum(y, RE_NC);
 }
 
@@ -271,7 +269,7 @@ static double residual_kernels(const struct kernels *k, const float *p, float *g
 
 static const struct problem problems[] = {
     {"layernorm", LN_NC + 2 * LN_C, 0, layernorm_value, layernorm_kernels},
-    {"bias_gelu", LN_NC + LN_C, 0, gelu_value, gelu_kernels},
+    {"gelu", LN_NC + LN_C, 0, gelu_value, gelu_kernels},
     {"attention", AT_QKV, 0, attention_value, attention_kernels},
     {"attention with dropout", AT_QKV, 0.5, attention_value, attention_kernels},
     {"cross-entropy", XE_R *XE_V, 0, xent_value, xent_kernels},

@@ -24,14 +24,13 @@ static struct run run_open(const struct kernels *k, const int32_t *first_key)
                            .S = S,
                            .A = A,
                            .D = D,
-                           .qkv = qkv,
                            .out = run.out,
                            .lse = run.lse,
                            .drop = dropout_init(0.1, 7, PHILOX_DROP_ATTENTION, 1, 2, 3),
                            .first_key = first_key};
-    k->attention_fwd(&at);
-    k->attention_bwd(&(struct attention_bwd){
-        .fwd = at, .dout = dout, .dqkv = run.dqkv, .delta = delta});
+    attention_fwd(k, at, qkv);
+    attention_bwd(k, (struct attention_bwd){.fwd = at, .dout = dout, .delta = delta}, qkv,
+                  run.dqkv);
     free(qkv);
     free(dout);
     free(delta);

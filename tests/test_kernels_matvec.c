@@ -65,9 +65,9 @@ static void test_matvec__is_near_the_sums_in_double(void **state)
             for (size_t w = 0; w < ARRAY_LEN(widths); w++) {
                 struct operands p = operands_open(O, widths[w], dtypes[d]);
                 float y[R * O];
-                t.at[k]->matvec(y, p.w, dtypes[d], p.x, p.b, R, O, p.I);
+                matvec(t.at[k], y, p.w, dtypes[d], p.x, p.b, R, O, p.I);
                 assert_near_sums(y, &p, true, R);
-                t.at[k]->matvec(y, p.w, dtypes[d], p.x, NULL, R, O, p.I);
+                matvec(t.at[k], y, p.w, dtypes[d], p.x, NULL, R, O, p.I);
                 assert_near_sums(y, &p, false, R);
                 operands_close(&p);
             }
@@ -81,13 +81,13 @@ static void check_rows(const struct kernels *k, enum dtype dtype, int64_t O, int
     float *together = words_new(ROWS_MOST * O + 1);
     kernels_set_threads(1);
     for (int64_t r = 0; r < ROWS_MOST; r++)
-        k->matvec(alone + r * O, p.w, dtype, p.x + r * I, p.b, 1, O, I);
+        matvec(k, alone + r * O, p.w, dtype, p.x + r * I, p.b, 1, O, I);
     for (size_t n = 0; n < ARRAY_LEN(row_counts); n++)
         for (int threads = 1; threads <= 3; threads++) {
             int64_t R = row_counts[n], first = (ROWS_MOST - R) / 2;
             kernels_set_threads(threads);
             floats_set(together, ROWS_MOST * O + 1, -1.5F);
-            k->matvec(together, p.w, dtype, p.x + first * I, p.b, R, O, I);
+            matvec(k, together, p.w, dtype, p.x + first * I, p.b, R, O, I);
             assert_same_floats(together, alone + first * O, R * O, "rows together");
             assert_true(together[R * O] == -1.5F);
         }
@@ -119,8 +119,8 @@ static void test_matvec__alignment_does_not_change_a_bit(void **state)
         struct operands p = operands_open(O, I, DTYPE_F32);
         float want[R * O], got[R * O], *moved = words_new(O * I + 1);
         memcpy(moved + 1, p.w, O * I * sizeof *moved);
-        t.at[k]->matvec(want, p.w, DTYPE_F32, p.x, p.b, R, O, I);
-        t.at[k]->matvec(got, moved + 1, DTYPE_F32, p.x, p.b, R, O, I);
+        matvec(t.at[k], want, p.w, DTYPE_F32, p.x, p.b, R, O, I);
+        matvec(t.at[k], got, moved + 1, DTYPE_F32, p.x, p.b, R, O, I);
         assert_same_floats(got, want, R * O, "a moved matrix");
         free(moved);
         operands_close(&p);

@@ -124,7 +124,7 @@ static void owners_open(struct owners *o, const struct world *w, int n,
         assert_ok(shard_map_init(&o->maps[r], &w->table, n, r, &err), err);
         struct optimizer_options opt = {
             .map = &o->maps[r],
-            .k = kernels_best(),
+            .dev = device_cpu(DTYPE_F32),
             .cfg = *cfg,
             .has_master = w->table.params[0].in[STORE_PARAMS].dtype != DTYPE_F32,
             .offload_dir = dir};
@@ -365,7 +365,8 @@ static void test_optimizer__says_what_it_keeps_in_memory_and_on_disk(void **stat
     struct error err;
     assert_ok(param_table_init(&table, &m, &err), err);
     assert_ok(shard_map_init(&map, &table, 2, 1, &err), err);
-    struct optimizer_options opt = {.map = &map, .k = kernels_best(), .has_master = true};
+    struct optimizer_options opt = {
+        .map = &map, .dev = device_cpu(DTYPE_F32), .has_master = true};
     size_t each = (size_t)map.n_local * sizeof(float);
     struct optimizer_memory kept = optimizer_measure(&opt);
     opt.offload_dir = ".";

@@ -54,6 +54,8 @@ float dropout_factor(const struct dropout *drop, int64_t b, int64_t row, int64_t
 
 /* -- arguments of the larger kernels ------------------------------------------------- */
 
+struct stream; // what a kernel runs on, see device.h
+
 /* C(m,n) = A(m,k) B(k,n), or C += A B; every matrix with row and column stride. */
 struct gemm {
     int64_t m, n, k;
@@ -66,9 +68,99 @@ struct gemm {
     bool accumulate;
 };
 
+/* An element-wise function; what activation_fwd and _bwd and products can apply. */
+enum activation {
+    ACTIVATION_NONE,
+    ACTIVATION_GELU, // tanh form
+};
+
+/* A product and the pass that follows it, with the bits of the two apart:
+ *   ACTIVATION_NONE   c = A B + bias
+ *   another           c = A B;  y = act(c + bias)
+ * c is (m, n) contiguous, and so is y, which is another buffer. */
+struct linear {
+    struct gemm product;
+    const float *bias; // (n)
+    enum activation act;
+    float *y; // with an activation
+};
+
+/* y = act(x + b).  x, y: (N, C); y may be x. */
+struct activation_fwd {
+    enum activation act;
+    float *y;
+    const float *x, *b;
+    int64_t N, C;
+};
+
+/* y = act(x + b) again, the same bits; dx = dy * act'(x + b); db[c] += sum_n dx. dx may
+ * be dy, y may be x. */
+struct activation_bwd {
+    enum activation act;
+    float *dx, *y, *db; // db NULL: its sums stay in `partial`, see add_partials
+    const float *dy, *x, *b;
+    float *partial; // kernel_partials(N, C)
+    int64_t N, C;
+};
+
+struct embedding {
+    const float *wte;         // (V, H)
+    const float *wpe;         // (P, H), or NULL: no positions are added
+    const int32_t *tokens;    // (B, S); a negative one has no row here
+    const int32_t *positions; // (B, S)
+    int64_t B, S, H;
+    struct dropout drop; // row s
+};
+
+struct embedding_bwd {
+    float *dwte, *dwpe, *dx;
+    const int32_t *tokens, *positions;
+    int64_t B, S, H;
+    struct dropout drop;
+};
+
+struct layernorm {
+    float *y;           // (N, C)
+    float *mean, *rstd; // (N)
+    const float *x;     // (N, C)
+    const float *g, *b; // (C)
+    int64_t N, C;
+};
+
+struct layernorm_bwd {
+    float *dx, *dg, *db; // dg NULL: their sums stay in `partial`, see add_partials
+    const float *dy, *x, *g, *mean, *rstd;
+    float *partial; // kernel_partials(N, 2 * C)
+    int64_t N, C;
+};
+
+/* Few rows times a matrix. */
+struct matvec {
+    float *y; // (R, O)
+    const void *w;
+    enum dtype dtype; // of w (O, I)
+    const float *x;   // (R, I)
+    const float *b;   // (O), or NULL
+    int64_t R, O, I;
+};
+
+/* y = res + drop(x + b).  All (B*S, C); row s of dropout. y may be res or x. */
+struct residual {
+    float *y;
+    const float *res, *x, *b;
+    int64_t B, S, C;
+    struct dropout drop;
+};
+
+/*
+ * Sample b, token s, head h of q lies at q + (b * S + s) * q_row + h * D, and likewise
+ * that of k and v at their strides. Query head h uses key-value head h / (A / A_kv).
+ */
 struct attention {
-    int64_t B, S, A, D;
-    const float *qkv;    // (B, S, 3, A, D), bias added
+    int64_t B, S;
+    int64_t A, A_kv, D; // heads of q; of k and v, which divides A; size of a head
+    const float *q, *k, *v;
+    int64_t q_row, kv_row;
     float *out;          // (B, S, A, D)
     float *lse;          // (B, A, S): log of the sum of exp of a row's scaled scores
     struct dropout drop; // on the probabilities: row (first_head + h) * S + q, S columns
@@ -82,8 +174,31 @@ struct attention {
 struct attention_bwd {
     struct attention fwd; // as left by attention_fwd
     const float *dout;    // (B, S, A, D)
-    float *dqkv;          // (B, S, 3, A, D), overwritten
+    float *dq, *dk, *dv;  // with the strides of q, k, v; overwritten
     float *delta;         // (B, A, S) scratch
+};
+
+/* One query of one sample, at position n_keys - 1, against a cache. */
+struct attention_decode {
+    float *out;                 // (A, D)
+    const float *q;             // (A, D)
+    const float *keys, *values; // (n_keys, A_kv, D), rows kv_row apart
+    int64_t kv_row;
+    float *scores; // (A, n_keys) scratch
+    int64_t n_keys, A, A_kv, D;
+};
+
+/* Cross-entropy over a chunk of R rows of V logits, so that a row may be split over
+ * processes between its three passes (V columns here, targets relative to the first; a
+ * target outside [0, V) belongs to another part). */
+struct xent {
+    float *logits;          // (R, V)
+    float *row_max;         // (R)
+    float *row_sum;         // (R)
+    float *target_logit;    // (R)
+    const int32_t *targets; // (R)
+    const float *weight;    // (R)
+    int64_t R, V;
 };
 
 struct adamw { // in double: 1 - beta2 in float would be off by 1e-5
@@ -108,103 +223,81 @@ struct update { // a range of parameters and all that belongs to it, n elements 
 #define KERNEL_ROW_CHUNK 64
 #define KERNEL_SQUARE_CHUNK 1024
 
+/* -- the table ----------------------------------------------------------------------- */
+
+/* Every kernel runs on a stream and may return before it is done; what follows on the
+ * same stream finds its results. */
 struct kernels {
     const char *name;
 
-    /* x[n] = drop(wte[tokens[n]] + wpe[positions[n]]).  x: (B*S, H), row s of dropout.
-     * A negative token has no row here and adds nothing; wpe may be NULL: likewise. */
-    void (*embedding_fwd)(float *x, const float *wte, const float *wpe,
-                          const int32_t *tokens, const int32_t *positions, int64_t B,
-                          int64_t S, int64_t H, const struct dropout *drop);
+    /* x[n] = drop(wte[tokens[n]] + wpe[positions[n]]).  x: (B*S, H). */
+    void (*embedding_fwd)(struct stream *s, float *x, const struct embedding *e);
     /* d = drop(dx) in place; dwte[tokens[n]] += d[n]; dwpe[positions[n]] += d[n], in the
      * order of n. */
-    void (*embedding_bwd)(float *dwte, float *dwpe, float *dx, const int32_t *tokens,
-                          const int32_t *positions, int64_t B, int64_t S, int64_t H,
-                          const struct dropout *drop);
+    void (*embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
 
-    /* y = g * (x - mean) * rstd + b by rows, rstd = 1/sqrt(var + 1e-5).
-     * x, y: (N, C).  g, b: (C).  mean, rstd: (N), written. */
-    void (*layernorm_fwd)(float *y, float *mean, float *rstd, const float *x,
-                          const float *g, const float *b, int64_t N, int64_t C);
+    /* y = g * (x - mean) * rstd + b by rows, rstd = 1/sqrt(var + 1e-5). mean and rstd are
+     * written. */
+    void (*layernorm_fwd)(struct stream *s, const struct layernorm *ln);
     /* y again, from x and the mean and rstd that layernorm_fwd wrote: the same bits. */
-    void (*layernorm_again)(float *y, const float *x, const float *mean,
-                            const float *rstd, const float *g, const float *b, int64_t N,
-                            int64_t C);
+    void (*layernorm_again)(struct stream *s, const struct layernorm *ln);
     /* dx += rstd * (h - avg(h) - xhat * avg(h * xhat)), h = dy * g;  dg[c] += sum_n dy *
-     * xhat;  db[c] += sum_n dy.  `partial` is scratch of kernel_partials(N, 2 * C). */
-    void (*layernorm_bwd)(float *dx, float *dg, float *db, const float *dy,
-                          const float *x, const float *g, const float *mean,
-                          const float *rstd, float *partial, int64_t N, int64_t C);
+     * xhat;  db[c] += sum_n dy. */
+    void (*layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln);
 
-    void (*gemm)(const struct gemm *g);
+    void (*gemm)(struct stream *s, const struct gemm *g);
+    void (*linear)(struct stream *s, const struct linear *l);
 
-    /* A product and the pass that follows it, with the bits of the two apart. c is
-     * (m, n) contiguous, and so is y, which is another buffer.
-     *   linear_bias       c = A B + bias
-     *   linear_bias_gelu  c = A B;  y = gelu(c + bias) */
-    void (*linear_bias)(const struct gemm *g, const float *bias);
-    void (*linear_bias_gelu)(const struct gemm *g, const float *bias, float *y);
-
-    /* y[r,o] = w[o] . x[r] + b[o].  x: (R, I); y: (R, O); w: (O, I), stored as `dtype`; b
-     * may be NULL. For the few rows of decoding: w is read once for all of them, and the
-     * bits of a row do not depend on how many there are. */
-    void (*matvec)(float *y, const void *w, enum dtype dtype, const float *x,
-                   const float *b, int64_t R, int64_t O, int64_t I);
+    /* y[r,o] = w[o] . x[r] + b[o]. For the few rows of decoding: w is read once for all
+     * of them, and the bits of a row do not depend on how many there are. */
+    void (*matvec)(struct stream *s, const struct matvec *m);
 
     /* x[n,c] += b[c]. */
-    void (*bias_add)(float *x, const float *b, int64_t N, int64_t C);
+    void (*bias_add)(struct stream *s, float *x, const float *b, int64_t N, int64_t C);
     /* db[c] += sum_n dy[n,c].  `partial`: kernel_partials(N, C). */
-    void (*bias_grad)(float *db, const float *dy, float *partial, int64_t N, int64_t C);
+    void (*bias_grad)(struct stream *s, float *db, const float *dy, float *partial,
+                      int64_t N, int64_t C);
 
-    /* y = gelu(x + b), tanh form.  x, y: (N, C); y may be x. */
-    void (*bias_gelu_fwd)(float *y, const float *x, const float *b, int64_t N, int64_t C);
-    /* y = gelu(x + b) again, the same bits; dx = dy * gelu'(x + b); db[c] += sum_n dx.
-     * dx may be dy, y may be x.  `partial`: kernel_partials(N, C). */
-    void (*bias_gelu_bwd)(float *dx, float *y, float *db, const float *dy, const float *x,
-                          const float *b, float *partial, int64_t N, int64_t C);
+    /* The second half of a sum over N rows, when the first was left in `partial`:
+     * out[c] += the chunks' sums, in their order. Rows of partial are `stride` apart: C
+     * of activation_bwd; 2 C of layernorm_bwd, where dg's come before db's. */
+    void (*add_partials)(struct stream *s, float *out, const float *partial, int64_t N,
+                         int64_t stride, int64_t C);
 
-    /* y = res + drop(x + b).  All (B*S, C); row s of dropout. y may be res or x. */
-    void (*bias_dropout_residual)(float *y, const float *res, const float *x,
-                                  const float *b, int64_t B, int64_t S, int64_t C,
-                                  const struct dropout *drop);
+    void (*activation_fwd)(struct stream *s, const struct activation_fwd *a);
+    void (*activation_bwd)(struct stream *s, const struct activation_bwd *a);
+
+    void (*bias_dropout_residual)(struct stream *s, const struct residual *r);
     /* The gradient before the dropout: drop(dy) written to dx, or dy itself when nothing
      * is dropped. Returns where it is. */
-    const float *(*dropout_bwd)(float *dx, const float *dy, int64_t B, int64_t S,
-                                int64_t C, const struct dropout *drop);
+    const float *(*dropout_bwd)(struct stream *s, float *dx, const float *dy, int64_t B,
+                                int64_t S, int64_t C, const struct dropout *drop);
 
     /* Causal attention: out = drop(softmax(q k^T / sqrt(D))) v; never an S x S buffer. */
-    void (*attention_fwd)(const struct attention *at);
-    void (*attention_bwd)(const struct attention_bwd *at);
-    /* One query a sample against a cache: q (A, D) of position n_keys - 1; keys and
-     * values (n_keys, A, D) with row stride `stride`; out (A, D); scores: (A, n_keys)
-     * scratch. */
-    void (*attention_decode)(float *out, const float *q, const float *keys,
-                             const float *values, float *scores, int64_t n_keys,
-                             int64_t stride, int64_t A, int64_t D);
+    void (*attention_fwd)(struct stream *s, const struct attention *at);
+    void (*attention_bwd)(struct stream *s, const struct attention_bwd *at);
+    void (*attention_decode)(struct stream *s, const struct attention_decode *at);
 
-    /* Cross-entropy over a chunk of R rows of V logits in three passes, so that a row may
-     * be split over processes between them (V columns here, targets relative to the
-     * first; a target outside [0, V) belongs to another part):
-     *   row_max[r] = max of the row
-     *   row_sum[r] = sum of exp(logits - row_max), and logits := exp(logits - row_max);
-     *                target_logit[r] = logits[r, target] - row_max[r], or 0 if not here
-     *   logits     = (logits / row_sum - (c == target)) * weight[r] */
-    void (*xent_max)(float *row_max, const float *logits, int64_t R, int64_t V);
-    void (*xent_exp)(float *row_sum, float *target_logit, float *logits,
-                     const float *row_max, const int32_t *targets, int64_t R, int64_t V);
-    void (*xent_grad)(float *logits, const float *row_sum, const int32_t *targets,
-                      const float *weight, int64_t R, int64_t V);
+    /*   xent_max    row_max[r] = max of the row
+     *   xent_exp    row_sum[r] = sum of exp(logits - row_max), and logits :=
+     *               exp(logits - row_max); target_logit[r] = logits[r, target] -
+     *               row_max[r], or 0 if not here
+     *   xent_grad   logits = (logits / row_sum - (c == target)) * weight[r] */
+    void (*xent_max)(struct stream *s, const struct xent *x);
+    void (*xent_exp)(struct stream *s, const struct xent *x);
+    void (*xent_grad)(struct stream *s, const struct xent *x);
 
     /* AdamW over a range in one pass (p master, m exp_avg, v exp_avg_sq), in place:
      *   g' = g * grad_scale;  p *= 1 - lr * decay;  m = b1 m + (1-b1) g';
      *   v = b2 v + (1-b2) g'^2;  p -= lr / bias1 * m / (sqrt(v / bias2) + epsilon)
      * and param := p rounded. With is_l2: g' = g * grad_scale + decay * p instead, and p
      * is not shrunk. An element's bits do not depend on where ranges are cut. */
-    void (*adamw)(const struct update *u, const struct adamw *a);
+    void (*adamw)(struct stream *s, const struct update *u, const struct adamw *a);
 
     /* partial[i] = sum of the squares of chunk i (KERNEL_SQUARE_CHUNK elements each), in
      * double. partial has room for ceil(n / KERNEL_SQUARE_CHUNK). */
-    void (*sum_squares)(double *partial, const void *x, enum dtype dtype, int64_t n);
+    void (*sum_squares)(struct stream *s, double *partial, const void *x,
+                        enum dtype dtype, int64_t n);
 
     /* Storage types; see dtype.h for how numbers are rounded. Element counts and strides
      * are in elements; y and x do not overlap. The same bits from every table.
@@ -213,21 +306,23 @@ struct kernels {
      *   store_rounded  the same, and x := what y now holds: forward goes on with what
      *                  backward will read
      *   store_add      y = y + x, added in float, rounded */
-    void (*load)(float *y, const void *x, enum dtype dtype, int64_t n);
-    void (*store)(void *y, const float *x, enum dtype dtype, int64_t n);
-    void (*store_rounded)(void *y, float *x, enum dtype dtype, int64_t n);
-    void (*store_add)(void *y, const float *x, enum dtype dtype, int64_t n);
+    void (*load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
+    void (*store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
+    void (*store_rounded)(struct stream *s, void *y, float *x, enum dtype dtype,
+                          int64_t n);
+    void (*store_add)(struct stream *s, void *y, const float *x, enum dtype dtype,
+                      int64_t n);
     /* The same between a contiguous matrix of floats (rows, cols) and a stored one with
      * `stride` elements from row to row; accumulate: as store_add. */
-    void (*load_matrix)(float *y, const void *x, enum dtype dtype, int64_t rows,
-                        int64_t cols, int64_t x_stride);
-    void (*store_matrix)(void *y, const float *x, enum dtype dtype, bool accumulate,
-                         int64_t rows, int64_t cols, int64_t y_stride);
+    void (*load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,
+                        int64_t rows, int64_t cols, int64_t x_stride);
+    void (*store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype,
+                         bool accumulate, int64_t rows, int64_t cols, int64_t y_stride);
 
     /* x[i] = y[i], and x[i] += y[i]. */
-    void (*copy)(float *x, const float *y, int64_t n);
-    void (*add)(float *x, const float *y, int64_t n);
-    void (*fill)(float *x, float value, int64_t n);
+    void (*copy)(struct stream *s, float *x, const float *y, int64_t n);
+    void (*add)(struct stream *s, float *x, const float *y, int64_t n);
+    void (*fill)(struct stream *s, float *x, float value, int64_t n);
 };
 
 /* Elements of scratch that a sum over N rows of C columns needs. */

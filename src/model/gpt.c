@@ -78,7 +78,7 @@ bool gpt_chunk_has_head(const struct gpt *g, int chunk)
 void gpt_start_step(struct gpt *g)
 {
     if (g->d[0].wpe)
-        g->k->fill(g->d[0].wpe, 0.0F, g->dims.P * g->dims.H);
+        g->k->fill(g->s, g->d[0].wpe, 0.0F, g->dims.P * g->dims.H);
     if (g->layers.takes_grads)
         return;
     for (int64_t i = 0; i < g->table.n_params; i++) {
@@ -127,12 +127,19 @@ static void embed(struct gpt *g, const struct gpt_batch *batch, float *x)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S;
-    struct dropout none = dropout_none(), drop = embedding_dropout(g, batch);
+    struct dropout drop = embedding_dropout(g, batch);
     const void *wpe = g->part.mp_rank == 0 ? g->p[0].wpe : NULL;
     set_rows(g, batch);
     if (g->dtype == DTYPE_F32)
-        g->k->embedding_fwd(sc->hidden, g->p[0].wte, wpe, sc->tokens, sc->positions,
-                            batch->B, batch->S, g->dims.H, &none);
+        g->k->embedding_fwd(g->s, sc->hidden,
+                            &(struct embedding){.wte = g->p[0].wte,
+                                                .wpe = wpe,
+                                                .tokens = sc->tokens,
+                                                .positions = sc->positions,
+                                                .B = batch->B,
+                                                .S = batch->S,
+                                                .H = g->dims.H,
+                                                .drop = dropout_none()});
     else
         embed_typed(g, sc->hidden, wpe, N);
     gpt_scatter(g, batch, x, sc->hidden, &drop);
@@ -238,14 +245,21 @@ static void embed_bwd(struct gpt *g, const struct gpt_batch *batch, float *dx)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S;
-    struct dropout none = dropout_none(), drop = embedding_dropout(g, batch);
+    struct dropout drop = embedding_dropout(g, batch);
     set_rows(g, batch);
     take_lookup_rows(g, sc->tokens, N);
     const float *all = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
     if (all != sc->hidden)
-        g->k->copy(sc->hidden, all, N * g->dims.H);
-    g->k->embedding_bwd(g->lookup.rows, g->d[0].wpe, sc->hidden, sc->tokens,
-                        sc->positions, batch->B, batch->S, g->dims.H, &none);
+        g->k->copy(g->s, sc->hidden, all, N * g->dims.H);
+    g->k->embedding_bwd(g->s, &(struct embedding_bwd){.dwte = g->lookup.rows,
+                                                      .dwpe = g->d[0].wpe,
+                                                      .dx = sc->hidden,
+                                                      .tokens = sc->tokens,
+                                                      .positions = sc->positions,
+                                                      .B = batch->B,
+                                                      .S = batch->S,
+                                                      .H = g->dims.H,
+                                                      .drop = dropout_none()});
 }
 
 void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
@@ -255,7 +269,7 @@ void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
     if (!dx)
         dx = st->dx;
     else if (gpt_chunk_has_head(g, chunk))
-        g->k->copy(dx, st->dx, gpt_own_rows(g, batch) * g->dims.H);
+        g->k->copy(g->s, dx, st->dx, gpt_own_rows(g, batch) * g->dims.H);
     for (int64_t i = end - 1; i >= first; i--) {
         double start = trace_begin(g->trace);
         open_layer(g, i + 1, i > first ? i : -1, true);
@@ -276,7 +290,7 @@ void gpt_finish_grads(struct gpt *g)
     if (!g->part.has_embedding)
         return;
     if (!g->part.has_head) // the head's gradient is another stage's
-        g->k->fill(dwte, 0.0F, g->dims.V * H);
+        g->k->fill(g->s, dwte, 0.0F, g->dims.V * H);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < lookup->n_rows; i++) {
         float *to = dwte + lookup->ids[i] * H;

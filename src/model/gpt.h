@@ -40,7 +40,7 @@
 #include "base/batch.h"
 #include "base/trace.h"
 #include "comm/comm.h"
-#include "device/kernels.h"
+#include "device/device.h"
 #include "params/param_table.h"
 
 struct gpt_dims {
@@ -122,7 +122,9 @@ struct gpt_lookup {
 };
 
 struct gpt {
-    const struct kernels *k;
+    struct device *dev;
+    const struct kernels *k; // of dev
+    struct stream *s;        // of dev, the one that computes
     struct gpt_dims dims;
     struct param_part part;
     struct param_table table;
@@ -150,6 +152,7 @@ struct gpt {
 #define gpt_batch batch // until all files say so
 
 struct gpt_options {
+    struct device *dev;     // NULL: the processor
     int64_t B;              // most samples of a micro-batch
     int n_stashes;          // micro-batches of chunks in flight
     bool has_grads;         // false: a model that only evaluates

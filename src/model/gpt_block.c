@@ -30,14 +30,14 @@ float *gpt_work(const struct gpt *g, void *kept, float *scratch)
 void gpt_keep(const struct gpt *g, void *kept, float *x, int64_t n)
 {
     if (g->dtype != DTYPE_F32)
-        g->k->store_rounded(kept, x, g->dtype, n);
+        g->k->store_rounded(g->s, kept, x, g->dtype, n);
 }
 
 const float *gpt_recall(const struct gpt *g, const void *kept, float *scratch, int64_t n)
 {
     if (g->dtype == DTYPE_F32)
         return kept;
-    g->k->load(scratch, kept, g->dtype, n);
+    g->k->load(g->s, scratch, kept, g->dtype, n);
     return scratch;
 }
 
@@ -67,7 +67,10 @@ static struct attention attention_of(const struct gpt *g, int64_t layer,
         .B = B,
         .S = batch->S,
         .A = g->dims.A,
+        .A_kv = g->dims.A,
         .D = g->dims.D,
+        .q_row = 3 * g->dims.A * g->dims.D,
+        .kv_row = 3 * g->dims.A * g->dims.D,
         .first_key =
             batch->document_start ? batch->document_start + first * batch->S : NULL,
         .first_head = g->dims.A_first,
@@ -76,6 +79,14 @@ static struct attention attention_of(const struct gpt *g, int64_t layer,
     };
     at.drop.first_sample += (uint32_t)first;
     return at;
+}
+
+/* q, k and v in one buffer (N, 3, A, D). */
+static void set_qkv(struct attention *at, const float *qkv)
+{
+    at->q = qkv;
+    at->k = qkv + at->A * at->D;
+    at->v = qkv + 2 * at->A * at->D;
 }
 
 /* qkv := the norm of x times its matrix, bias added. */
@@ -96,10 +107,10 @@ static float *attend(struct gpt *g, int64_t layer, const struct gpt_batch *batch
                      struct block_stash *st, const float *qkv)
 {
     struct attention at = attention_of(g, layer, batch, 0, batch->B);
-    at.qkv = qkv;
+    set_qkv(&at, qkv);
     at.out = gpt_work(g, st->att, g->scratch.norm);
     at.lse = st->lse;
-    g->k->attention_fwd(&at);
+    g->k->attention_fwd(g->s, &at);
     gpt_keep(g, st->att, at.out, batch->B * batch->S * g->dims.A * g->dims.D);
     return at.out;
 }
@@ -123,6 +134,15 @@ static float *attention_part_fwd(struct gpt *g, int64_t layer,
     return x_mid;
 }
 
+static void gelu_fwd(const struct gpt *g, float *y, const float *fc, const float *bias,
+                     int64_t N)
+{
+    g->k->activation_fwd(
+        g->s,
+        &(struct activation_fwd){
+            .act = ACTIVATION_GELU, .y = y, .x = fc, .b = bias, .N = N, .C = g->dims.F});
+}
+
 /* The first half of the MLP: fc, and with wants_gelu also wide := gelu(fc + bias). */
 static void make_fc(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
                     struct block_stash *st, const float *x_mid, bool wants_gelu)
@@ -137,7 +157,7 @@ static void make_fc(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
         gpt_linear_gelu_fwd(g, fc, sc->wide, sc->norm, p->fc_w, p->fc_b, N, H, F);
     gpt_keep(g, st->fc, fc, N * F);
     if (wants_gelu && !has_gelu)
-        g->k->bias_gelu_fwd(sc->wide, fc, p->fc_b, N, F);
+        gelu_fwd(g, sc->wide, fc, p->fc_b, N);
 }
 
 static void mlp_part_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
@@ -196,7 +216,7 @@ static void gelu_again(struct gpt *g, const struct block_stash *st, const float 
     for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
         int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
         const float *fc = gpt_recall(g, gpt_kept_at(g, st->fc, n * F), sc->rows, R * F);
-        g->k->bias_gelu_fwd(sc->wide + n * F, fc, bias, R, F);
+        gelu_fwd(g, sc->wide + n * F, fc, bias, R);
     }
 }
 
@@ -210,7 +230,16 @@ static void gelu_bwd(struct gpt *g, const struct block_stash *st, const float *b
         int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
         float *d = sc->wide + n * F;
         const float *fc = gpt_recall(g, gpt_kept_at(g, st->fc, n * F), sc->rows, R * F);
-        g->k->bias_gelu_bwd(d, sc->rows, dbias, d, fc, bias, sc->partial, R, F);
+        g->k->activation_bwd(g->s, &(struct activation_bwd){.act = ACTIVATION_GELU,
+                                                            .dx = d,
+                                                            .y = sc->rows,
+                                                            .db = dbias,
+                                                            .dy = d,
+                                                            .x = fc,
+                                                            .b = bias,
+                                                            .partial = sc->partial,
+                                                            .N = R,
+                                                            .C = F});
     }
 }
 
@@ -227,8 +256,16 @@ static float *second_product_bwd(struct gpt *g, int64_t layer,
     bool adds = gpt_adds_grads(g, batch);
     if (g->dtype == DTYPE_F32) {
         gpt_linear_bwd_input(g, sc->dwide, dy, p->fc2_w, N, F, H);
-        g->k->bias_gelu_bwd(sc->dwide, sc->wide, d->fc_b, sc->dwide, st->fc, p->fc_b,
-                            sc->partial, N, F);
+        g->k->activation_bwd(g->s, &(struct activation_bwd){.act = ACTIVATION_GELU,
+                                                            .dx = sc->dwide,
+                                                            .y = sc->wide,
+                                                            .db = d->fc_b,
+                                                            .dy = sc->dwide,
+                                                            .x = st->fc,
+                                                            .b = p->fc_b,
+                                                            .partial = sc->partial,
+                                                            .N = N,
+                                                            .C = F});
         gpt_linear_bwd_weight(g, d->fc2_w, g->grad_dtype, dy, sc->wide, N, F, H, adds);
         return sc->dwide;
     }
@@ -249,7 +286,7 @@ static void mlp_part_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *b
         block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_MLP_OUT, layer);
 
     const float *dy = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
-    g->k->bias_grad(d->fc2_b, dy, sc->partial, N, H);
+    g->k->bias_grad(g->s, d->fc2_b, dy, sc->partial, N, H);
     const float *dfc = second_product_bwd(g, layer, batch, st, dy);
 
     const float *x_mid = gpt_recall(g, st->x_mid, sc->stream, gpt_own_rows(g, batch) * H);
@@ -283,13 +320,16 @@ static void attend_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *bat
         const void *qkv = gpt_kept_at(g, st->qkv, b * S * 3 * AD);
         const void *att = gpt_kept_at(g, st->att, b * S * AD);
         struct attention at = attention_of(g, layer, batch, b, each);
-        at.qkv = gpt_recall(g, qkv, sc->rows, S * 3 * AD);
+        set_qkv(&at, gpt_recall(g, qkv, sc->rows, S * 3 * AD));
         at.out = (float *)gpt_recall(g, att, sc->rows + S * 3 * AD, S * AD);
         at.lse = st->lse + b * A * S;
-        g->k->attention_bwd(&(struct attention_bwd){.fwd = at,
-                                                    .dout = datt + b * S * AD,
-                                                    .dqkv = dqkv + b * S * 3 * AD,
-                                                    .delta = sc->delta});
+        float *dq = dqkv + b * S * 3 * AD;
+        g->k->attention_bwd(g->s, &(struct attention_bwd){.fwd = at,
+                                                          .dout = datt + b * S * AD,
+                                                          .dq = dq,
+                                                          .dk = dq + AD,
+                                                          .dv = dq + 2 * AD,
+                                                          .delta = sc->delta});
     }
 }
 
@@ -305,12 +345,12 @@ static void attention_part_bwd(struct gpt *g, int64_t layer,
         block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_ATTN_OUT, layer);
 
     const float *dy = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
-    g->k->bias_grad(d->proj_b, dy, sc->partial, N, H);
+    g->k->bias_grad(g->s, d->proj_b, dy, sc->partial, N, H);
     const float *att = gpt_recall(g, st->att, sc->norm, N * AD);
     gpt_linear_bwd_weight(g, d->proj_w, g->grad_dtype, dy, att, N, AD, H, adds);
     gpt_linear_bwd_input(g, sc->norm, dy, p->proj_w, N, AD, H);
     attend_bwd(g, layer, batch, st, sc->norm, sc->wide);
-    g->k->bias_grad(d->qkv_b, sc->wide, sc->partial, N, 3 * AD);
+    g->k->bias_grad(g->s, d->qkv_b, sc->wide, sc->partial, N, 3 * AD);
 
     const float *x = gpt_recall(g, st->x, sc->stream, gpt_own_rows(g, batch) * H);
     gpt_norm_again(g, batch, sc->norm, x, st->ln1_mean, st->ln1_rstd, p->ln1_g, p->ln1_b);

@@ -119,13 +119,13 @@ static void embed_typed(struct gpt_decoder *dec, float *x, int32_t token, const 
     const struct gpt *g = dec->gpt;
     int64_t H = g->dims.H;
     if (token >= 0)
-        g->k->load(x, gpt_kept_at(g, g->p[0].wte, token * H), g->dtype, H);
+        g->k->load(g->s, x, gpt_kept_at(g, g->p[0].wte, token * H), g->dtype, H);
     else
-        g->k->fill(x, 0.0F, H);
+        g->k->fill(g->s, x, 0.0F, H);
     if (!wpe)
         return;
-    g->k->load(dec->norm, gpt_kept_at(g, wpe, position * H), g->dtype, H);
-    g->k->add(x, dec->norm, H);
+    g->k->load(g->s, dec->norm, gpt_kept_at(g, wpe, position * H), g->dtype, H);
+    g->k->add(g->s, x, dec->norm, H);
 }
 
 /* x (n, H) := the embeddings of tokens at dec->positions. */
@@ -133,12 +133,18 @@ static void embed(struct gpt_decoder *dec, float *x, const int32_t *tokens, int6
 {
     struct gpt *g = dec->gpt;
     int64_t H = g->dims.H;
-    struct dropout none = dropout_none();
     const void *wpe = g->part.mp_rank == 0 ? g->p[0].wpe : NULL;
     gpt_local_ids(g, dec->tokens, tokens, n);
     if (g->dtype == DTYPE_F32)
-        g->k->embedding_fwd(x, g->p[0].wte, wpe, dec->tokens, dec->positions, 1, n, H,
-                            &none);
+        g->k->embedding_fwd(g->s, x,
+                            &(struct embedding){.wte = g->p[0].wte,
+                                                .wpe = wpe,
+                                                .tokens = dec->tokens,
+                                                .positions = dec->positions,
+                                                .B = 1,
+                                                .S = n,
+                                                .H = H,
+                                                .drop = dropout_none()});
     else
         for (int64_t i = 0; i < n; i++)
             embed_typed(dec, x + i * H, dec->tokens[i], wpe, dec->positions[i]);
@@ -162,6 +168,37 @@ static void take_input(struct gpt_decoder *dec, float *x, const int32_t *tokens,
         gpt_lost_peer(g, &err);
 }
 
+/* dec->norm := the norm of n rows. */
+static void norm_rows(struct gpt_decoder *dec, const float *x, const float *gain,
+                      const float *bias, int64_t n)
+{
+    const struct gpt *g = dec->gpt;
+    g->k->layernorm_fwd(g->s, &(struct layernorm){.y = dec->norm,
+                                                  .mean = dec->mean,
+                                                  .rstd = dec->rstd,
+                                                  .x = x,
+                                                  .g = gain,
+                                                  .b = bias,
+                                                  .N = n,
+                                                  .C = g->dims.H});
+}
+
+/* y (n, O) := x (n, I) w^T + bias, which may be NULL. */
+static void multiply_rows(struct gpt_decoder *dec, float *y, const void *w,
+                          const float *x, const float *bias, int64_t n, int64_t O,
+                          int64_t I)
+{
+    const struct gpt *g = dec->gpt;
+    g->k->matvec(g->s, &(struct matvec){.y = y,
+                                        .w = w,
+                                        .dtype = g->dtype,
+                                        .x = x,
+                                        .b = bias,
+                                        .R = n,
+                                        .O = O,
+                                        .I = I});
+}
+
 /* The logits of n rows: each process computes those of its part of the vocabulary. */
 static void make_logits(struct gpt_decoder *dec, const float *x, int64_t n)
 {
@@ -171,9 +208,9 @@ static void make_logits(struct gpt_decoder *dec, const float *x, int64_t n)
     struct error err;
     for (int r = 0; r <= g->part.mp; r++)
         dec->gathered[r] = n * dec->bounds[r];
-    g->k->layernorm_fwd(dec->norm, dec->mean, dec->rstd, x, p->lnf_g, p->lnf_b, n, d->H);
-    g->k->matvec(dec->logits + n * d->V_first, g->p[0].wte, g->dtype, dec->norm, NULL, n,
-                 d->V, d->H);
+    norm_rows(dec, x, p->lnf_g, p->lnf_b, n);
+    multiply_rows(dec, dec->logits + n * d->V_first, g->p[0].wte, dec->norm, NULL, n,
+                  d->V, d->H);
     if (comm_allgather_f32(g->model_group, dec->logits, dec->gathered, &err))
         gpt_lost_peer(g, &err);
     dec->n_logit_rows = n;
@@ -205,7 +242,7 @@ const float *gpt_decoder_logits(struct gpt_decoder *dec, int64_t row)
         return dec->logits + row * dec->V;
     for (int r = 0; r < g->part.mp; r++) {
         int64_t first = dec->bounds[r], V = dec->bounds[r + 1] - first;
-        g->k->copy(dec->logit_row + first,
+        g->k->copy(g->s, dec->logit_row + first,
                    dec->logits + dec->n_logit_rows * first + row * V, V);
     }
     return dec->logit_row;
@@ -235,7 +272,7 @@ void gpt_decoder_prompt(struct gpt_decoder *dec, int64_t slot, const int32_t *to
     for (int64_t i = g->part.chunks[0].first; i < g->part.chunks[0].end; i++) {
         beat(BEAT_FORWARD, i + 1);
         gpt_block_fwd(g, i + 1, &batch, &st, x, x);
-        g->k->load_matrix(block_cache(dec, slot, i + 1), gpt_kept_at(g, st.qkv, AD),
+        g->k->load_matrix(g->s, block_cache(dec, slot, i + 1), gpt_kept_at(g, st.qkv, AD),
                           g->dtype, n, 2 * AD, 3 * AD);
         if (is_rounded_after(g, i + 1))
             gpt_keep(g, st.x, x, n * H);
@@ -263,8 +300,16 @@ static void attend(struct gpt_decoder *dec, int64_t layer, const int64_t *slots,
         float *cache = block_cache(dec, slots[i], layer);
         int64_t n_past = dec->n_past[slots[i]];
         memcpy(cache + n_past * 2 * AD, qkv + AD, (size_t)(2 * AD) * sizeof *qkv);
-        g->k->attention_decode(dec->att + i * AD, qkv, cache, cache + AD, dec->scores,
-                               n_past + 1, 2 * AD, A, D);
+        g->k->attention_decode(g->s, &(struct attention_decode){.out = dec->att + i * AD,
+                                                                .q = qkv,
+                                                                .keys = cache,
+                                                                .values = cache + AD,
+                                                                .kv_row = 2 * AD,
+                                                                .scores = dec->scores,
+                                                                .n_keys = n_past + 1,
+                                                                .A = A,
+                                                                .A_kv = A,
+                                                                .D = D});
     }
 }
 
@@ -274,33 +319,42 @@ static void project(struct gpt_decoder *dec, float *y, const float *res, const f
 {
     struct gpt *g = dec->gpt;
     int64_t H = g->dims.H;
-    struct dropout none = dropout_none();
-    g->k->matvec(dec->out, w, g->dtype, x, NULL, n, H, I);
+    multiply_rows(dec, dec->out, w, x, NULL, n, H, I);
     gpt_sum_over_model(g, dec->out, n * H);
-    g->k->bias_dropout_residual(y, res, dec->out, bias, 1, n, H, &none);
+    g->k->bias_dropout_residual(g->s, &(struct residual){.y = y,
+                                                         .res = res,
+                                                         .x = dec->out,
+                                                         .b = bias,
+                                                         .B = 1,
+                                                         .S = n,
+                                                         .C = H,
+                                                         .drop = dropout_none()});
 }
 
 static void block_rows(struct gpt_decoder *dec, int64_t layer, const int64_t *slots,
                        int64_t n)
 {
     struct gpt *g = dec->gpt;
-    const struct kernels *k = g->k;
     const struct layer_params *p = &g->p[layer];
     int64_t H = g->dims.H, F = g->dims.F, AD = g->dims.A * g->dims.D;
 
-    k->layernorm_fwd(dec->norm, dec->mean, dec->rstd, dec->x, p->ln1_g, p->ln1_b, n, H);
-    k->matvec(dec->qkv, p->qkv_w, g->dtype, dec->norm, p->qkv_b, n, 3 * AD, H);
+    norm_rows(dec, dec->x, p->ln1_g, p->ln1_b, n);
+    multiply_rows(dec, dec->qkv, p->qkv_w, dec->norm, p->qkv_b, n, 3 * AD, H);
     round_rows(dec, dec->qkv, n * 3 * AD);
     attend(dec, layer, slots, n);
     round_rows(dec, dec->att, n * AD);
     project(dec, dec->x_mid, dec->x, dec->att, p->proj_w, p->proj_b, n, AD);
     round_rows(dec, dec->x_mid, n * H);
 
-    k->layernorm_fwd(dec->norm, dec->mean, dec->rstd, dec->x_mid, p->ln2_g, p->ln2_b, n,
-                     H);
-    k->matvec(dec->wide, p->fc_w, g->dtype, dec->norm, NULL, n, F, H);
+    norm_rows(dec, dec->x_mid, p->ln2_g, p->ln2_b, n);
+    multiply_rows(dec, dec->wide, p->fc_w, dec->norm, NULL, n, F, H);
     round_rows(dec, dec->wide, n * F);
-    k->bias_gelu_fwd(dec->wide, dec->wide, p->fc_b, n, F);
+    g->k->activation_fwd(g->s, &(struct activation_fwd){.act = ACTIVATION_GELU,
+                                                        .y = dec->wide,
+                                                        .x = dec->wide,
+                                                        .b = p->fc_b,
+                                                        .N = n,
+                                                        .C = F});
     project(dec, dec->x, dec->x_mid, dec->wide, p->fc2_w, p->fc2_b, n, F);
     if (is_rounded_after(g, layer))
         round_rows(dec, dec->x, n * H);

@@ -54,18 +54,30 @@ static void chunk_likeliest(struct gpt *g, const struct batch *batch, int64_t ro
             batch->likeliest[row + r] = best[r] > 0 ? (int32_t)(V_MOST - best[r]) : -1;
 }
 
+static struct xent chunk_xent(const struct gpt *g, int64_t row, int64_t R)
+{
+    const struct gpt_scratch *sc = &g->scratch;
+    return (struct xent){.logits = sc->logits,
+                         .row_max = sc->row_max,
+                         .row_sum = sc->row_sum,
+                         .target_logit = sc->row_sum + R,
+                         .targets = sc->targets + row,
+                         .R = R,
+                         .V = g->dims.V};
+}
+
 /* Logits of rows [row, row + R) of the norm's output, turned into losses. */
 static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
     gpt_linear_fwd(g, sc->logits, sc->norm + row * H, g->p[0].wte, R, H, V);
-    g->k->xent_max(sc->row_max, sc->logits, R, V);
+    struct xent xent = chunk_xent(g, row, R);
+    g->k->xent_max(g->s, &xent);
     max_over_model(g, sc->row_max, R);
     if (batch->likeliest)
         chunk_likeliest(g, batch, row, R);
-    g->k->xent_exp(sc->row_sum, sc->row_sum + R, sc->logits, sc->row_max,
-                   sc->targets + row, R, V);
+    g->k->xent_exp(g->s, &xent);
     gpt_sum_over_model(g, sc->row_sum, 2 * R);
     add_losses(batch, sc, row, R);
 }
@@ -79,7 +91,9 @@ static void chunk_grad(struct gpt *g, const struct batch *batch, int64_t row, in
     float *norm = sc->norm + row * H, *weights = sc->row_max; // which is done with
     for (int64_t r = 0; r < R; r++)
         weights[r] = batch->loss_mask[row + r] * batch->loss_weight;
-    g->k->xent_grad(sc->logits, sc->row_sum, sc->targets + row, weights, R, V);
+    struct xent xent = chunk_xent(g, row, R);
+    xent.weight = weights;
+    g->k->xent_grad(g->s, &xent);
     gpt_linear_bwd_weight(g, g->d[0].wte, DTYPE_F32, sc->logits, norm, R, H, V,
                           batch->accumulate || row > 0);
     gpt_linear_bwd_input(g, norm, sc->logits, g->p[0].wte, R, H, V);
@@ -105,7 +119,7 @@ void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *d
     if (!batch->is_training)
         return;
     const struct layer_params *d = &g->d[g->dims.L + 1];
-    g->k->fill(dx, 0.0F, gpt_own_rows(g, batch) * g->dims.H);
+    g->k->fill(g->s, dx, 0.0F, gpt_own_rows(g, batch) * g->dims.H);
     gpt_norm_bwd(g, batch, dx, d->lnf_g, d->lnf_b, sc->norm, x, p->lnf_g, sc->mean,
                  sc->rstd);
     if (gpt_completes_grads(g, batch) && g->sp > 1) {

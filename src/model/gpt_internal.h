@@ -64,8 +64,8 @@ void gpt_norm_fwd(struct gpt *g, const struct gpt_batch *batch, float *y, float 
                   float *rstd, const float *x, const float *gain, const float *bias);
 /* The same y again. */
 void gpt_norm_again(struct gpt *g, const struct gpt_batch *batch, float *y,
-                    const float *x, const float *mean, const float *rstd,
-                    const float *gain, const float *bias);
+                    const float *x, float *mean, float *rstd, const float *gain,
+                    const float *bias);
 /* dy: all rows, this process's partial sums, used up. dx (own rows) += the gradient of x;
  * dgain and dbias += those of own rows. */
 void gpt_norm_bwd(struct gpt *g, const struct gpt_batch *batch, float *dx, float *dgain,

@@ -58,19 +58,19 @@ static struct gemm product_fwd(float *y, int64_t y_row, const float *x, const fl
 static void product_bwd(const struct gpt *g, float *dx, const float *dy, const float *w,
                         int64_t N, int64_t I, int64_t O, int64_t R, bool accumulate)
 {
-    g->k->gemm(&(struct gemm){.m = N,
-                              .n = I,
-                              .k = R,
-                              .a = dy,
-                              .a_row = O,
-                              .a_col = 1,
-                              .b = w,
-                              .b_row = I,
-                              .b_col = 1,
-                              .c = dx,
-                              .c_row = I,
-                              .c_col = 1,
-                              .accumulate = accumulate});
+    g->k->gemm(g->s, &(struct gemm){.m = N,
+                                    .n = I,
+                                    .k = R,
+                                    .a = dy,
+                                    .a_row = O,
+                                    .a_col = 1,
+                                    .b = w,
+                                    .b_row = I,
+                                    .b_col = 1,
+                                    .c = dx,
+                                    .c_row = I,
+                                    .c_col = 1,
+                                    .accumulate = accumulate});
 }
 
 /* dw (R, I) (+)= R columns of dy (N, O), transposed, times x (N, I). */
@@ -78,19 +78,19 @@ static void product_weight(const struct gpt *g, float *dw, const float *dy,
                            const float *x, int64_t N, int64_t I, int64_t O, int64_t R,
                            bool accumulate)
 {
-    g->k->gemm(&(struct gemm){.m = R,
-                              .n = I,
-                              .k = N,
-                              .a = dy,
-                              .a_row = 1,
-                              .a_col = O,
-                              .b = x,
-                              .b_row = I,
-                              .b_col = 1,
-                              .c = dw,
-                              .c_row = I,
-                              .c_col = 1,
-                              .accumulate = accumulate});
+    g->k->gemm(g->s, &(struct gemm){.m = R,
+                                    .n = I,
+                                    .k = N,
+                                    .a = dy,
+                                    .a_row = 1,
+                                    .a_col = O,
+                                    .b = x,
+                                    .b_row = I,
+                                    .b_col = 1,
+                                    .c = dw,
+                                    .c_row = I,
+                                    .c_col = 1,
+                                    .accumulate = accumulate});
 }
 
 void gpt_linear_fwd(const struct gpt *g, float *y, const float *x, const void *w,
@@ -100,14 +100,14 @@ void gpt_linear_fwd(const struct gpt *g, float *y, const float *x, const void *w
     struct gemm product = product_fwd(y, O, x, w, N, I, O);
     beat_count();
     if (g->dtype == DTYPE_F32) {
-        g->k->gemm(&product);
+        g->k->gemm(g->s, &product);
         return;
     }
     for (int64_t o = 0; o < O; o += rows) {
         int64_t R = i64_min(rows, O - o);
-        g->k->load(g->scratch.panel, element(w, g->dtype, o * I), g->dtype, R * I);
+        g->k->load(g->s, g->scratch.panel, element(w, g->dtype, o * I), g->dtype, R * I);
         product = product_fwd(y + o, O, x, g->scratch.panel, N, I, R);
-        g->k->gemm(&product);
+        g->k->gemm(g->s, &product);
     }
 }
 
@@ -122,12 +122,12 @@ void gpt_linear_bias_fwd(const struct gpt *g, float *y, const float *x, const vo
                          const float *bias, int64_t N, int64_t I, int64_t O)
 {
     if (is_fused(g)) {
-        struct gemm product = product_fwd(y, O, x, w, N, I, O);
-        g->k->linear_bias(&product, bias);
+        g->k->linear(g->s, &(struct linear){.product = product_fwd(y, O, x, w, N, I, O),
+                                            .bias = bias});
         return;
     }
     gpt_linear_fwd(g, y, x, w, N, I, O);
-    g->k->bias_add(y, bias, N, O);
+    g->k->bias_add(g->s, y, bias, N, O);
 }
 
 bool gpt_linear_gelu_fwd(const struct gpt *g, float *c, float *y, const float *x,
@@ -138,8 +138,10 @@ bool gpt_linear_gelu_fwd(const struct gpt *g, float *c, float *y, const float *x
         gpt_linear_fwd(g, c, x, w, N, I, O);
         return false;
     }
-    struct gemm product = product_fwd(c, O, x, w, N, I, O);
-    g->k->linear_bias_gelu(&product, bias, y);
+    g->k->linear(g->s, &(struct linear){.product = product_fwd(c, O, x, w, N, I, O),
+                                        .bias = bias,
+                                        .act = ACTIVATION_GELU,
+                                        .y = y});
     return true;
 }
 
@@ -154,7 +156,7 @@ void gpt_linear_bwd_input(const struct gpt *g, float *dx, const float *dy, const
     }
     for (int64_t o = 0; o < O; o += rows) {
         int64_t R = i64_min(rows, O - o);
-        g->k->load(g->scratch.panel, element(w, g->dtype, o * I), g->dtype, R * I);
+        g->k->load(g->s, g->scratch.panel, element(w, g->dtype, o * I), g->dtype, R * I);
         product_bwd(g, dx, dy + o, g->scratch.panel, N, I, O, R, o > 0);
     }
 }
@@ -174,8 +176,8 @@ void gpt_linear_bwd_weight(const struct gpt *g, void *dw, enum dtype dtype,
         void *to = (char *)dw + o * I * (int64_t)dtype_bytes(dtype);
         product_weight(g, g->scratch.panel, dy + o, x, N, I, O, R, false);
         if (accumulate)
-            g->k->store_add(to, g->scratch.panel, dtype, R * I);
+            g->k->store_add(g->s, to, g->scratch.panel, dtype, R * I);
         else
-            g->k->store(to, g->scratch.panel, dtype, R * I);
+            g->k->store(g->s, to, g->scratch.panel, dtype, R * I);
     }
 }

@@ -282,8 +282,11 @@ static struct gpt_dims dims_of(const struct config *cfg, const struct gpt_option
 static int prepare(struct gpt *g, const struct config *cfg, const struct gpt_options *opt,
                    struct error *err)
 {
+    struct device *dev = opt->dev ? opt->dev : device_cpu(opt->dtype);
     *g = (struct gpt){
-        .k = kernels_best(),
+        .dev = dev,
+        .k = dev->k,
+        .s = device_stream(dev, STREAM_COMPUTE),
         .dims = dims_of(cfg, opt),
         .part = opt->part,
         .hidden_dropout = cfg->model.hidden_dropout_prob,

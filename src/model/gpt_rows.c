@@ -91,21 +91,33 @@ void gpt_norm_fwd(struct gpt *g, const struct gpt_batch *batch, float *y, float 
     int64_t H = g->dims.H;
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        g->k->layernorm_fwd(y + p.all * H, mean + p.own, rstd + p.own, x + p.own * H,
-                            gain, bias, p.B * p.S, H);
+        g->k->layernorm_fwd(g->s, &(struct layernorm){.y = y + p.all * H,
+                                                      .mean = mean + p.own,
+                                                      .rstd = rstd + p.own,
+                                                      .x = x + p.own * H,
+                                                      .g = gain,
+                                                      .b = bias,
+                                                      .N = p.B * p.S,
+                                                      .C = H});
     }
     gather_rows(g, batch, y);
 }
 
 void gpt_norm_again(struct gpt *g, const struct gpt_batch *batch, float *y,
-                    const float *x, const float *mean, const float *rstd,
-                    const float *gain, const float *bias)
+                    const float *x, float *mean, float *rstd, const float *gain,
+                    const float *bias)
 {
     int64_t H = g->dims.H;
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        g->k->layernorm_again(y + p.all * H, x + p.own * H, mean + p.own, rstd + p.own,
-                              gain, bias, p.B * p.S, H);
+        g->k->layernorm_again(g->s, &(struct layernorm){.y = y + p.all * H,
+                                                        .mean = mean + p.own,
+                                                        .rstd = rstd + p.own,
+                                                        .x = x + p.own * H,
+                                                        .g = gain,
+                                                        .b = bias,
+                                                        .N = p.B * p.S,
+                                                        .C = H});
     }
     gather_rows(g, batch, y);
 }
@@ -118,9 +130,17 @@ void gpt_norm_bwd(struct gpt *g, const struct gpt_batch *batch, float *dx, float
     sum_rows(g, batch, dy);
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        g->k->layernorm_bwd(dx + p.own * H, dgain, dbias, dy + p.all * H, x + p.own * H,
-                            gain, mean + p.own, rstd + p.own, g->scratch.partial,
-                            p.B * p.S, H);
+        g->k->layernorm_bwd(g->s, &(struct layernorm_bwd){.dx = dx + p.own * H,
+                                                          .dg = dgain,
+                                                          .db = dbias,
+                                                          .dy = dy + p.all * H,
+                                                          .x = x + p.own * H,
+                                                          .g = gain,
+                                                          .mean = mean + p.own,
+                                                          .rstd = rstd + p.own,
+                                                          .partial = g->scratch.partial,
+                                                          .N = p.B * p.S,
+                                                          .C = H});
     }
 }
 
@@ -132,9 +152,15 @@ void gpt_residual(struct gpt *g, const struct gpt_batch *batch, float *y,
     sum_rows(g, batch, x);
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        struct dropout of_piece = piece_dropout(g, batch, i, drop);
-        g->k->bias_dropout_residual(y + p.own * H, res + p.own * H, x + p.all * H, bias,
-                                    p.B, p.S, H, &of_piece);
+        g->k->bias_dropout_residual(
+            g->s, &(struct residual){.y = y + p.own * H,
+                                     .res = res + p.own * H,
+                                     .x = x + p.all * H,
+                                     .b = bias,
+                                     .B = p.B,
+                                     .S = p.S,
+                                     .C = H,
+                                     .drop = piece_dropout(g, batch, i, drop)});
     }
 }
 
@@ -143,14 +169,14 @@ const float *gpt_dropout_bwd(struct gpt *g, const struct gpt_batch *batch, float
 {
     int64_t H = g->dims.H;
     if (g->sp == 1)
-        return g->k->dropout_bwd(all, dy, batch->B, batch->S, H, drop);
+        return g->k->dropout_bwd(g->s, all, dy, batch->B, batch->S, H, drop);
     for (int64_t i = 0; i < batch->B; i++) {
         struct piece p = piece_of(g, batch, i);
         struct dropout of_piece = piece_dropout(g, batch, i, drop);
-        const float *d =
-            g->k->dropout_bwd(all + p.all * H, dy + p.own * H, p.B, p.S, H, &of_piece);
+        const float *d = g->k->dropout_bwd(g->s, all + p.all * H, dy + p.own * H, p.B,
+                                           p.S, H, &of_piece);
         if (d != all + p.all * H)
-            g->k->copy(all + p.all * H, d, p.S * H);
+            g->k->copy(g->s, all + p.all * H, d, p.S * H);
     }
     gather_rows(g, batch, all);
     return all;
@@ -165,8 +191,8 @@ void gpt_scatter(struct gpt *g, const struct gpt_batch *batch, float *y, float *
         struct piece p = piece_of(g, batch, i);
         struct dropout of_piece = piece_dropout(g, batch, i, drop);
         const float *d =
-            g->k->dropout_bwd(y + p.own * H, x + p.all * H, p.B, p.S, H, &of_piece);
+            g->k->dropout_bwd(g->s, y + p.own * H, x + p.all * H, p.B, p.S, H, &of_piece);
         if (d != y + p.own * H)
-            g->k->copy(y + p.own * H, d, p.B * p.S * H);
+            g->k->copy(g->s, y + p.own * H, d, p.B * p.S * H);
     }
 }

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static void update_moments(const struct kernels *k, const struct update_range *range,
+static void update_moments(struct stream *s, const struct update_range *range,
                            const struct update_step *step, bool is_l2)
 {
     const struct config_optim *cfg = step->cfg;
@@ -18,27 +18,28 @@ static void update_moments(const struct kernels *k, const struct update_range *r
         .grad_scale = step->grad_scale,
         .is_l2 = is_l2,
     };
-    k->adamw(&(struct update){.master = range->weights,
-                              .param = range->param,
-                              .param_dtype = range->param_dtype,
-                              .grad = range->grad,
-                              .grad_dtype = range->grad_dtype,
-                              .exp_avg = range->states[0],
-                              .exp_avg_sq = range->states[1],
-                              .n = range->n},
-             &rule);
+    s->dev->k->adamw(s,
+                     &(struct update){.master = range->weights,
+                                      .param = range->param,
+                                      .param_dtype = range->param_dtype,
+                                      .grad = range->grad,
+                                      .grad_dtype = range->grad_dtype,
+                                      .exp_avg = range->states[0],
+                                      .exp_avg_sq = range->states[1],
+                                      .n = range->n},
+                     &rule);
 }
 
-static void update_adamw(const struct kernels *k, const struct update_range *range,
+static void update_adamw(struct stream *s, const struct update_range *range,
                          const struct update_step *step)
 {
-    update_moments(k, range, step, false);
+    update_moments(s, range, step, false);
 }
 
-static void update_adam(const struct kernels *k, const struct update_range *range,
+static void update_adam(struct stream *s, const struct update_range *range,
                         const struct update_step *step)
 {
-    update_moments(k, range, step, true);
+    update_moments(s, range, step, true);
 }
 
 #define MOMENTS                                                                          \

@@ -129,6 +129,11 @@ void optimizer_close(struct optimizer *o)
     *o = (struct optimizer){0};
 }
 
+static struct stream *compute(const struct optimizer *o)
+{
+    return device_stream(o->opt.dev, STREAM_COMPUTE);
+}
+
 /* -- the norm ------------------------------------------------------------------------ */
 
 static int64_t count_squares(const struct optimizer *o)
@@ -146,8 +151,9 @@ static void sum_chunk_squares(struct optimizer *o, const struct shard_store *gra
         const struct param *row = &map->table->params[piece->row];
         int64_t chunk = o->row_chunks[piece->row] + piece->first / KERNEL_SQUARE_CHUNK;
         beat(BEAT_NORM, i);
-        o->opt.k->sum_squares(o->squares + chunk, shard_piece_at(map, grads, piece),
-                              row->in[STORE_GRADS].dtype, piece->n);
+        o->opt.dev->k->sum_squares(compute(o), o->squares + chunk,
+                                   shard_piece_at(map, grads, piece),
+                                   row->in[STORE_GRADS].dtype, piece->n);
     }
 }
 
@@ -249,7 +255,7 @@ static int update_piece(struct optimizer *o, const struct optimizer_update *u,
         if (advance(o, piece->local + at, n, err))
             return -1;
         struct update_range range = range_of(o, u, piece, at, n);
-        o->rule->update(o->opt.k, &range, &step);
+        o->rule->update(compute(o), &range, &step);
     }
     return 0;
 }

@@ -21,7 +21,7 @@
 #include "base/offload.h"
 #include "comm/comm.h"
 #include "config/config.h"
-#include "device/kernels.h"
+#include "device/device.h"
 #include "params/shard_map.h"
 
 /* -- a rule -------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ struct update_rule {
     } states[UPDATE_MAX_STATES];
     /* States are zero before the first update. An element's bits do not depend on where
      * ranges are cut. */
-    void (*update)(const struct kernels *k, const struct update_range *range,
+    void (*update)(struct stream *s, const struct update_range *range,
                    const struct update_step *step);
 };
 
@@ -69,7 +69,7 @@ int update_rule_n_tensors(const struct update_rule *rule);
 
 struct optimizer_options {
     const struct shard_map *map; // borrowed
-    const struct kernels *k;
+    struct device *dev;
     struct config_optim cfg;
     bool has_master;         // parameters are not the float32 ones themselves
     const char *offload_dir; // NULL: in memory

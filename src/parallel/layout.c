@@ -155,10 +155,12 @@ int layout_init(struct layout *l, const struct config *cfg, struct grid_coord at
 {
     *l = (struct layout){
         .shape = layout_grid(cfg), .at = at, .schedule = schedule_of(cfg)};
+    enum dtype dtype = use == LAYOUT_EVALUATE ? DTYPE_F32 : cfg->mix_precision.dtype;
     l->model = (struct gpt_options){
+        .dev = device_cpu(dtype),
         .B = cfg->batch_size.micro_batch_size,
         .n_stashes = 1,
-        .dtype = use == LAYOUT_EVALUATE ? DTYPE_F32 : cfg->mix_precision.dtype,
+        .dtype = dtype,
     };
     if (part_of(&l->model.part, cfg, at, err) ||
         (use == LAYOUT_TRAIN && set_training(l, cfg, err)) ||

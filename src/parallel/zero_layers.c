@@ -108,11 +108,12 @@ static void add_typed(struct zero *z, char *to, const char *from, enum dtype dty
                       int64_t n)
 {
     const struct kernels *k = z->gpt->k;
+    struct stream *s = z->gpt->s;
     int64_t size = (int64_t)dtype_bytes(dtype);
     for (int64_t i = 0; i < n; i += WIDENED_ELEMENTS) {
         int64_t part = i64_min(WIDENED_ELEMENTS, n - i);
-        k->load(z->widened, from + i * size, dtype, part);
-        k->store_add(to + i * size, z->widened, dtype, part);
+        k->load(s, z->widened, from + i * size, dtype, part);
+        k->store_add(s, to + i * size, z->widened, dtype, part);
     }
 }
 

@@ -14,7 +14,7 @@ int plan_init(struct plan *p, const struct config *cfg, struct grid_coord at,
         return -1;
     p->optimizer =
         (struct optimizer_options){.map = &p->layout.map,
-                                   .k = kernels_best(),
+                                   .dev = p->layout.model.dev,
                                    .cfg = cfg->optimizer,
                                    .has_master = p->layout.model.dtype != DTYPE_F32,
                                    .offload_dir = layout_offload_dir(cfg)};

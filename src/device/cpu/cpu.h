@@ -14,6 +14,9 @@
 
 #include <string.h>
 
+/* Program order is the CPU's stream: kernels take one and have nothing to ask it. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 #define K_PASTE_(name, isa) name##_##isa
 #define K_PASTE(name, isa) K_PASTE_(name, isa)
 #define K(name) K_PASTE(name, KERNEL_ISA)
@@ -153,62 +156,42 @@ static inline float lanes_exp(float *x, int64_t n, float scale, float shift)
 void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
                       uint32_t sample, uint64_t group);
 
-void K(embedding_fwd)(float *x, const float *wte, const float *wpe, const int32_t *tokens,
-                      const int32_t *positions, int64_t B, int64_t S, int64_t H,
-                      const struct dropout *drop);
-void K(embedding_bwd)(float *dwte, float *dwpe, float *dx, const int32_t *tokens,
-                      const int32_t *positions, int64_t B, int64_t S, int64_t H,
-                      const struct dropout *drop);
-void K(layernorm_fwd)(float *y, float *mean, float *rstd, const float *x, const float *g,
-                      const float *b, int64_t N, int64_t C);
-void K(layernorm_again)(float *y, const float *x, const float *mean, const float *rstd,
-                        const float *g, const float *b, int64_t N, int64_t C);
-void K(layernorm_bwd)(float *dx, float *dg, float *db, const float *dy, const float *x,
-                      const float *g, const float *mean, const float *rstd,
-                      float *partial, int64_t N, int64_t C);
-void K(linear_bias)(const struct gemm *g, const float *bias);
-void K(linear_bias_gelu)(const struct gemm *g, const float *bias, float *y);
-void K(matvec)(float *y, const void *w, enum dtype dtype, const float *x, const float *b,
-               int64_t R, int64_t O, int64_t I);
-void K(bias_add)(float *x, const float *b, int64_t N, int64_t C);
-void K(bias_grad)(float *db, const float *dy, float *partial, int64_t N, int64_t C);
-void K(bias_gelu_fwd)(float *y, const float *x, const float *b, int64_t N, int64_t C);
-void K(bias_gelu_bwd)(float *dx, float *y, float *db, const float *dy, const float *x,
-                      const float *b, float *partial, int64_t N, int64_t C);
-void K(bias_dropout_residual)(float *y, const float *res, const float *x, const float *b,
-                              int64_t B, int64_t S, int64_t C,
-                              const struct dropout *drop);
-const float *K(dropout_bwd)(float *dx, const float *dy, int64_t B, int64_t S, int64_t C,
-                            const struct dropout *drop);
-void K(attention_fwd)(const struct attention *at);
-void K(attention_bwd)(const struct attention_bwd *at);
-void K(attention_decode)(float *out, const float *q, const float *keys,
-                         const float *values, float *scores, int64_t n_keys,
-                         int64_t stride, int64_t A, int64_t D);
-void K(xent_max)(float *row_max, const float *logits, int64_t R, int64_t V);
-void K(xent_exp)(float *row_sum, float *target_logit, float *logits, const float *row_max,
-                 const int32_t *targets, int64_t R, int64_t V);
-void K(xent_grad)(float *logits, const float *row_sum, const int32_t *targets,
-                  const float *weight, int64_t R, int64_t V);
-void K(adamw)(const struct update *u, const struct adamw *a);
-void K(sum_squares)(double *partial, const void *x, enum dtype dtype, int64_t n);
-void K(load)(float *y, const void *x, enum dtype dtype, int64_t n);
-void K(store)(void *y, const float *x, enum dtype dtype, int64_t n);
-void K(store_rounded)(void *y, float *x, enum dtype dtype, int64_t n);
-void K(store_add)(void *y, const float *x, enum dtype dtype, int64_t n);
-void K(load_matrix)(float *y, const void *x, enum dtype dtype, int64_t rows, int64_t cols,
-                    int64_t x_stride);
-void K(store_matrix)(void *y, const float *x, enum dtype dtype, bool accumulate,
-                     int64_t rows, int64_t cols, int64_t y_stride);
-void K(copy)(float *x, const float *y, int64_t n);
-void K(add)(float *x, const float *y, int64_t n);
-void K(fill)(float *x, float value, int64_t n);
-
-/*
- * Add the partial sums of consecutive row chunks to out, in the order of the chunks.
- * partial: (n_chunks, C) with row stride `stride`.
- */
-void K(reduce_partials)(float *out, const float *partial, int64_t n_chunks,
-                        int64_t stride, int64_t C);
+void K(embedding_fwd)(struct stream *s, float *x, const struct embedding *e);
+void K(embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
+void K(layernorm_fwd)(struct stream *s, const struct layernorm *ln);
+void K(layernorm_again)(struct stream *s, const struct layernorm *ln);
+void K(layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln);
+void K(linear)(struct stream *s, const struct linear *l);
+void K(matvec)(struct stream *s, const struct matvec *m);
+void K(bias_add)(struct stream *s, float *x, const float *b, int64_t N, int64_t C);
+void K(bias_grad)(struct stream *s, float *db, const float *dy, float *partial, int64_t N,
+                  int64_t C);
+void K(add_partials)(struct stream *s, float *out, const float *partial, int64_t N,
+                     int64_t stride, int64_t C);
+void K(activation_fwd)(struct stream *s, const struct activation_fwd *a);
+void K(activation_bwd)(struct stream *s, const struct activation_bwd *a);
+void K(bias_dropout_residual)(struct stream *s, const struct residual *r);
+const float *K(dropout_bwd)(struct stream *s, float *dx, const float *dy, int64_t B,
+                            int64_t S, int64_t C, const struct dropout *drop);
+void K(attention_fwd)(struct stream *s, const struct attention *at);
+void K(attention_bwd)(struct stream *s, const struct attention_bwd *at);
+void K(attention_decode)(struct stream *s, const struct attention_decode *at);
+void K(xent_max)(struct stream *s, const struct xent *x);
+void K(xent_exp)(struct stream *s, const struct xent *x);
+void K(xent_grad)(struct stream *s, const struct xent *x);
+void K(adamw)(struct stream *s, const struct update *u, const struct adamw *a);
+void K(sum_squares)(struct stream *s, double *partial, const void *x, enum dtype dtype,
+                    int64_t n);
+void K(load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
+void K(store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
+void K(store_rounded)(struct stream *s, void *y, float *x, enum dtype dtype, int64_t n);
+void K(store_add)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
+void K(load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,
+                    int64_t rows, int64_t cols, int64_t x_stride);
+void K(store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype,
+                     bool accumulate, int64_t rows, int64_t cols, int64_t y_stride);
+void K(copy)(struct stream *s, float *x, const float *y, int64_t n);
+void K(add)(struct stream *s, float *x, const float *y, int64_t n);
+void K(fill)(struct stream *s, float *x, float value, int64_t n);
 
 #endif

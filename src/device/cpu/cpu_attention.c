@@ -21,10 +21,10 @@
 #define P_ROW 144 // between rows of scores: no power of two, which would share few sets
 #define GROUP 4   // tiles of queries that use a packed tile of keys
 
-/* One head of one sample. Rows are tokens; `stride` elements lie between them. */
+/* One head of one sample. Rows are tokens; q_row and kv_row elements lie between them. */
 struct head {
     const float *q, *k, *v;
-    int64_t qkv_stride;
+    int64_t q_row, kv_row;
     int64_t S, D;
     float scale;
     const struct dropout *drop;
@@ -33,15 +33,21 @@ struct head {
     const int32_t *first_key; // (S), or NULL
 };
 
+/* The head of keys and values that query head h uses. */
+static int64_t kv_head(const struct attention *at, int64_t h)
+{
+    return h / (at->A / at->A_kv);
+}
+
 static struct head head_of(const struct attention *at, int64_t b, int64_t h)
 {
-    int64_t stride = 3 * at->A * at->D;
-    const float *q = at->qkv + b * at->S * stride + h * at->D;
+    int64_t kv = b * at->S * at->kv_row + kv_head(at, h) * at->D;
     return (struct head){
-        .q = q,
-        .k = q + at->A * at->D,
-        .v = q + 2 * at->A * at->D,
-        .qkv_stride = stride,
+        .q = at->q + b * at->S * at->q_row + h * at->D,
+        .k = at->k + kv,
+        .v = at->v + kv,
+        .q_row = at->q_row,
+        .kv_row = at->kv_row,
         .S = at->S,
         .D = at->D,
         .scale = 1.0F / sqrtf((float)at->D),
@@ -306,7 +312,7 @@ static void query_tile_fwd(struct query_tile *qt, const struct head *hd, int64_t
     if (k0 < k_first || k0 > qt->q0)
         return;
     tile_init(&t, hd, qt->q0, k0);
-    tile_scores(p, hd, &t, hd->q, hd->qkv_stride, keys);
+    tile_scores(p, hd, &t, hd->q, hd->q_row, keys);
     tile_softmax(p, qt, hd, &t);
     sum_over_keys(qt->out, qt->out_stride, p, hd, &t, values, k0 > k_first);
 }
@@ -321,8 +327,8 @@ static void query_group_fwd(const struct attention *at, int64_t b, int64_t h,
     int64_t n_tiles = 0, end = i64_min(at->S, first + GROUP * TILE);
     for (int64_t q0 = first; q0 < end; q0 += TILE)
         tiles[n_tiles++] = query_tile_of(at, b, h, q0);
-    pack_init(&keys, hd.k, hd.qkv_stride, true);
-    pack_init(&values, hd.v, hd.qkv_stride, false);
+    pack_init(&keys, hd.k, hd.kv_row, true);
+    pack_init(&values, hd.v, hd.kv_row, false);
     for (int64_t k0 = first_tile(&hd, first); k0 < end; k0 += TILE)
         for (int64_t i = 0; i < n_tiles; i++)
             query_tile_fwd(&tiles[i], &hd, k0, &keys, &values, p);
@@ -330,7 +336,7 @@ static void query_group_fwd(const struct attention *at, int64_t b, int64_t h,
         finish_queries(&tiles[i], at->lse + (b * at->A + h) * at->S, at->D);
 }
 
-void K(attention_fwd)(const struct attention *at)
+void K(attention_fwd)(struct stream *s, const struct attention *at)
 {
     int64_t n_groups = i64_round_up(at->S, GROUP * TILE) / (GROUP * TILE);
     // late queries, which see most, first, so that threads end together
@@ -345,12 +351,14 @@ void K(attention_fwd)(const struct attention *at)
 
 /* -- backward ------------------------------------------------------------------------ */
 
-/* Gradients of one head, laid out as the head itself. */
+/* Gradients of one head, laid out as the head itself. Those of k and v are sums over the
+ * heads of q that share them, which one thread takes in order. */
 struct head_grad {
     const float *dout; // (S, D) with out_stride
     int64_t out_stride;
     float *dq, *dk, *dv;
     const float *lse, *delta; // (S)
+    bool is_first;            // of the heads that share keys and values
 };
 
 /* delta[q] = dout[q] . out[q], the sum over keys of p * dp. */
@@ -417,17 +425,18 @@ struct bwd_packs {
 static void tile_bwd(const struct head *hd, const struct head_grad *gr,
                      struct bwd_packs *packs, float *p, float *dp, int64_t q0, int64_t k0)
 {
-    int64_t stride = hd->qkv_stride;
+    int64_t kv_row = hd->kv_row;
+    // a tile of keys is first seen by the queries on the diagonal
+    bool adds = q0 > k0 || !gr->is_first;
     struct tile t;
 
     tile_init(&t, hd, q0, k0);
-    tile_scores(p, hd, &t, hd->q, stride, &packs->keys);
+    tile_scores(p, hd, &t, hd->q, hd->q_row, &packs->keys);
     tile_scores(dp, hd, &t, gr->dout, gr->out_stride, &packs->values);
     tile_grads(p, dp, hd, gr, &t);
-    // a tile of keys is first seen by the queries on the diagonal
-    sum_over_queries(gr->dv + k0 * stride, stride, p, hd, &t, &packs->dout, q0 > k0);
-    sum_over_queries(gr->dk + k0 * stride, stride, dp, hd, &t, &packs->queries, q0 > k0);
-    sum_over_keys(gr->dq + q0 * stride, stride, dp, hd, &t, &packs->keys_rows,
+    sum_over_queries(gr->dv + k0 * kv_row, kv_row, p, hd, &t, &packs->dout, adds);
+    sum_over_queries(gr->dk + k0 * kv_row, kv_row, dp, hd, &t, &packs->queries, adds);
+    sum_over_keys(gr->dq + q0 * hd->q_row, hd->q_row, dp, hd, &t, &packs->keys_rows,
                   k0 > first_tile(hd, q0));
 }
 
@@ -435,58 +444,67 @@ static void head_bwd(const struct head *hd, const struct head_grad *gr, float *p
                      float *dp)
 {
     struct bwd_packs packs;
-    pack_init(&packs.keys, hd->k, hd->qkv_stride, true);
-    pack_init(&packs.values, hd->v, hd->qkv_stride, true);
-    pack_init(&packs.keys_rows, hd->k, hd->qkv_stride, false);
-    pack_init(&packs.queries, hd->q, hd->qkv_stride, false);
+    pack_init(&packs.keys, hd->k, hd->kv_row, true);
+    pack_init(&packs.values, hd->v, hd->kv_row, true);
+    pack_init(&packs.keys_rows, hd->k, hd->kv_row, false);
+    pack_init(&packs.queries, hd->q, hd->q_row, false);
     pack_init(&packs.dout, gr->dout, gr->out_stride, false);
     for (int64_t k0 = 0; k0 < hd->S; k0 += TILE)
         for (int64_t q0 = k0; q0 < hd->S && first_tile(hd, q0) <= k0; q0 += TILE)
             tile_bwd(hd, gr, &packs, p, dp, q0, k0);
 }
 
-void K(attention_bwd)(const struct attention_bwd *at)
+/* Head h of q of sample b; p and dp have room for a tile each. */
+static void query_head_bwd(const struct attention_bwd *at, int64_t b, int64_t h, float *p,
+                           float *dp)
 {
     const struct attention *fwd = &at->fwd;
-    int64_t S = fwd->S, A = fwd->A, D = fwd->D;
+    int64_t S = fwd->S, A = fwd->A, D = fwd->D, bh = b * A + h;
+    int64_t out_at = (b * S * A + h) * D;
+    int64_t kv = b * S * fwd->kv_row + kv_head(fwd, h) * D;
+    struct head hd = head_of(fwd, b, h);
+    struct head_grad gr = {.dout = at->dout + out_at,
+                           .out_stride = A * D,
+                           .dq = at->dq + b * S * fwd->q_row + h * D,
+                           .dk = at->dk + kv,
+                           .dv = at->dv + kv,
+                           .lse = fwd->lse + bh * S,
+                           .delta = at->delta + bh * S,
+                           .is_first = h % (A / fwd->A_kv) == 0};
+    head_delta(at->delta + bh * S, fwd->out + out_at, gr.dout, A * D, S, D);
+    head_bwd(&hd, &gr, p, dp);
+}
+
+void K(attention_bwd)(struct stream *s, const struct attention_bwd *at)
+{
+    int64_t A_kv = at->fwd.A_kv, shared = at->fwd.A / A_kv;
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t bh = 0; bh < fwd->B * A; bh++) {
-        int64_t b = bh / A, h = bh % A;
-        struct head hd = head_of(fwd, b, h);
-        int64_t out_at = (b * S * A + h) * D;
-        float *dq = at->dqkv + b * S * hd.qkv_stride + h * D;
-        struct head_grad gr = {.dout = at->dout + out_at,
-                               .out_stride = A * D,
-                               .dq = dq,
-                               .dk = dq + A * D,
-                               .dv = dq + 2 * A * D,
-                               .lse = fwd->lse + bh * S,
-                               .delta = at->delta + bh * S};
-        head_delta(at->delta + bh * S, fwd->out + out_at, gr.dout, A * D, S, D);
+    for (int64_t i = 0; i < at->fwd.B * A_kv; i++) {
         _Alignas(64) float p[TILE * P_ROW];
         _Alignas(64) float dp[TILE * P_ROW];
-        head_bwd(&hd, &gr, p, dp);
+        for (int64_t h = i % A_kv * shared; h < (i % A_kv + 1) * shared; h++)
+            query_head_bwd(at, i / A_kv, h, p, dp);
     }
 }
 
 /* -- one query ----------------------------------------------------------------------- */
 
-void K(attention_decode)(float *out, const float *q, const float *keys,
-                         const float *values, float *scores, int64_t n_keys,
-                         int64_t stride, int64_t A, int64_t D)
+void K(attention_decode)(struct stream *s, const struct attention_decode *at)
 {
+    int64_t D = at->D, n_keys = at->n_keys;
     float scale = 1.0F / sqrtf((float)D);
 #pragma omp parallel for schedule(static)
-    for (int64_t h = 0; h < A; h++) {
-        float *p = scores + h * n_keys;
+    for (int64_t h = 0; h < at->A; h++) {
+        int64_t kv = h / (at->A / at->A_kv) * D;
+        float *p = at->scores + h * n_keys;
         for (int64_t i = 0; i < n_keys; i++)
-            p[i] = lanes_dot(q + h * D, keys + i * stride + h * D, D);
+            p[i] = lanes_dot(at->q + h * D, at->keys + i * at->kv_row + kv, D);
         float top = lanes_max(p, n_keys) * scale;
         float inverse = 1.0F / lanes_exp(p, n_keys, scale, top);
-        float *out_h = out + h * D;
+        float *out_h = at->out + h * D;
         memset(out_h, 0, (size_t)D * sizeof *out_h);
         for (int64_t i = 0; i < n_keys; i++) {
-            const float *v = values + i * stride + h * D;
+            const float *v = at->values + i * at->kv_row + kv;
             for (int64_t d = 0; d < D; d++)
                 out_h[d] += p[i] * inverse * v[d];
         }

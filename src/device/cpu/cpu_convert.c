@@ -51,24 +51,24 @@ static void block_add(void *y, const float *x, enum dtype dtype, int64_t n)
 
 /* -- flat ranges --------------------------------------------------------------------- */
 
-void K(load)(float *y, const void *x, enum dtype dtype, int64_t n)
+void K(load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n)
 {
 #pragma omp parallel for schedule(static) if (n > BLOCK)
     for (int64_t i = 0; i < n; i += BLOCK)
         widen(y + i, element_of(x, dtype, i), dtype, i64_min(BLOCK, n - i));
 }
 
-void K(store)(void *y, const float *x, enum dtype dtype, int64_t n)
+void K(store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
 {
 #pragma omp parallel for schedule(static) if (n > BLOCK)
     for (int64_t i = 0; i < n; i += BLOCK)
         narrow(stored_of(y, dtype, i), x + i, dtype, i64_min(BLOCK, n - i));
 }
 
-void K(store_rounded)(void *y, float *x, enum dtype dtype, int64_t n)
+void K(store_rounded)(struct stream *s, void *y, float *x, enum dtype dtype, int64_t n)
 {
     if (dtype == DTYPE_F32) {
-        K(store)(y, x, dtype, n);
+        K(store)(s, y, x, dtype, n);
         return;
     }
 #pragma omp parallel for schedule(static) if (n > BLOCK)
@@ -76,7 +76,7 @@ void K(store_rounded)(void *y, float *x, enum dtype dtype, int64_t n)
         block_rounded(stored_of(y, dtype, i), x + i, dtype, i64_min(BLOCK, n - i));
 }
 
-void K(store_add)(void *y, const float *x, enum dtype dtype, int64_t n)
+void K(store_add)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
 {
 #pragma omp parallel for schedule(static) if (n > BLOCK)
     for (int64_t i = 0; i < n; i += BLOCK)
@@ -85,8 +85,8 @@ void K(store_add)(void *y, const float *x, enum dtype dtype, int64_t n)
 
 /* -- matrices ------------------------------------------------------------------------ */
 
-void K(load_matrix)(float *y, const void *x, enum dtype dtype, int64_t rows, int64_t cols,
-                    int64_t x_stride)
+void K(load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,
+                    int64_t rows, int64_t cols, int64_t x_stride)
 {
 #pragma omp parallel for collapse(2) schedule(static) if (rows * cols > BLOCK)
     for (int64_t r = 0; r < rows; r++)
@@ -95,8 +95,8 @@ void K(load_matrix)(float *y, const void *x, enum dtype dtype, int64_t rows, int
                   i64_min(BLOCK, cols - c));
 }
 
-void K(store_matrix)(void *y, const float *x, enum dtype dtype, bool accumulate,
-                     int64_t rows, int64_t cols, int64_t y_stride)
+void K(store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype,
+                     bool accumulate, int64_t rows, int64_t cols, int64_t y_stride)
 {
     void (*block)(void *, const float *, enum dtype, int64_t) =
         accumulate ? block_add : narrow;

@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-void K(reduce_partials)(float *out, const float *partial, int64_t n_chunks,
-                        int64_t stride, int64_t C)
+void K(add_partials)(struct stream *s, float *out, const float *partial, int64_t N,
+                     int64_t stride, int64_t C)
 {
-    for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
+    for (int64_t chunk = 0; chunk < kernel_partials(N, 1); chunk++) {
         const float *p = partial + chunk * stride;
         for (int64_t c = 0; c < C; c++)
             out[c] += p[c];
@@ -24,14 +24,15 @@ static void add_row(float *restrict x, const float *restrict b, int64_t C)
         x[c] += b[c];
 }
 
-void K(bias_add)(float *x, const float *b, int64_t N, int64_t C)
+void K(bias_add)(struct stream *s, float *x, const float *b, int64_t N, int64_t C)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < N; n++)
         add_row(x + n * C, b, C);
 }
 
-void K(bias_grad)(float *db, const float *dy, float *partial, int64_t N, int64_t C)
+void K(bias_grad)(struct stream *s, float *db, const float *dy, float *partial, int64_t N,
+                  int64_t C)
 {
     int64_t n_chunks = kernel_partials(N, 1);
 #pragma omp parallel for schedule(static)
@@ -42,7 +43,7 @@ void K(bias_grad)(float *db, const float *dy, float *partial, int64_t N, int64_t
         for (int64_t n = chunk * KERNEL_ROW_CHUNK; n < end; n++)
             add_row(part, dy + n * C, C);
     }
-    K(reduce_partials)(db, partial, n_chunks, C, C);
+    K(add_partials)(s, db, partial, N, C, C);
 }
 
 /* -- GELU ---------------------------------------------------------------------------- */
@@ -66,11 +67,13 @@ static void gelu_row(float *y, const float *x, const float *restrict b, int64_t 
     }
 }
 
-void K(bias_gelu_fwd)(float *y, const float *x, const float *b, int64_t N, int64_t C)
+void K(activation_fwd)(struct stream *s, const struct activation_fwd *a)
 {
+    int64_t C = a->C;
+    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < N; n++)
-        gelu_row(y + n * C, x + n * C, b, C);
+    for (int64_t n = 0; n < a->N; n++)
+        gelu_row(a->y + n * C, a->x + n * C, a->b, C);
 }
 
 static void gelu_row_bwd(float *dx, float *y, float *restrict db, const float *dy,
@@ -88,19 +91,21 @@ static void gelu_row_bwd(float *dx, float *y, float *restrict db, const float *d
     }
 }
 
-void K(bias_gelu_bwd)(float *dx, float *y, float *db, const float *dy, const float *x,
-                      const float *b, float *partial, int64_t N, int64_t C)
+void K(activation_bwd)(struct stream *s, const struct activation_bwd *a)
 {
-    int64_t n_chunks = kernel_partials(N, 1);
+    int64_t N = a->N, C = a->C, n_chunks = kernel_partials(N, 1);
+    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
 #pragma omp parallel for schedule(static)
     for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
-        float *part = partial + chunk * C;
+        float *part = a->partial + chunk * C;
         int64_t end = i64_min(N, (chunk + 1) * KERNEL_ROW_CHUNK);
         memset(part, 0, (size_t)C * sizeof *part);
         for (int64_t n = chunk * KERNEL_ROW_CHUNK; n < end; n++)
-            gelu_row_bwd(dx + n * C, y + n * C, part, dy + n * C, x + n * C, b, C);
+            gelu_row_bwd(a->dx + n * C, a->y + n * C, part, a->dy + n * C, a->x + n * C,
+                         a->b, C);
     }
-    K(reduce_partials)(db, partial, n_chunks, C, C);
+    if (a->db)
+        K(add_partials)(s, a->db, a->partial, N, C, C);
 }
 
 /* -- dropout ------------------------------------------------------------------------- */
@@ -163,12 +168,15 @@ static void dropped_residual_row(float *y, const float *res, const float *x,
         y[c] = res[c] + (x[c] + b[c]) * factor[c];
 }
 
-void K(bias_dropout_residual)(float *y, const float *res, const float *x, const float *b,
-                              int64_t B, int64_t S, int64_t C, const struct dropout *drop)
+void K(bias_dropout_residual)(struct stream *s, const struct residual *r)
 {
+    const struct dropout *drop = &r->drop;
+    const float *res = r->res, *x = r->x, *b = r->b;
+    float *y = r->y;
+    int64_t S = r->S, C = r->C;
     int64_t n_groups = i64_round_up(C, DROPOUT_GROUP) / DROPOUT_GROUP;
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < B * S; n++) {
+    for (int64_t n = 0; n < r->B * S; n++) {
         int64_t at = n * C;
         if (drop->threshold == 0) {
             residual_row(y + at, res + at, x + at, b, C);
@@ -186,8 +194,8 @@ void K(bias_dropout_residual)(float *y, const float *res, const float *x, const 
     }
 }
 
-const float *K(dropout_bwd)(float *dx, const float *dy, int64_t B, int64_t S, int64_t C,
-                            const struct dropout *drop)
+const float *K(dropout_bwd)(struct stream *s, float *dx, const float *dy, int64_t B,
+                            int64_t S, int64_t C, const struct dropout *drop)
 {
     if (drop->threshold == 0)
         return dy;

@@ -20,13 +20,15 @@ static void add_rows(float *restrict x, const float *word, const float *position
         memset(x, 0, (size_t)H * sizeof *x);
 }
 
-void K(embedding_fwd)(float *x, const float *wte, const float *wpe, const int32_t *tokens,
-                      const int32_t *positions, int64_t B, int64_t S, int64_t H,
-                      const struct dropout *drop)
+void K(embedding_fwd)(struct stream *s, float *x, const struct embedding *e)
 {
+    const struct dropout *drop = &e->drop;
+    const int32_t *tokens = e->tokens, *positions = e->positions;
+    const float *wte = e->wte, *wpe = e->wpe;
+    int64_t S = e->S, H = e->H;
     int64_t n_groups = i64_round_up(H, DROPOUT_GROUP) / DROPOUT_GROUP;
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < B * S; n++) {
+    for (int64_t n = 0; n < e->B * S; n++) {
         float *x_n = x + n * H;
         add_rows(x_n, tokens[n] >= 0 ? wte + tokens[n] * H : NULL,
                  wpe ? wpe + positions[n] * H : NULL, H);
@@ -48,19 +50,19 @@ static void add_row(float *restrict row, const float *restrict d, int64_t H)
         row[c] += d[c];
 }
 
-void K(embedding_bwd)(float *dwte, float *dwpe, float *dx, const int32_t *tokens,
-                      const int32_t *positions, int64_t B, int64_t S, int64_t H,
-                      const struct dropout *drop)
+void K(embedding_bwd)(struct stream *s, const struct embedding_bwd *e)
 {
-    K(dropout_bwd)(dx, dx, B, S, H, drop);
+    const int32_t *tokens = e->tokens, *positions = e->positions;
+    int64_t H = e->H;
+    K(dropout_bwd)(s, e->dx, e->dx, e->B, e->S, H, &e->drop);
 #pragma omp parallel
     {
         int me = omp_get_thread_num(), n_threads = omp_get_num_threads();
-        for (int64_t n = 0; n < B * S; n++) {
+        for (int64_t n = 0; n < e->B * e->S; n++) {
             if (tokens[n] >= 0 && tokens[n] % n_threads == me)
-                add_row(dwte + tokens[n] * H, dx + n * H, H);
+                add_row(e->dwte + tokens[n] * H, e->dx + n * H, H);
             if (positions[n] % n_threads == me)
-                add_row(dwpe + positions[n] * H, dx + n * H, H);
+                add_row(e->dwpe + positions[n] * H, e->dx + n * H, H);
         }
     }
 }

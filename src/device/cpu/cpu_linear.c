@@ -17,20 +17,21 @@ static struct gemm panel_of(const struct gemm *g, int64_t first)
     return panel;
 }
 
-void K(linear_bias)(const struct gemm *g, const float *bias)
+void K(linear)(struct stream *s, const struct linear *l)
 {
+    const struct gemm *g = &l->product;
     for (int64_t first = 0; first < g->m; first += PANEL_ROWS) {
         struct gemm panel = panel_of(g, first);
-        gemm_blis(&panel);
-        K(bias_add)(panel.c, bias, panel.m, panel.n);
-    }
-}
-
-void K(linear_bias_gelu)(const struct gemm *g, const float *bias, float *y)
-{
-    for (int64_t first = 0; first < g->m; first += PANEL_ROWS) {
-        struct gemm panel = panel_of(g, first);
-        gemm_blis(&panel);
-        K(bias_gelu_fwd)(y + first * g->n, panel.c, bias, panel.m, panel.n);
+        gemm_blis(s, &panel);
+        struct activation_fwd pass = {.act = l->act,
+                                      .y = l->y ? l->y + first * g->n : NULL,
+                                      .x = panel.c,
+                                      .b = l->bias,
+                                      .N = panel.m,
+                                      .C = panel.n};
+        if (l->act == ACTIVATION_NONE)
+            K(bias_add)(s, panel.c, l->bias, panel.m, panel.n);
+        else
+            K(activation_fwd)(s, &pass);
     }
 }

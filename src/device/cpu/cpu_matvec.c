@@ -14,14 +14,6 @@
 #define GROUP 4      // rows at a time, so that their sums stay in registers
 #define ROWS_MOST 16 // that share one widening of a row of the matrix
 
-struct matvec {
-    float *y;
-    const void *w;
-    enum dtype dtype;
-    const float *x, *b;
-    int64_t R, O, I;
-};
-
 /* sum[r] += w * x[r] over n columns, a multiple of LANES. `rows` is a constant where this
  * is inlined, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void add_steps(vec sum[GROUP][LANES / VEC],
@@ -121,12 +113,10 @@ static void output_of_rows(const struct matvec *m, int64_t o, int64_t first, int
         m->y[(first + r) * m->O + o] = lanes_sum(lane[r]) + (m->b ? m->b[o] : 0.0F);
 }
 
-void K(matvec)(float *y, const void *w, enum dtype dtype, const float *x, const float *b,
-               int64_t R, int64_t O, int64_t I)
+void K(matvec)(struct stream *s, const struct matvec *m)
 {
-    struct matvec m = {y, w, dtype, x, b, R, O, I};
 #pragma omp parallel for schedule(static)
-    for (int64_t o = 0; o < O; o++)
-        for (int64_t r = 0; r < R; r += ROWS_MOST)
-            output_of_rows(&m, o, r, i64_min(ROWS_MOST, R - r));
+    for (int64_t o = 0; o < m->O; o++)
+        for (int64_t r = 0; r < m->R; r += ROWS_MOST)
+            output_of_rows(m, o, r, i64_min(ROWS_MOST, m->R - r));
 }

@@ -30,24 +30,27 @@ static void normalise_row(float *restrict y, const float *restrict x, float mean
         y[c] = (x[c] - mean) * rstd * g[c] + b[c];
 }
 
-void K(layernorm_fwd)(float *y, float *mean, float *rstd, const float *x, const float *g,
-                      const float *b, int64_t N, int64_t C)
+void K(layernorm_fwd)(struct stream *s, const struct layernorm *ln)
 {
+    int64_t C = ln->C;
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < N; n++) {
-        const float *x_n = x + n * C;
-        mean[n] = lanes_total(x_n, C) / (float)C;
-        rstd[n] = 1.0F / sqrtf(row_variance(x_n, mean[n], C) + EPSILON);
-        normalise_row(y + n * C, x_n, mean[n], rstd[n], g, b, C);
+    for (int64_t n = 0; n < ln->N; n++) {
+        const float *x_n = ln->x + n * C;
+        float mean = lanes_total(x_n, C) / (float)C;
+        float rstd = 1.0F / sqrtf(row_variance(x_n, mean, C) + EPSILON);
+        ln->mean[n] = mean;
+        ln->rstd[n] = rstd;
+        normalise_row(ln->y + n * C, x_n, mean, rstd, ln->g, ln->b, C);
     }
 }
 
-void K(layernorm_again)(float *y, const float *x, const float *mean, const float *rstd,
-                        const float *g, const float *b, int64_t N, int64_t C)
+void K(layernorm_again)(struct stream *s, const struct layernorm *ln)
 {
+    int64_t C = ln->C;
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < N; n++)
-        normalise_row(y + n * C, x + n * C, mean[n], rstd[n], g, b, C);
+    for (int64_t n = 0; n < ln->N; n++)
+        normalise_row(ln->y + n * C, ln->x + n * C, ln->mean[n], ln->rstd[n], ln->g,
+                      ln->b, C);
 }
 
 /* The averages over the row of h and of h * xhat, h = dy * g. */
@@ -89,20 +92,20 @@ static void row_bwd(float *restrict dx, float *restrict dg, float *restrict db,
     }
 }
 
-void K(layernorm_bwd)(float *dx, float *dg, float *db, const float *dy, const float *x,
-                      const float *g, const float *mean, const float *rstd,
-                      float *partial, int64_t N, int64_t C)
+void K(layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln)
 {
-    int64_t n_chunks = kernel_partials(N, 1);
+    int64_t N = ln->N, C = ln->C, n_chunks = kernel_partials(N, 1);
 #pragma omp parallel for schedule(static)
     for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
-        float *dg_part = partial + chunk * 2 * C;
+        float *dg_part = ln->partial + chunk * 2 * C;
         int64_t end = i64_min(N, (chunk + 1) * KERNEL_ROW_CHUNK);
         memset(dg_part, 0, (size_t)(2 * C) * sizeof *dg_part);
         for (int64_t n = chunk * KERNEL_ROW_CHUNK; n < end; n++)
-            row_bwd(dx + n * C, dg_part, dg_part + C, dy + n * C, x + n * C, g, mean[n],
-                    rstd[n], C);
+            row_bwd(ln->dx + n * C, dg_part, dg_part + C, ln->dy + n * C, ln->x + n * C,
+                    ln->g, ln->mean[n], ln->rstd[n], C);
     }
-    K(reduce_partials)(dg, partial, n_chunks, 2 * C, C);
-    K(reduce_partials)(db, partial + C, n_chunks, 2 * C, C);
+    if (!ln->dg)
+        return;
+    K(add_partials)(s, ln->dg, ln->partial, N, 2 * C, C);
+    K(add_partials)(s, ln->db, ln->partial + C, N, 2 * C, C);
 }

@@ -67,7 +67,7 @@ static void update_block(const struct update *u, const struct adamw *a, int64_t 
     }
 }
 
-void K(adamw)(const struct update *u, const struct adamw *a)
+void K(adamw)(struct stream *s, const struct update *u, const struct adamw *a)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->n; i += BLOCK)
@@ -88,7 +88,8 @@ static double chunk_squares(const float *x, int64_t n)
     return sum;
 }
 
-void K(sum_squares)(double *partial, const void *x, enum dtype dtype, int64_t n)
+void K(sum_squares)(struct stream *s, double *partial, const void *x, enum dtype dtype,
+                    int64_t n)
 {
     int64_t n_chunks = i64_round_up(n, KERNEL_SQUARE_CHUNK) / KERNEL_SQUARE_CHUNK;
 #pragma omp parallel for schedule(static)
@@ -105,21 +106,21 @@ void K(sum_squares)(double *partial, const void *x, enum dtype dtype, int64_t n)
     }
 }
 
-void K(copy)(float *x, const float *y, int64_t n)
+void K(copy)(struct stream *s, float *x, const float *y, int64_t n)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i += BLOCK)
         memcpy(x + i, y + i, (size_t)i64_min(BLOCK, n - i) * sizeof *x);
 }
 
-void K(add)(float *x, const float *y, int64_t n)
+void K(add)(struct stream *s, float *x, const float *y, int64_t n)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
         x[i] += y[i];
 }
 
-void K(fill)(float *x, float value, int64_t n)
+void K(fill)(struct stream *s, float *x, float value, int64_t n)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)

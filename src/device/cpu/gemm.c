@@ -80,8 +80,9 @@ void gemm_blis_shares(const struct gemm *g, int n_shares)
         multiply_share(g, share, n_shares);
 }
 
-void gemm_blis(const struct gemm *g)
+void gemm_blis(struct stream *s, const struct gemm *g)
 {
+    (void)s;
     // more threads than processors would only wait for each other
     int n_threads = (int)i64_min(omp_get_max_threads(), omp_get_num_procs());
     if (omp_in_parallel() || n_threads == 1)

@@ -6,7 +6,7 @@
 #include "device/kernels.h"
 
 /* As kernels.h says. Outside a parallel region it uses all threads, inside one thread. */
-void gemm_blis(const struct gemm *g);
+void gemm_blis(struct stream *s, const struct gemm *g);
 
 /* The same cut into shares, a thread each, and the same bits. */
 void gemm_blis_shares(const struct gemm *g, int n_shares);

@@ -5,14 +5,15 @@
 #define SQRT_2_OVER_PI 0.79788456080286535588
 #define GELU_CUBIC 0.044715
 
-void ref_bias_add(float *x, const float *b, int64_t N, int64_t C)
+void ref_bias_add(struct stream *s, float *x, const float *b, int64_t N, int64_t C)
 {
     for (int64_t n = 0; n < N; n++)
         for (int64_t c = 0; c < C; c++)
             x[n * C + c] += b[c];
 }
 
-void ref_bias_grad(float *db, const float *dy, float *partial, int64_t N, int64_t C)
+void ref_bias_grad(struct stream *s, float *db, const float *dy, float *partial,
+                   int64_t N, int64_t C)
 {
     (void)partial; // sums one column at a time, in double
     for (int64_t c = 0; c < C; c++) {
@@ -42,49 +43,69 @@ static double gelu_derivative(double z)
     return 0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * inner;
 }
 
-void ref_bias_gelu_fwd(float *y, const float *x, const float *b, int64_t N, int64_t C)
+void ref_activation_fwd(struct stream *s, const struct activation_fwd *a)
 {
-    for (int64_t n = 0; n < N; n++)
-        for (int64_t c = 0; c < C; c++)
-            y[n * C + c] = (float)gelu((double)x[n * C + c] + (double)b[c]);
+    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
+    for (int64_t n = 0; n < a->N; n++)
+        for (int64_t c = 0; c < a->C; c++)
+            a->y[n * a->C + c] =
+                (float)gelu((double)a->x[n * a->C + c] + (double)a->b[c]);
 }
 
-void ref_bias_gelu_bwd(float *dx, float *y, float *db, const float *dy, const float *x,
-                       const float *b, float *partial, int64_t N, int64_t C)
+/* The sums of all chunks but the first are zero when they stay in `partial`. */
+void ref_activation_bwd(struct stream *s, const struct activation_bwd *a)
 {
-    (void)partial; // sums one column at a time, in double
+    int64_t C = a->C;
+    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
+    ref_clear_partials(a->partial, a->N, C);
     for (int64_t c = 0; c < C; c++) {
-        double sum = (double)db[c];
-        for (int64_t n = 0; n < N; n++) {
+        double sum = a->db ? (double)a->db[c] : 0.0;
+        for (int64_t n = 0; n < a->N; n++) {
             int64_t i = n * C + c;
             // both read before either is written: y may be x, dx may be dy
-            double z = (double)x[i] + (double)b[c];
-            double d = (double)dy[i] * gelu_derivative(z);
-            y[i] = (float)gelu(z);
-            dx[i] = (float)d;
+            double z = (double)a->x[i] + (double)a->b[c];
+            double d = (double)a->dy[i] * gelu_derivative(z);
+            a->y[i] = (float)gelu(z);
+            a->dx[i] = (float)d;
             sum += d;
         }
-        db[c] = (float)sum;
+        (a->db ? a->db : a->partial)[c] = (float)sum;
+    }
+}
+
+void ref_clear_partials(float *partial, int64_t N, int64_t C)
+{
+    for (int64_t i = 0; i < kernel_partials(N, C); i++)
+        partial[i] = 0.0F;
+}
+
+void ref_add_partials(struct stream *s, float *out, const float *partial, int64_t N,
+                      int64_t stride, int64_t C)
+{
+    for (int64_t c = 0; c < C; c++) {
+        double sum = (double)out[c];
+        for (int64_t i = 0; i < kernel_partials(N, 1); i++)
+            sum += (double)partial[i * stride + c];
+        out[c] = (float)sum;
     }
 }
 
 /* -- dropout on the way into the residual stream ------------------------------------- */
 
-void ref_bias_dropout_residual(float *y, const float *res, const float *x, const float *b,
-                               int64_t B, int64_t S, int64_t C,
-                               const struct dropout *drop)
+void ref_bias_dropout_residual(struct stream *s, const struct residual *r)
 {
-    for (int64_t n = 0; n < B * S; n++) {
+    int64_t S = r->S, C = r->C;
+    for (int64_t n = 0; n < r->B * S; n++) {
         for (int64_t c = 0; c < C; c++) {
-            double factor = (double)dropout_factor(drop, n / S, n % S, C, c);
-            double z = (double)x[n * C + c] + (double)b[c];
-            y[n * C + c] = (float)((double)res[n * C + c] + factor * z);
+            double factor = (double)dropout_factor(&r->drop, n / S, n % S, C, c);
+            double z = (double)r->x[n * C + c] + (double)r->b[c];
+            r->y[n * C + c] = (float)((double)r->res[n * C + c] + factor * z);
         }
     }
 }
 
-const float *ref_dropout_bwd(float *dx, const float *dy, int64_t B, int64_t S, int64_t C,
-                             const struct dropout *drop)
+const float *ref_dropout_bwd(struct stream *s, float *dx, const float *dy, int64_t B,
+                             int64_t S, int64_t C, const struct dropout *drop)
 {
     if (drop->threshold == 0)
         return dy;

@@ -16,11 +16,11 @@
 
 #define SUM_COLUMNS 128
 
-/* One head of one sample; rows of q, k, v and dq, dk, dv are `stride` apart, those of
- * out and dout `out_stride`. The d-members are NULL in forward. */
+/* One head of one sample; rows of q and dq are q_row apart, those of k, v and dk, dv
+ * kv_row, those of out and dout `out_stride`. The d-members are NULL in forward. */
 struct head {
     const struct attention *at;
-    int64_t b, h, S, D, stride, out_stride;
+    int64_t b, h, S, D, q_row, kv_row, out_stride;
     double scale;
     const float *q, *k, *v, *dout;
     float *out, *lse, *dq, *dk, *dv, *delta;
@@ -28,20 +28,21 @@ struct head {
 
 static struct head head_at(const struct attention *at, int64_t b, int64_t h)
 {
-    int64_t H = at->A * at->D;
-    const float *qkv = at->qkv + b * at->S * 3 * H + h * at->D;
+    int64_t H = at->A * at->D, kv_head = h / (at->A / at->A_kv);
+    int64_t kv = b * at->S * at->kv_row + kv_head * at->D;
     return (struct head){
         .at = at,
         .b = b,
         .h = h,
         .S = at->S,
         .D = at->D,
-        .stride = 3 * H,
+        .q_row = at->q_row,
+        .kv_row = at->kv_row,
         .out_stride = H,
         .scale = 1.0 / sqrt((double)at->D),
-        .q = qkv,
-        .k = qkv + H,
-        .v = qkv + 2 * H,
+        .q = at->q + b * at->S * at->q_row + h * at->D,
+        .k = at->k + kv,
+        .v = at->v + kv,
         .out = at->out + b * at->S * H + h * at->D,
         .lse = at->lse + (b * at->A + h) * at->S,
     };
@@ -50,10 +51,9 @@ static struct head head_at(const struct attention *at, int64_t b, int64_t h)
 static struct head head_bwd_at(const struct attention_bwd *at, int64_t b, int64_t h)
 {
     struct head hd = head_at(&at->fwd, b, h);
-    float *dqkv = at->dqkv + (hd.q - at->fwd.qkv);
-    hd.dq = dqkv;
-    hd.dk = dqkv + hd.out_stride;
-    hd.dv = dqkv + 2 * hd.out_stride;
+    hd.dq = at->dq + (hd.q - at->fwd.q);
+    hd.dk = at->dk + (hd.k - at->fwd.k);
+    hd.dv = at->dv + (hd.v - at->fwd.v);
     hd.dout = at->dout + (hd.out - at->fwd.out);
     hd.delta = at->delta + (hd.lse - at->fwd.lse);
     return hd;
@@ -69,7 +69,7 @@ static double dot(const float *x, const float *y, int64_t D)
 
 static double score(const struct head *hd, int64_t q, int64_t k)
 {
-    return hd->scale * dot(hd->q + q * hd->stride, hd->k + k * hd->stride, hd->D);
+    return hd->scale * dot(hd->q + q * hd->q_row, hd->k + k * hd->kv_row, hd->D);
 }
 
 static double factor(const struct head *hd, int64_t q, int64_t k)
@@ -105,13 +105,13 @@ static void out_columns(const struct head *hd, int64_t q, double lse, int64_t fi
     for (int64_t k = first_key(hd, q); k <= q; k++) {
         double p = factor(hd, q, k) * exp(score(hd, q, k) - lse);
         for (int64_t d = 0; d < n; d++)
-            sum[d] += p * (double)hd->v[k * hd->stride + first + d];
+            sum[d] += p * (double)hd->v[k * hd->kv_row + first + d];
     }
     for (int64_t d = 0; d < n; d++)
         hd->out[q * hd->out_stride + first + d] = (float)sum[d];
 }
 
-void ref_attention_fwd(const struct attention *at)
+void ref_attention_fwd(struct stream *s, const struct attention *at)
 {
     for (int64_t bh = 0; bh < at->B * at->A; bh++) {
         struct head hd = head_at(at, bh / at->A, bh % at->A);
@@ -131,7 +131,7 @@ static double dscore(const struct head *hd, int64_t q, int64_t k, double *droppe
 {
     double p = exp(score(hd, q, k) - (double)hd->lse[q]);
     double f = factor(hd, q, k);
-    double dp = f * dot(hd->dout + q * hd->out_stride, hd->v + k * hd->stride, hd->D);
+    double dp = f * dot(hd->dout + q * hd->out_stride, hd->v + k * hd->kv_row, hd->D);
     *dropped_p = f * p;
     return p * (dp - (double)hd->delta[q]);
 }
@@ -143,42 +143,52 @@ static void dq_columns(const struct head *hd, int64_t q, int64_t first, int64_t 
         double dropped_p;
         double ds = hd->scale * dscore(hd, q, k, &dropped_p);
         for (int64_t d = 0; d < n; d++)
-            sum[d] += ds * (double)hd->k[k * hd->stride + first + d];
+            sum[d] += ds * (double)hd->k[k * hd->kv_row + first + d];
     }
     for (int64_t d = 0; d < n; d++)
-        hd->dq[q * hd->stride + first + d] = (float)sum[d];
+        hd->dq[q * hd->q_row + first + d] = (float)sum[d];
 }
 
-static void dkv_columns(const struct head *hd, int64_t k, int64_t first, int64_t n)
+/* Over all heads of q that use the keys and values of head `hd`, the first of them. */
+static void dkv_columns(const struct attention_bwd *at, const struct head *hd, int64_t k,
+                        int64_t first, int64_t n)
 {
     double sum_k[SUM_COLUMNS] = {0}, sum_v[SUM_COLUMNS] = {0};
-    for (int64_t q = k; q < hd->S && first_key(hd, q) <= k; q++) {
-        double dropped_p;
-        double ds = hd->scale * dscore(hd, q, k, &dropped_p);
-        for (int64_t d = 0; d < n; d++) {
-            sum_k[d] += ds * (double)hd->q[q * hd->stride + first + d];
-            sum_v[d] += dropped_p * (double)hd->dout[q * hd->out_stride + first + d];
+    for (int64_t i = 0; i < at->fwd.A / at->fwd.A_kv; i++) {
+        struct head of_q = head_bwd_at(at, hd->b, hd->h + i);
+        for (int64_t q = k; q < hd->S && first_key(hd, q) <= k; q++) {
+            double dropped_p, ds = of_q.scale * dscore(&of_q, q, k, &dropped_p);
+            const float *dout = of_q.dout + q * of_q.out_stride;
+            for (int64_t d = 0; d < n; d++) {
+                sum_k[d] += ds * (double)of_q.q[q * of_q.q_row + first + d];
+                sum_v[d] += dropped_p * (double)dout[first + d];
+            }
         }
     }
     for (int64_t d = 0; d < n; d++) {
-        hd->dk[k * hd->stride + first + d] = (float)sum_k[d];
-        hd->dv[k * hd->stride + first + d] = (float)sum_v[d];
+        hd->dk[k * hd->kv_row + first + d] = (float)sum_k[d];
+        hd->dv[k * hd->kv_row + first + d] = (float)sum_v[d];
     }
 }
 
-void ref_attention_bwd(const struct attention_bwd *at)
+void ref_attention_bwd(struct stream *s, const struct attention_bwd *at)
 {
     const struct attention *fwd = &at->fwd;
+    int64_t shared = fwd->A / fwd->A_kv;
     for (int64_t bh = 0; bh < fwd->B * fwd->A; bh++) {
         struct head hd = head_bwd_at(at, bh / fwd->A, bh % fwd->A);
         for (int64_t q = 0; q < fwd->S; q++)
             hd.delta[q] = (float)dot(hd.dout + q * hd.out_stride,
                                      hd.out + q * hd.out_stride, fwd->D);
-        for (int64_t s = 0; s < fwd->S; s++) {
+    }
+    for (int64_t bh = 0; bh < fwd->B * fwd->A; bh++) {
+        struct head hd = head_bwd_at(at, bh / fwd->A, bh % fwd->A);
+        for (int64_t t = 0; t < fwd->S; t++) {
             for (int64_t d = 0; d < fwd->D; d += SUM_COLUMNS) {
                 int64_t n = i64_min(SUM_COLUMNS, fwd->D - d);
-                dq_columns(&hd, s, d, n);
-                dkv_columns(&hd, s, d, n);
+                dq_columns(&hd, t, d, n);
+                if (hd.h % shared == 0)
+                    dkv_columns(at, &hd, t, d, n);
             }
         }
     }
@@ -200,18 +210,18 @@ static void decode_probabilities(float *scores, const float *q, const float *key
         scores[k] = (float)(exp(scale * dot(q, keys + k * stride, D) - max) / sum);
 }
 
-void ref_attention_decode(float *out, const float *q, const float *keys,
-                          const float *values, float *scores, int64_t n_keys,
-                          int64_t stride, int64_t A, int64_t D)
+void ref_attention_decode(struct stream *s, const struct attention_decode *at)
 {
-    for (int64_t h = 0; h < A; h++) {
-        float *p = scores + h * n_keys;
-        decode_probabilities(p, q + h * D, keys + h * D, n_keys, stride, D);
+    int64_t D = at->D, n_keys = at->n_keys;
+    for (int64_t h = 0; h < at->A; h++) {
+        int64_t kv = h / (at->A / at->A_kv) * D;
+        float *p = at->scores + h * n_keys;
+        decode_probabilities(p, at->q + h * D, at->keys + kv, n_keys, at->kv_row, D);
         for (int64_t d = 0; d < D; d++) {
             double sum = 0;
             for (int64_t k = 0; k < n_keys; k++)
-                sum += (double)p[k] * (double)values[k * stride + h * D + d];
-            out[h * D + d] = (float)sum;
+                sum += (double)p[k] * (double)at->values[k * at->kv_row + kv + d];
+            at->out[h * D + d] = (float)sum;
         }
     }
 }

@@ -29,37 +29,37 @@ void ref_set_element(void *y, enum dtype dtype, int64_t i, float value)
     }
 }
 
-void ref_load(float *y, const void *x, enum dtype dtype, int64_t n)
+void ref_load(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n)
 {
-    ref_load_matrix(y, x, dtype, 1, n, n);
+    ref_load_matrix(s, y, x, dtype, 1, n, n);
 }
 
-void ref_store(void *y, const float *x, enum dtype dtype, int64_t n)
+void ref_store(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
 {
-    ref_store_matrix(y, x, dtype, false, 1, n, n);
+    ref_store_matrix(s, y, x, dtype, false, 1, n, n);
 }
 
-void ref_store_rounded(void *y, float *x, enum dtype dtype, int64_t n)
+void ref_store_rounded(struct stream *s, void *y, float *x, enum dtype dtype, int64_t n)
 {
-    ref_store(y, x, dtype, n);
-    ref_load(x, y, dtype, n);
+    ref_store(s, y, x, dtype, n);
+    ref_load(s, x, y, dtype, n);
 }
 
-void ref_store_add(void *y, const float *x, enum dtype dtype, int64_t n)
+void ref_store_add(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
 {
-    ref_store_matrix(y, x, dtype, true, 1, n, n);
+    ref_store_matrix(s, y, x, dtype, true, 1, n, n);
 }
 
-void ref_load_matrix(float *y, const void *x, enum dtype dtype, int64_t rows,
-                     int64_t cols, int64_t x_stride)
+void ref_load_matrix(struct stream *s, float *y, const void *x, enum dtype dtype,
+                     int64_t rows, int64_t cols, int64_t x_stride)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
             y[r * cols + c] = ref_element(x, dtype, r * x_stride + c);
 }
 
-void ref_store_matrix(void *y, const float *x, enum dtype dtype, bool accumulate,
-                      int64_t rows, int64_t cols, int64_t y_stride)
+void ref_store_matrix(struct stream *s, void *y, const float *x, enum dtype dtype,
+                      bool accumulate, int64_t rows, int64_t cols, int64_t y_stride)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++) {

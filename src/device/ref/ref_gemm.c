@@ -1,6 +1,6 @@
 #include "device/ref/ref.h"
 
-void ref_gemm(const struct gemm *g)
+void ref_gemm(struct stream *s, const struct gemm *g)
 {
     for (int64_t i = 0; i < g->m; i++) {
         for (int64_t j = 0; j < g->n; j++) {
@@ -15,26 +15,28 @@ void ref_gemm(const struct gemm *g)
     }
 }
 
-void ref_linear_bias(const struct gemm *g, const float *bias)
+void ref_linear(struct stream *s, const struct linear *l)
 {
-    ref_gemm(g);
-    ref_bias_add(g->c, bias, g->m, g->n);
+    const struct gemm *g = &l->product;
+    ref_gemm(s, g);
+    if (l->act == ACTIVATION_NONE)
+        ref_bias_add(s, g->c, l->bias, g->m, g->n);
+    else
+        ref_activation_fwd(
+            s,
+            &(struct activation_fwd){
+                .act = l->act, .y = l->y, .x = g->c, .b = l->bias, .N = g->m, .C = g->n});
 }
 
-void ref_linear_bias_gelu(const struct gemm *g, const float *bias, float *y)
+void ref_matvec(struct stream *s, const struct matvec *m)
 {
-    ref_gemm(g);
-    ref_bias_gelu_fwd(y, g->c, bias, g->m, g->n);
-}
-
-void ref_matvec(float *y, const void *w, enum dtype dtype, const float *x, const float *b,
-                int64_t R, int64_t O, int64_t I)
-{
-    for (int64_t r = 0; r < R; r++)
-        for (int64_t o = 0; o < O; o++) {
-            double sum = b ? (double)b[o] : 0.0;
+    int64_t I = m->I;
+    for (int64_t r = 0; r < m->R; r++)
+        for (int64_t o = 0; o < m->O; o++) {
+            double sum = m->b ? (double)m->b[o] : 0.0;
             for (int64_t i = 0; i < I; i++)
-                sum += (double)ref_element(w, dtype, o * I + i) * (double)x[r * I + i];
-            y[r * O + o] = (float)sum;
+                sum += (double)ref_element(m->w, m->dtype, o * I + i) *
+                       (double)m->x[r * I + i];
+            m->y[r * m->O + o] = (float)sum;
         }
 }

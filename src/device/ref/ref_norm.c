@@ -30,24 +30,25 @@ static double row_variance(const float *x, double mean, int64_t C)
     return sum / (double)C;
 }
 
-void ref_layernorm_fwd(float *y, float *mean, float *rstd, const float *x, const float *g,
-                       const float *b, int64_t N, int64_t C)
+void ref_layernorm_fwd(struct stream *s, const struct layernorm *ln)
 {
-    for (int64_t n = 0; n < N; n++) {
-        const float *x_n = x + n * C;
+    int64_t C = ln->C;
+    for (int64_t n = 0; n < ln->N; n++) {
+        const float *x_n = ln->x + n * C;
         double exact_mean = row_mean(x_n, C);
         double variance = row_variance(x_n, exact_mean, C);
-        mean[n] = (float)exact_mean;
-        rstd[n] = (float)(1.0 / sqrt(variance + LAYERNORM_EPSILON));
-        normalize_row(y + n * C, x_n, mean[n], rstd[n], g, b, C);
+        ln->mean[n] = (float)exact_mean;
+        ln->rstd[n] = (float)(1.0 / sqrt(variance + LAYERNORM_EPSILON));
+        normalize_row(ln->y + n * C, x_n, ln->mean[n], ln->rstd[n], ln->g, ln->b, C);
     }
 }
 
-void ref_layernorm_again(float *y, const float *x, const float *mean, const float *rstd,
-                         const float *g, const float *b, int64_t N, int64_t C)
+void ref_layernorm_again(struct stream *s, const struct layernorm *ln)
 {
-    for (int64_t n = 0; n < N; n++)
-        normalize_row(y + n * C, x + n * C, mean[n], rstd[n], g, b, C);
+    int64_t C = ln->C;
+    for (int64_t n = 0; n < ln->N; n++)
+        normalize_row(ln->y + n * C, ln->x + n * C, ln->mean[n], ln->rstd[n], ln->g,
+                      ln->b, C);
 }
 
 static void layernorm_bwd_row(float *dx, const float *dy, const float *x, const float *g,
@@ -69,19 +70,23 @@ static void layernorm_bwd_row(float *dx, const float *dy, const float *x, const 
     }
 }
 
-void ref_layernorm_bwd(float *dx, float *dg, float *db, const float *dy, const float *x,
-                       const float *g, const float *mean, const float *rstd,
-                       float *partial, int64_t N, int64_t C)
+/* The sums of all chunks but the first are zero when they stay in `partial`. */
+void ref_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln)
 {
-    (void)partial; // sums one column at a time, in double
+    int64_t N = ln->N, C = ln->C;
+    const float *x = ln->x, *dy = ln->dy;
     for (int64_t n = 0; n < N; n++)
-        layernorm_bwd_row(dx + n * C, dy + n * C, x + n * C, g, (double)mean[n],
-                          (double)rstd[n], C);
+        layernorm_bwd_row(ln->dx + n * C, dy + n * C, x + n * C, ln->g,
+                          (double)ln->mean[n], (double)ln->rstd[n], C);
 
+    float *dg = ln->dg ? ln->dg : ln->partial, *db = ln->dg ? ln->db : ln->partial + C;
+    if (!ln->dg)
+        ref_clear_partials(ln->partial, N, 2 * C);
     for (int64_t c = 0; c < C; c++) {
         double sum_g = 0, sum_b = 0;
         for (int64_t n = 0; n < N; n++) {
-            double xhat = ((double)x[n * C + c] - (double)mean[n]) * (double)rstd[n];
+            double xhat =
+                ((double)x[n * C + c] - (double)ln->mean[n]) * (double)ln->rstd[n];
             sum_g += (double)dy[n * C + c] * xhat;
             sum_b += (double)dy[n * C + c];
         }

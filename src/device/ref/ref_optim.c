@@ -21,13 +21,14 @@ static void update_element(const struct update *u, const struct adamw *a, int64_
         ref_set_element(u->param, u->param_dtype, i, u->master[i]);
 }
 
-void ref_adamw(const struct update *u, const struct adamw *a)
+void ref_adamw(struct stream *s, const struct update *u, const struct adamw *a)
 {
     for (int64_t i = 0; i < u->n; i++)
         update_element(u, a, i);
 }
 
-void ref_sum_squares(double *partial, const void *x, enum dtype dtype, int64_t n)
+void ref_sum_squares(struct stream *s, double *partial, const void *x, enum dtype dtype,
+                     int64_t n)
 {
     for (int64_t first = 0; first < n; first += KERNEL_SQUARE_CHUNK) {
         int64_t end = i64_min(first + KERNEL_SQUARE_CHUNK, n);
@@ -40,19 +41,19 @@ void ref_sum_squares(double *partial, const void *x, enum dtype dtype, int64_t n
     }
 }
 
-void ref_copy(float *x, const float *y, int64_t n)
+void ref_copy(struct stream *s, float *x, const float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = y[i];
 }
 
-void ref_add(float *x, const float *y, int64_t n)
+void ref_add(struct stream *s, float *x, const float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] += y[i];
 }
 
-void ref_fill(float *x, float value, int64_t n)
+void ref_fill(struct stream *s, float *x, float value, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = value;

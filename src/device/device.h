@@ -1,0 +1,78 @@
+/*
+ * device - what memory and arithmetic live on.
+ *
+ * A device has memory, copies, streams, events and a table of kernels, and is opened for
+ * the type that a model stores its matrices and activations in. Tensors come from a
+ * device: host code passes their addresses on and never looks into them. What runs on a
+ * stream is enqueued and may return before it is done; operations of one stream run in
+ * order, those of different streams as events say. There is no current device: every
+ * kernel and copy names the stream it runs on.
+ *
+ * `cpu`, the one implementation so far, has the host's memory: a copy is a copy, a stream
+ * is program order, an event has happened.
+ *
+ * Layer: base <- device.
+ */
+#ifndef DEVICE_DEVICE_H
+#define DEVICE_DEVICE_H
+
+#include "device/kernels.h"
+
+enum stream_name { STREAM_COMPUTE, STREAM_COMM, STREAM_COPY, N_STREAMS };
+
+struct stream {
+    struct device *dev;
+    enum stream_name name;
+};
+
+struct event { // a point in what was enqueued on a stream
+    struct stream *stream;
+};
+
+enum copy_kind { COPY_TO_DEVICE, COPY_TO_HOST, COPY_ON_DEVICE };
+
+struct device_ops {
+    /* Fresh zeroed memory, 64-byte aligned; NULL and errno when there is none. */
+    void *(*alloc)(struct device *dev, size_t bytes);
+    void (*free)(struct device *dev, void *memory, size_t bytes);
+    /* The source may change, and the destination be read, once the stream got there. */
+    void (*copy)(struct stream *s, void *to, const void *from, size_t bytes,
+                 enum copy_kind kind);
+    void (*fill)(struct stream *s, void *to, uint8_t byte, size_t bytes);
+    void (*record)(struct event *e, struct stream *s);
+    void (*wait)(struct stream *s, const struct event *e);
+    void (*synchronize)(struct stream *s); // the host waits
+    size_t (*memory_left)(struct device *dev);
+};
+
+struct device {
+    const char *name;
+    const struct device_ops *ops;
+    const struct kernels *k;
+    enum dtype dtype; // of a model's matrices and activations
+    struct stream streams[N_STREAMS];
+};
+
+/* The processor, opened for a type; it needs no closing. */
+struct device *device_cpu(enum dtype dtype);
+/* A CPU device over one table of kernels_list(). */
+void device_cpu_over(struct device *dev, const struct kernels *k, enum dtype dtype);
+
+static inline struct stream *device_stream(struct device *dev, enum stream_name name)
+{
+    return &dev->streams[name];
+}
+
+/* `what` names the memory in the error. */
+MUST_CHECK int device_alloc(struct device *dev, void **memory, size_t bytes,
+                            const char *what, struct error *err);
+void device_free(struct device *dev, void *memory, size_t bytes);
+void device_copy(struct stream *s, void *to, const void *from, size_t bytes,
+                 enum copy_kind kind);
+void device_fill(struct stream *s, void *to, uint8_t byte, size_t bytes);
+void device_record(struct event *e, struct stream *s);
+void device_wait(struct stream *s, const struct event *e);
+void device_synchronize(struct stream *s);
+size_t device_memory_left(struct device *dev);
+
+#endif
