@@ -1,9 +1,7 @@
 #include "data/text/text_encoding.h"
 
 #include "base/utf8.h"
-#include "data/text/text_guess.h"
 #include "data/text/text_input.h"
-#include "data/text/utf8_check.h"
 #include "data_fixture.h"
 
 #include <iconv.h>

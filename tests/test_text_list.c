@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "base/fs.h"
-#include "data/text/text_list.h"
+#include "data/text/text_documents.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "data/text/json_line.h"
+#include "data/text/json_text.h"
 #include "data/text/text_records.h"
 
 #include "data_fixture.h"

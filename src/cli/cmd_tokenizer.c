@@ -10,7 +10,7 @@
 #include "cli/encode_lanes.h"
 #include "cli/options.h"
 #include "cli/tokenizer_train.h"
-#include "data/text/text_source.h"
+#include "data/text/text_input.h"
 #include "text/tokenizer.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "cli/input_files.h"
 #include "data/formats/dataset_list.h"
 #include "data/text/encode_pipeline.h"
-#include "data/text/text_list.h"
+#include "data/text/text_documents.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "cli/input_files.h"
 
-#include "data/text/text_source.h"
+#include "data/text/text_input.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "data/text/text_list.h"
+#include "data/text/text_documents.h"
 #include "parallel/runner.h"
 #include "text/tokenizer.h"
 

@@ -7,8 +7,8 @@
  */
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "data/text/text_input.h"
-#include "data/text/utf8_check.h"
 
 #include <stdio.h>
 #include <string.h>

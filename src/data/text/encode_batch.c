@@ -1,6 +1,6 @@
 #include "data/text/encode_batch.h"
 
-#include "data/text/json_line.h"
+#include "data/text/json_text.h"
 
 #include <stdlib.h>
 #include <string.h>

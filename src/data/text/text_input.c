@@ -5,17 +5,27 @@
  */
 #include "data/text/text_input.h"
 
+#include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "data/text/text_encoding.h"
-#include "data/text/text_guess.h"
-#include "data/text/utf8_check.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#define WAIT_MILLISECONDS 100
+#define WRITER_SECONDS 60.0   // a named pipe is waited for
+#define WRITER_TOLD_SECONDS 1 // before it is said to be
 #define RAW_BYTES (1u << 18)
 #define MARK_BYTES 8u         // of the start of a file: enough for the packers' marks
 #define LOOK_BYTES 65536u     // of the start of a text, to see what it is
@@ -23,14 +33,114 @@
 #define ZSTD_WINDOW_LOG 31    // the largest that the zstd program packs with
 #define USUAL_WINDOW_BYTES (128u << 20) // what zstd unpacks without being asked to
 
+/* -- the bytes of a file ------------------------------------------------------------ */
+
+const char *text_source_name(const char *path)
+{
+    return strcmp(path, TEXT_STANDARD_INPUT) == 0 ? "standard input" : path;
+}
+
+static bool is_null_device(const struct stat *st)
+{
+    return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3);
+}
+
+/* A terminal ends when its user says so, and the null device at once; no other does. */
+static int refuse_device(const struct text_source *s, const struct stat *st,
+                         struct error *err)
+{
+    if (S_ISBLK(st->st_mode) ||
+        (S_ISCHR(st->st_mode) && !is_null_device(st) && !isatty(s->fd)))
+        return error_set(err, ERROR_INPUT, "'%s' is a device, not a file of text",
+                         s->name);
+    return 0;
+}
+
+int text_source_open(struct text_source *s, const char *path,
+                     const struct text_watch *watch, struct error *err)
+{
+    struct stat st;
+    bool is_standard = strcmp(path, TEXT_STANDARD_INPUT) == 0;
+    *s = (struct text_source){
+        .name = text_source_name(path), .watch = *watch, .open_seconds = clock_seconds()};
+    if (!(s->watch.writer_seconds > 0))
+        s->watch.writer_seconds = WRITER_SECONDS;
+    // without waiting: a named pipe that nobody writes to must not hold up the watch
+    s->fd = is_standard ? STDIN_FILENO
+                        : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (s->fd < 0 || fstat(s->fd, &st))
+        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", s->name,
+                         strerror(errno));
+    s->is_waiting_for_writer = S_ISFIFO(st.st_mode) && !is_standard;
+    return refuse_device(s, &st, err);
+}
+
+/* Nobody has opened the named pipe for writing yet. */
+static int wait_for_writer(struct text_source *s, struct error *err)
+{
+    double waited = clock_seconds() - s->open_seconds;
+    if (waited >= s->watch.writer_seconds)
+        return error_set(err, ERROR_INPUT,
+                         "nobody has opened the named pipe '%s' for writing in %.0f s; "
+                         "start what writes to it first",
+                         s->name, waited);
+    if (waited >= WRITER_TOLD_SECONDS && !s->has_told) {
+        s->has_told = true;
+        log_info("waiting for a writer of the named pipe '%s', for %.0f s at most",
+                 s->name, s->watch.writer_seconds);
+    }
+    return 0;
+}
+
+int text_source_read(struct text_source *s, void *buf, size_t size, size_t *n,
+                     struct error *err)
+{
+    struct pollfd polled = {.fd = s->fd, .events = POLLIN};
+    for (;;) {
+        if (s->watch.tick && s->watch.tick(s->watch.context, err))
+            return -1;
+        int n_ready = poll(&polled, 1, WAIT_MILLISECONDS);
+        if (n_ready < 0 && errno == EINTR)
+            continue; // tick() learns whether that asks us to stop
+        bool is_ready = n_ready != 0;
+        if (!is_ready && !s->is_waiting_for_writer)
+            continue;
+        ssize_t got = read(s->fd, buf, size);
+        if (got == 0 && !is_ready) { // a writer that is silent would read as EAGAIN
+            if (wait_for_writer(s, err))
+                return -1;
+        } else if (got >= 0) {
+            *n = (size_t)got;
+            s->n_bytes += got;
+            s->is_at_end = got == 0;
+            s->is_waiting_for_writer = false;
+            return 0;
+        } else if (errno != EINTR && errno != EAGAIN) {
+            return error_set(err, fs_error_kind(errno), "cannot read '%s': %s", s->name,
+                             strerror(errno));
+        } else if (errno == EAGAIN) {
+            s->is_waiting_for_writer = false;
+        }
+    }
+}
+
+void text_source_close(struct text_source *s)
+{
+    if (s->fd > STDERR_FILENO)
+        close(s->fd);
+    s->fd = -1;
+}
+
+/* -- the text in it ----------------------------------------------------------------- */
+
 struct text_input {
     struct text_form form;
     enum text_encoding_kind encoding;
     struct text_source source;
     bool is_looked_into; // `start` was filled and checked
     bool is_inside;      // a gzip member or zstd frame has begun and not ended
-    const struct unpacker *unpacker;
-    int64_t n_text_bytes; // given out
+    const struct unpacker *unpacker; // NULL: none is needed
+    int64_t n_text_bytes;            // given out
     size_t raw_at, raw_end;
     uint8_t *raw;
     size_t start_at, start_end;
@@ -46,7 +156,8 @@ struct unpacker {
     const char *mark; // the first bytes of such a file
     size_t n_mark;
     int (*open)(struct text_input *in, struct error *err);
-    int (*read)(struct text_input *in, char *buf, size_t size, size_t *n,
+    /* in->raw to buf; *n bytes came out, and none does not mean the end. */
+    int (*step)(struct text_input *in, char *buf, size_t size, size_t *n,
                 struct error *err);
 };
 
@@ -74,13 +185,6 @@ static long long offset_of(const struct text_input *in)
 }
 
 /* -- plain --------------------------------------------------------------------------- */
-
-static int open_plain(struct text_input *in, struct error *err)
-{
-    (void)in;
-    (void)err;
-    return 0;
-}
 
 static int read_plain(struct text_input *in, char *buf, size_t size, size_t *n,
                       struct error *err)
@@ -123,7 +227,6 @@ static int open_gzip(struct text_input *in, struct error *err)
     return 0;
 }
 
-/* Unpack one step: in->raw to buf. *n bytes came out; none does not mean the end. */
 static int step_gzip(struct text_input *in, char *buf, size_t size, size_t *n,
                      struct error *err)
 {
@@ -210,8 +313,6 @@ static int step_zstd(struct text_input *in, char *buf, size_t size, size_t *n,
 
 /* Steps until something comes out, or the file ends between members or frames. */
 static int read_packed(struct text_input *in, char *buf, size_t size, size_t *n,
-                       int (*step)(struct text_input *, char *, size_t, size_t *,
-                                   struct error *),
                        struct error *err)
 {
     *n = 0;
@@ -223,7 +324,7 @@ static int read_packed(struct text_input *in, char *buf, size_t size, size_t *n,
         bool has_raw = in->raw_at < in->raw_end;
         if (!has_raw && !in->is_inside)
             return 0;
-        if (step(in, buf, size, n, err))
+        if (in->unpacker->step(in, buf, size, n, err))
             return -1;
         if (*n == 0 && !has_raw && in->is_inside)
             return refuse_cut_short(in, err);
@@ -231,38 +332,31 @@ static int read_packed(struct text_input *in, char *buf, size_t size, size_t *n,
     return 0;
 }
 
-static int read_gzip(struct text_input *in, char *buf, size_t size, size_t *n,
-                     struct error *err)
+static int read_bytes(struct text_input *in, char *buf, size_t size, size_t *n,
+                      struct error *err)
 {
-    return read_packed(in, buf, size, n, step_gzip, err);
-}
-
-static int read_zstd(struct text_input *in, char *buf, size_t size, size_t *n,
-                     struct error *err)
-{
-    return read_packed(in, buf, size, n, step_zstd, err);
+    return in->unpacker ? read_packed(in, buf, size, n, err)
+                        : read_plain(in, buf, size, n, err);
 }
 
 /* -- which of them ------------------------------------------------------------------- */
 
 static const struct unpacker unpackers[] = {
-    {"gzip", "\x1f\x8b", 2, open_gzip, read_gzip},
-    {"zstd", "\x28\xb5\x2f\xfd", 4, open_zstd, read_zstd},
-    {"zstd", "\x50\x2a\x4d\x18", 4, open_zstd, read_zstd}, // pzstd's frame of sizes
+    {"gzip", "\x1f\x8b", 2, open_gzip, step_gzip},
+    {"zstd", "\x28\xb5\x2f\xfd", 4, open_zstd, step_zstd},
+    {"zstd", "\x50\x2a\x4d\x18", 4, open_zstd, step_zstd}, // pzstd's frame of sizes
 };
-static const struct unpacker plain = {"plain", "", 0, open_plain, read_plain};
 
 static int choose_unpacker(struct text_input *in, struct error *err)
 {
     while (in->raw_end < MARK_BYTES && !in->source.is_at_end)
         if (fill_raw(in, err))
             return -1;
-    in->unpacker = &plain;
     for (size_t i = 0; i < ARRAY_LEN(unpackers); i++)
         if (in->raw_end >= unpackers[i].n_mark &&
             memcmp(in->raw, unpackers[i].mark, unpackers[i].n_mark) == 0)
             in->unpacker = &unpackers[i];
-    return in->unpacker->open(in, err);
+    return in->unpacker ? in->unpacker->open(in, err) : 0;
 }
 
 int text_input_open(struct text_input **out, const char *path,
@@ -391,8 +485,8 @@ static int look_into(struct text_input *in, struct error *err)
 {
     in->is_looked_into = true;
     for (size_t n = 1; n > 0 && in->start_end < LOOK_BYTES; in->start_end += n)
-        if (in->unpacker->read(in, in->start + in->start_end, LOOK_BYTES - in->start_end,
-                               &n, err))
+        if (read_bytes(in, in->start + in->start_end, LOOK_BYTES - in->start_end, &n,
+                       err))
             return -1;
     return check_start(in, err);
 }
@@ -406,7 +500,7 @@ static int read_unpacked(struct text_input *in, char *buf, size_t size, size_t *
     *n = in->start_end - in->start_at < size ? in->start_end - in->start_at : size;
     memcpy(buf, in->start + in->start_at, *n);
     in->start_at += *n;
-    return *n > 0 ? 0 : in->unpacker->read(in, buf, size, n, err);
+    return *n > 0 ? 0 : read_bytes(in, buf, size, n, err);
 }
 
 static int read_checked(struct text_input *in, char *buf, size_t size, size_t *n,
@@ -431,14 +525,14 @@ static int read_converted(struct text_input *in, char *buf, size_t size, size_t 
                           struct error *err)
 {
     size_t got = 1;
-    while ((*n = text_decoder_give(in->decoder, buf, size)) == 0 && got > 0) {
+    while ((*n = text_decoder_get(in->decoder, buf, size)) == 0 && got > 0) {
         size_t room;
-        char *to = text_decoder_room(in->decoder, &room);
+        char *to = text_decoder_buffer(in->decoder, &room);
         if (read_unpacked(in, to, room, &got, err) ||
-            text_decoder_take(in->decoder, got, err))
+            text_decoder_put(in->decoder, got, err))
             return -1;
         if (got == 0)
-            *n = text_decoder_give(in->decoder, buf, size);
+            *n = text_decoder_get(in->decoder, buf, size);
     }
     return 0;
 }

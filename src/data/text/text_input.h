@@ -8,11 +8,11 @@
  *
  * What is not text is refused with the name of what it is, and plain text that is not
  * UTF-8 with the place of its first bad byte and a guess of its encoding
- * (text_guess.h). Of JSON lines a single bad one is nothing to refuse a file for, so
+ * (text_encoding.h). Of JSON lines a single bad one is nothing to refuse a file for, so
  * only a file in a known other encoding is. A mark of the order of bytes at the beginning
  * of a text is not part of it.
  *
- * Pipes, named pipes and standard input are fine (text_source.h). Memory: fixed buffers,
+ * Pipes, named pipes and standard input are fine (text_source below). Memory: fixed buffers,
  * and what the unpacker needs.
  */
 #ifndef DATA_TEXT_TEXT_INPUT_H
@@ -20,7 +20,49 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "data/text/text_source.h"
+
+/* -- the bytes of a file ------------------------------------------------------------ */
+
+/*
+ * A regular file, a pipe, a terminal, or "-", which is standard input.
+ *
+ * Nothing here waits for ever without a word. Devices that never end are refused; of a
+ * named pipe that nobody has opened for writing it is said that it is waited for, and
+ * after a while it is given up.
+ */
+#define TEXT_STANDARD_INPUT "-"
+
+struct text_watch { // how a caller looks in on long work
+    /* Called before each read, and some times a second while there is nothing to read;
+     * -1 with *err ends the reading. NULL: nobody looks in. */
+    int (*tick)(void *context, struct error *err);
+    void *context;
+    double writer_seconds; // a named pipe may be without a writer; 0: the usual 60
+};
+
+struct text_source {
+    const char *name; // of the file, for people; borrowed
+    struct text_watch watch;
+    int fd;
+    bool is_at_end;
+    bool is_waiting_for_writer; // a named pipe that nobody has opened for writing yet
+    bool has_told;              // that it waits for one
+    double open_seconds;        // when it was opened, by the clock
+    int64_t n_bytes;            // read
+};
+
+/* `path` is borrowed. text_source_close() is to be called after a failure too. */
+MUST_CHECK int text_source_open(struct text_source *s, const char *path,
+                                const struct text_watch *watch, struct error *err);
+/* Read once, at most `size` bytes; *n is 0 only at the end of the file. */
+MUST_CHECK int text_source_read(struct text_source *s, void *buf, size_t size, size_t *n,
+                                struct error *err);
+void text_source_close(struct text_source *s);
+
+/* What people call the file at `path`. */
+const char *text_source_name(const char *path);
+
+/* -- the text in it ----------------------------------------------------------------- */
 
 struct text_input; // opaque
 

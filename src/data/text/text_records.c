@@ -1,7 +1,7 @@
 #include "data/text/text_records.h"
 
 #include "base/log.h"
-#include "data/text/json_values.h"
+#include "data/text/json_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

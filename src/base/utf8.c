@@ -2,8 +2,6 @@
  * Eight bytes of ASCII are passed over at once: the check must cost nothing beside the
  * encoding of the text.
  */
-#include "data/text/utf8_check.h"
-
 #include "base/utf8.h"
 
 #include <string.h>
