@@ -21,8 +21,7 @@ struct search {
     const char *why;     // where it was found
 };
 
-/* -- where to look ---------------------------------------------------------------------
- */
+/* -- where to look ------------------------------------------------------------------- */
 
 /* The directory that holds the checkpoint, as the user would write it; where `path` is a
  * link or ends in dots, what is really its parent. */

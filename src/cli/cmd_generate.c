@@ -93,7 +93,7 @@ static const char *prompts_at(const struct prompts *p, int64_t i, size_t *n)
     return p->path ? p->list.items[i].text : one;
 }
 
-/* -- prompts as tokens -------------------------------------------------------------------------- */
+/* -- prompts as tokens --------------------------------------------------------------- */
 
 /* Memory for n ids in an empty list. */
 static int reserve_ids(struct token_list *list, int64_t n, struct error *err)

@@ -34,7 +34,7 @@ struct inspect_options {
     bool verifies;         // reads every byte of a checkpoint
 };
 
-/* -- datasets ------------------------------------------------------------------------- */
+/* -- datasets ------------------------------------------------------------------------ */
 
 static int64_t document_start(const struct dataset *d, int64_t doc)
 {
@@ -98,7 +98,7 @@ static int add_largest_id(json_t *object, const struct dataset *d, struct error 
     return 0;
 }
 
-/* -- samples -------------------------------------------------------------------------- */
+/* -- samples ------------------------------------------------------------------------- */
 
 /* NULL in *t when the dataset names no tokenizer, or one that cannot be opened. */
 static int open_dataset_tokenizer(json_t *object, const struct dataset *d,
@@ -172,7 +172,7 @@ done:
     return rc;
 }
 
-/* -- one dataset ---------------------------------------------------------------------- */
+/* -- one dataset --------------------------------------------------------------------- */
 
 static json_t *describe_dataset(const struct dataset *d,
                                 const struct inspect_options *opt, struct error *err)
@@ -225,7 +225,7 @@ done:
     return datasets;
 }
 
-/* -- tokenizers ----------------------------------------------------------------------- */
+/* -- tokenizers ---------------------------------------------------------------------- */
 
 static json_t *describe_token(const struct tokenizer *t, int32_t id)
 {
@@ -310,7 +310,7 @@ static json_t *inspect_tokenizer(const char *name, const struct inspect_options 
     return object;
 }
 
-/* -- what a path names ---------------------------------------------------------------- */
+/* -- what a path names --------------------------------------------------------------- */
 
 static const char *base_name(const char *path)
 {
@@ -338,7 +338,7 @@ static int report_add(json_t *report, const char *key, json_t *value)
     return 0;
 }
 
-/* -- a directory ---------------------------------------------------------------------- */
+/* -- a directory --------------------------------------------------------------------- */
 
 struct findings {
     int64_t n_checkpoints; // the one that was named, or those below a directory
@@ -463,7 +463,7 @@ static int inspect_directory(json_t *report, const char *dir,
     return 0;
 }
 
-/* -- a file or a prefix --------------------------------------------------------------- */
+/* -- a file or a prefix -------------------------------------------------------------- */
 
 /* `path` without its last component, "." when it has one only. */
 static int parent_of(const char *path, char dir[PATH_MAX], struct error *err)
@@ -518,7 +518,7 @@ static int inspect_file(json_t *report, const char *path,
     return report_add(report, "datasets", inspect_datasets(path, opt, err));
 }
 
-/* -- the command ---------------------------------------------------------------------- */
+/* -- the command --------------------------------------------------------------------- */
 
 static int check_options(const struct inspect_options *opt, struct error *err)
 {

@@ -84,7 +84,7 @@ done:
     return object;
 }
 
-/* -- one checkpoint ------------------------------------------------------------------- */
+/* -- one checkpoint ------------------------------------------------------------------ */
 
 /* "damaged" is a word that scripts look for. */
 static json_t *say_damaged(const char *dir, struct error *err)
@@ -184,7 +184,7 @@ json_t *inspect_checkpoint(const char *dir, bool verifies, struct error *err)
     return say_damaged(dir, err);
 }
 
-/* -- a directory of them -------------------------------------------------------------- */
+/* -- a directory of them ------------------------------------------------------------- */
 
 /* Is dir/name called like a checkpoint, or a directory with a manifest? Then its path. */
 static bool is_checkpoint(const char *dir, const char *name, char path[PATH_MAX])
@@ -327,7 +327,7 @@ static json_t *gguf_read_text(struct gguf_reader *r)
     return text;
 }
 
-/* -- GGUF: pairs --------------------------------------------------------------------------- */
+/* -- GGUF: pairs --------------------------------------------------------------------- */
 
 static const struct value_type {
     const char *name;
@@ -424,7 +424,7 @@ static int gguf_read_pair(struct gguf_reader *r, json_t *pairs)
     return value ? 0 : -1;
 }
 
-/* -- GGUF: tensors ------------------------------------------------------------------------- */
+/* -- GGUF: tensors ------------------------------------------------------------------- */
 
 static const char *tensor_type_name(uint32_t type, char text[24])
 {
@@ -471,7 +471,7 @@ static int gguf_read_tensor(struct gguf_reader *r, json_t *table, int64_t *n_ele
     return 0;
 }
 
-/* -- GGUF: the file ------------------------------------------------------------------------ */
+/* -- GGUF: the file ------------------------------------------------------------------ */
 
 static int gguf_read_all(struct gguf_reader *r, json_t *report)
 {

@@ -14,8 +14,7 @@
 #define NAME_COLUMNS 32
 #define MOST_COLUMNS 16 // of a table
 
-/* -- building -------------------------------------------------------------------------
- */
+/* -- building ------------------------------------------------------------------------ */
 
 void report_set(json_t *object, const char *key, json_t *value)
 {
@@ -68,8 +67,7 @@ json_t *report_text(const char *bytes, size_t n)
     return value;
 }
 
-/* -- printing -------------------------------------------------------------------------
- */
+/* -- printing ------------------------------------------------------------------------ */
 
 static void write_escaped(const char *text, size_t n, FILE *out)
 {

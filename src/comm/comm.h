@@ -40,8 +40,7 @@
 
 struct comm; // a group of ranks
 
-/* -- the job --------------------------------------------------------------------------
- */
+/* -- the job ------------------------------------------------------------------------- */
 
 /* What the environment says about this process, read without touching MPI. */
 struct comm_launch {
@@ -78,8 +77,7 @@ void comm_on_abort(struct comm *c, void (*tell)(const struct error *err));
  * on anything. `c` is any group. (local) */
 bool comm_is_broken(const struct comm *c);
 
-/* -- identity (local, cannot fail) -----------------------------------------------------
- */
+/* -- identity (local, cannot fail) --------------------------------------------------- */
 
 int comm_rank(const struct comm *c); // 0 <= rank < size
 int comm_size(const struct comm *c);
@@ -93,8 +91,7 @@ size_t comm_staging_bytes(const struct comm *c); // most that this group's sums 
 /* Memory that a group of this many ranks maps for itself; known without opening one. */
 size_t comm_group_bytes(int size);
 
-/* -- operations in flight ---------------------------------------------------------------
- */
+/* -- operations in flight ------------------------------------------------------------ */
 
 enum comm_kind { // what a request is, and what the counters are kept by
     COMM_ALLREDUCE,
@@ -132,8 +129,7 @@ bool comm_test(struct comm_request *req);
 /* Finish an operation. Gives up the processor while it waits for long. */
 MUST_CHECK int comm_wait(struct comm_request *req, struct error *err);
 
-/* -- messages: n elements to or from one rank of the group ------------------------------
- */
+/* -- messages: n elements to or from one rank of the group --------------------------- */
 
 /* Between two ranks, messages of one tag arrive in the order they were sent; sender and
  * receiver give the same count. A message to oneself is our bug. */

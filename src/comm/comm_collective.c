@@ -66,8 +66,7 @@ static char *staging_of(const struct comm *c, const struct comm_slot *s, int pee
     return s->staging + row * c->block_bytes;
 }
 
-/* -- the order of adding ---------------------------------------------------------------
- */
+/* -- the order of adding ------------------------------------------------------------- */
 
 /* The addends of rank r: mine are x, the others' are in staging. */
 static char *part_of(const struct comm *c, const struct comm_slot *s, int r, int64_t j,
@@ -366,8 +365,7 @@ bool comm_collective_progress(struct comm *c)
     return moved;
 }
 
-/* -- waiting --------------------------------------------------------------------------
- */
+/* -- waiting ------------------------------------------------------------------------- */
 
 /* Whose addends are missing holds up their sum; who has not taken what was sent holds up
  * the rest. A sum that is missing may be held up by a third rank. */

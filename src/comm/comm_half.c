@@ -52,8 +52,7 @@ FAST static void narrow_f16_fast(void *restrict x_, const float *restrict sum, i
     narrow_f16(x + i, sum + i, n - i);
 }
 
-/* -- bfloat16: loops that the compiler turns into vectors of either size --------------
- */
+/* -- bfloat16: loops that the compiler turns into vectors of either size ------------- */
 
 static inline void widen_bf16_loop(float *restrict sum, const uint16_t *restrict x,
                                    bool accumulate, int64_t n)

@@ -23,8 +23,7 @@
 #define COMM_SLOTS 4  // collectives of one group that run at once; others queue
 #define COMM_STAGED 2 // blocks from one peer that have staging memory
 
-/* -- groups ----------------------------------------------------------------------------
- */
+/* -- groups -------------------------------------------------------------------------- */
 
 /* One direction of traffic with one peer: a range sent or received block by block, in
  * order. Blocks [0, n_done) are over, [n_done, n_posted) under way. */
@@ -102,8 +101,7 @@ void comm_group_close(struct comm *c);
 /* Fills *err when code is not MPI_SUCCESS; returns 0 or -1. */
 int comm_mpi_check(int code, const char *what, struct error *err);
 
-/* -- operations ------------------------------------------------------------------------
- */
+/* -- operations ---------------------------------------------------------------------- */
 
 /* Where range r begins when n elements are cut evenly. */
 int64_t comm_even_begin(int64_t n, int size, int r);

@@ -14,8 +14,7 @@
 
 #define N_AXES 4 // data, pipe, sharding, model
 
-/* -- arithmetic -------------------------------------------------------------------------
- */
+/* -- arithmetic ---------------------------------------------------------------------- */
 
 int64_t grid_size(const struct grid_shape *shape)
 {

@@ -24,8 +24,7 @@ struct grid_coord { // a place in it, 0 <= each < its degree
     int dp, pp, sharding, mp;
 };
 
-/* -- arithmetic (pure) ----------------------------------------------------------------
- */
+/* -- arithmetic (pure) --------------------------------------------------------------- */
 
 /* The product of the degrees; INT64_MAX where that would overflow. */
 int64_t grid_size(const struct grid_shape *shape);
@@ -50,8 +49,7 @@ typedef bool grid_accept_fn(void *context, const struct grid_shape *shape);
 void grid_suggest(const struct grid_shape *shape, int64_t n_processes, int n_most,
                   grid_accept_fn *accepts, void *context, char *text, size_t text_bytes);
 
-/* -- this process in the grid -----------------------------------------------------------
- */
+/* -- this process in the grid -------------------------------------------------------- */
 
 struct grid {
     struct grid_shape shape;

@@ -1,5 +1,6 @@
 /*
- * config - one struct that says what to train and how, filled from the seeds' YAML.
+ * config - one struct that says what to train and how, filled from YAML files in the
+ * form of PaddleFleetX.
  *
  * Member names are the YAML's. One table of keys (config_keys.c) drives parsing, `-o`,
  * range checks, `trefoil config`, and docs/config.md; other names, of other systems'
@@ -9,9 +10,9 @@
  * ffn_hidden_size, ...) too.
  *
  * Reading order of the folder: config_keys and config_names (the tables), config_value
- * (text to member and back), config_yaml (file to a stream of values), config_load
- * (everything in order), config_file (a file and its bases), config_foreign (names that
- * are no keys), config_check (rules between keys), config_print, config_json.
+ * (text to member), config_yaml (file to a stream of values), config_load (everything in
+ * order), config_file (a file and its bases), config_check (rules between keys),
+ * config_print (back to text).
  *
  * Layer: base <- config. Libraries: libfyaml, here only; jansson.
  */
@@ -74,7 +75,7 @@ struct config_model {
     double hidden_dropout_prob;
     double attention_probs_dropout_prob;
     int64_t max_position_embeddings;
-    int64_t type_vocab_size; // accepted for the seeds' files; GPT has no token types
+    int64_t type_vocab_size; // accepted for PaddleFleetX's files; GPT has no token types
     double initializer_range;
 };
 
@@ -196,12 +197,16 @@ MUST_CHECK int config_load_for(struct config *cfg, const char *path,
                                int64_t n_processes, struct error *err);
 /* dp_degree x pp_degree x sharding_degree x mp_degree, or INT64_MAX if that overflows. */
 int64_t config_n_processes(const struct config *cfg);
-/* As config_load() from the n bytes at `text`; `name` stands for the file in messages,
- * and
+/* As config_load() from the n bytes at `text`; `name` stands for the file in messages, and
  * `_base_` is relative to its directory. */
 MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char *text,
                                 size_t n, char *const *overrides, int n_overrides,
                                 struct error *err);
+
+/* Check a configuration that was changed after it was loaded: ranges, what this version can
+ * do, keys against each other. `name` stands for it in messages. */
+MUST_CHECK int config_check_whole(const struct config *cfg, const char *name,
+                                  struct error *err);
 
 /* Path 0 <= i < n_paths of the list. */
 const char *config_path_at(const struct config_paths *paths, int64_t i);

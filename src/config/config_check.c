@@ -5,6 +5,7 @@
 #include "config/config_check.h"
 
 #include "base/log.h"
+#include "config/config_print.h"
 #include "config/config_value.h"
 
 #include <inttypes.h>
@@ -13,6 +14,66 @@
 
 #define DEFAULT_LOCAL_BATCH 8
 #define MAX_LISTED 3 // divisors offered on each side of a value that does not divide
+
+/* -- origins ------------------------------------------------------------------------- */
+
+bool config_was_given(const struct config_origins *origins, const struct config_key *key)
+{
+    if (origins->whole)
+        return true;
+    const struct config_origin *o = &origins->of[key - config_keys];
+    return o->source != SOURCE_DEFAULT && !o->is_empty;
+}
+
+const char *config_name_of(const struct config_origins *origins,
+                           const struct config_key *key)
+{
+    if (origins->whole || !config_was_given(origins, key))
+        return key->path;
+    const char *name = origins->of[key - config_keys].name;
+    return name[0] ? name : key->path;
+}
+
+void config_where(const struct config_origins *origins, const struct config_key *key,
+                  char buf[CONFIG_WHERE_BYTES])
+{
+    char shown[CONFIG_SHOWN_BYTES];
+    if (origins->whole) {
+        snprintf(buf, CONFIG_WHERE_BYTES, "%s", origins->whole);
+        return;
+    }
+    const struct config_origin *o = &origins->of[key - config_keys];
+    switch (o->source) {
+    case SOURCE_DEFAULT:
+        snprintf(buf, CONFIG_WHERE_BYTES, "default");
+        break;
+    case SOURCE_FILE:
+        snprintf(buf, CONFIG_WHERE_BYTES, "%s:%d:%d", o->file, o->place.line,
+                 o->place.column);
+        break;
+    case SOURCE_OPTION:
+        config_show(o->option, shown);
+        snprintf(buf, CONFIG_WHERE_BYTES, "-o %s", shown);
+        break;
+    }
+}
+
+int config_refuse(const struct config_origins *origins, const struct config_key *key,
+                  const struct config_key *other, struct error *err, const char *fmt, ...)
+{
+    char where[CONFIG_WHERE_BYTES], sentence[1024];
+    bool is_given = config_was_given(origins, key);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, args);
+    va_end(args);
+    config_where(origins, is_given || !other ? key : other, where);
+    return error_set(err, ERROR_INPUT, "%s: %s%s: %s", where,
+                     config_name_of(origins, key), is_given ? "" : " (not given)",
+                     sentence);
+}
+
+/* -- rules --------------------------------------------------------------------------- */
 
 /* Two keys that disagree, and what a message says about the second. */
 struct pair {
@@ -32,8 +93,24 @@ static struct pair pair_of(const struct config_origins *origins, const char *pat
     return p;
 }
 
-/* -- values of a later version ---------------------------------------------------------
- */
+/* -- values of a later version ------------------------------------------------------- */
+
+/* Can this version honour the value of the member? */
+static bool works_now(const struct config_key *key, const struct config *cfg)
+{
+    char value[CONFIG_SHOWN_BYTES];
+    const char *p = key->works_now;
+    if (!p)
+        return true;
+    config_value_text(key, cfg, value, sizeof value);
+    while (p) {
+        size_t n = strcspn(p, "|");
+        if (strlen(value) == n && memcmp(p, value, n) == 0)
+            return true;
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    return false;
+}
 
 int config_check_works_now(const struct config *cfg, const struct config_origins *origins,
                            struct error *err)
@@ -44,7 +121,7 @@ int config_check_works_now(const struct config *cfg, const struct config_origins
     int n_refused = 0;
     for (int i = 0; i < config_n_keys; i++) {
         const struct config_key *key = &config_keys[i];
-        if (!config_was_given(origins, key) || config_value_works_now(key, cfg))
+        if (!config_was_given(origins, key) || works_now(key, cfg))
             continue;
         config_where(origins, key, where);
         config_value_text(key, cfg, value, sizeof value);
@@ -63,8 +140,7 @@ int config_check_works_now(const struct config *cfg, const struct config_origins
     return n_refused ? error_set(err, ERROR_INPUT, "%s", text) : 0;
 }
 
-/* -- divisors ------------------------------------------------------------------------
- */
+/* -- divisors ------------------------------------------------------------------------ */
 
 /* "1, 2, 4 or 8": the divisors of n nearest to `near`. */
 static void list_divisors(int64_t n, int64_t near, char *buf, size_t size)
@@ -103,8 +179,7 @@ static int refuse_divisor(const struct config_origins *origins, const char *path
                          config_leaf(other), n, p.aside, divisors);
 }
 
-/* -- batch sizes ------------------------------------------------------------------------
- */
+/* -- batch sizes --------------------------------------------------------------------- */
 
 #define GLOBAL "batch_size.global_batch_size"
 #define LOCAL "batch_size.local_batch_size"
@@ -198,8 +273,7 @@ static int check_micro(const struct config *cfg, const struct config_origins *or
         b->num_micro_batches, b->local_batch_size, b->micro_batch_size, p.aside, count);
 }
 
-/* -- deriving ---------------------------------------------------------------------------
- */
+/* -- deriving ------------------------------------------------------------------------ */
 
 static void shape_of(const struct config *cfg, int64_t shape[CONFIG_SHAPE_DIMS])
 {
@@ -265,8 +339,7 @@ int config_derive(struct config *cfg, const struct config_origins *origins,
     return 0;
 }
 
-/* -- the other rules --------------------------------------------------------------------
- */
+/* -- the other rules ----------------------------------------------------------------- */
 
 static int check_heads(const struct config *cfg, const struct config_origins *origins,
                        struct error *err)
@@ -416,7 +489,7 @@ static int check_scale(const struct config *cfg, const struct config_origins *or
 {
     const struct config_key *key = config_key_at("mix_precision.scale_loss");
     if (cfg->mix_precision.dtype != DTYPE_F16 || cfg->mix_precision.scale_loss >= 1 ||
-        origins->of[key - config_keys].source == SOURCE_JSON)
+        origins->whole)
         return 0;
     return config_refuse(origins, key, NULL, err, "must be at least 1 for float16");
 }
@@ -489,4 +562,26 @@ void config_warn(const struct config *cfg, const struct config_origins *origins)
 {
     warn_swapped_rates(cfg, origins);
     warn_outvoted_epochs(cfg, origins);
+}
+
+int config_check_whole(const struct config *cfg, const char *name, struct error *err)
+{
+    const struct config_origins origins = {.whole = name};
+    struct error reason;
+    for (int i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+        const void *member = config_member_const(key, cfg);
+        double value = key->type == CONFIG_INT ? (double)*(const int64_t *)member : 0;
+        char text[CONFIG_SHOWN_BYTES];
+        if (key->type != CONFIG_INT && key->type != CONFIG_FLOAT)
+            continue;
+        if (key->type == CONFIG_FLOAT)
+            value = *(const double *)member;
+        config_value_text(key, cfg, text, sizeof text);
+        if (config_check_range(key, value, text, &reason))
+            return config_refuse(&origins, key, NULL, err, "%s", reason.text);
+    }
+    if (config_check_works_now(cfg, &origins, err))
+        return -1;
+    return config_check(cfg, &origins, err);
 }

@@ -1,7 +1,7 @@
 /*
  * The table. Rows of one section stand together, in the order they are printed.
  *
- * Defaults are those of the seeds' 345M file, except for what needs other hardware than
+ * Defaults are those of PaddleFleetX's 345M file, except for what needs other hardware than
  * a CPU. Upper limits are far above any model, and low enough that products of two
  * sizes fit into 64 bits and steps fit the 32-bit step of the random counters.
  */
@@ -330,4 +330,3 @@ const struct config_key config_keys[] = {
 // clang-format on
 
 const int config_n_keys = (int)ARRAY_LEN(config_keys);
-_Static_assert(ARRAY_LEN(config_keys) <= CONFIG_KEYS_MAX, "raise CONFIG_KEYS_MAX");

@@ -1,6 +1,5 @@
 /*
- * config_keys - the one table of configuration keys (config_keys.c), the other names they
- * have and the names that mean nothing here (config_names.c), and how names are found.
+ * config_keys - the one table of configuration keys.
  *
  * A row says everything about a key: where it stands in the YAML and in struct config,
  * its type, default, range, the values this version can honour, and its meaning. Parsing,
@@ -15,7 +14,6 @@
 #include "config/config.h"
 
 #define CONFIG_ROOT "PreTraining" // optional in files and in -o
-#define CONFIG_KEYS_MAX 96        // no table of this project grows past it
 #define CONFIG_NAME_BYTES 128     // a dotted path; longer ones are unknown keys
 
 enum config_type {
@@ -58,70 +56,18 @@ struct config_key {
                                    // same
 };
 
-/* Another name of a key, or of all keys of a section: "A.*" for "b.*". With `words`, its
- * values are other words too. */
-struct config_alias {
-    const char *name;
-    const char *path;
-    const char *words; // "theirs=ours|theirs=ours"; NULL: the key's own values
-    const char *why;   // where the name comes from
-    bool is_echo;      // says the key again, for evaluation: must agree, decides nothing
-};
-
-enum config_foreign_kind {
-    FOREIGN_UNUSED,  // accepted with all that is below it, and named as not used
-    FOREIGN_ONLY,    // accepted with one of `values`
-    FOREIGN_REFUSED, // with all that is below it, unless its key "enable" is False
-    FOREIGN_MIXED,   // True or False: whether 16 bits are used at all
-};
-
-/* A name of the original files that is no key here. Names are as config_canonical() makes
- * them. */
-struct config_foreign {
-    const char *name;
-    enum config_foreign_kind kind;
-    const char *values; // FOREIGN_ONLY: "a|b|c=|d=reason": c is accepted and named as not
-                        // used, d is refused for a reason of its own
-    const char *reason; // of a refusal: a sentence with its remedy
-};
-
 extern const struct config_key config_keys[];
 extern const int config_n_keys;
-extern const struct config_alias config_aliases[];
-extern const int config_n_aliases;
-extern const struct config_foreign config_foreigns[];
-extern const int config_n_foreigns;
+/* The member itself; the type must be the key's. */
+static inline void *config_member(const struct config_key *key, struct config *cfg)
+{
+    return (char *)cfg + key->offset;
+}
 
-/* True for the sections that tell PaddleFleetX's files since August 2022 from older ones,
- * which have other defaults. */
-bool config_is_sectioned(const char *path);
-
-/* The last part of a dotted path. */
-const char *config_leaf(const char *path);
-
-/* `path` without a leading root; "" for the root itself. */
-const char *config_strip_root(const char *path);
-
-/* The key called `path` (no root), by its own path or an alias; *alias tells which alias,
- * or NULL. NULL when there is none. */
-const struct config_key *config_find(const char *path, const struct config_alias **alias);
-
-/* `path` with a section of another name replaced by ours: "Engine.save_load.x" is
- * "save_load.x". */
-void config_canonical(const char *path, char buf[CONFIG_NAME_BYTES]);
-
-/* The row of a name that is no key, or of the section it is in; NULL when there is none.
- */
-const struct config_foreign *config_find_foreign(const char *path);
-
-/* As config_find(), and also by a leaf name that only one key has. */
-const struct config_key *config_find_loose(const char *path,
-                                           const struct config_alias **alias);
-
-/* True when some key or alias lies below `path`. */
-bool config_is_section(const char *path);
-
-/* The remedy for an unknown `path`: "did you mean ...?" or where to find the list. */
-void config_suggest(const char *path, char *buf, size_t size);
+static inline const void *config_member_const(const struct config_key *key,
+                                              const struct config *cfg)
+{
+    return (const char *)cfg + key->offset;
+}
 
 #endif

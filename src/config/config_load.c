@@ -3,16 +3,19 @@
  * do, then deriving, then the rules between keys. Each step sees complete input of the
  * one before it, so an error is about what the user wrote, not about a half-made state.
  */
+#include "config/config_load.h"
+
 #include "base/fs.h"
 #include "config/config_check.h"
-#include "config/config_loader.h"
+#include "config/config_file.h"
+#include "config/config_print.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* -- one value ------------------------------------------------------------------------
- */
+/* -- one value ----------------------------------------------------------------------- */
 
 /* Give the member its default; a derived one waits as zeros. */
 static void set_default(const struct config_key *key, struct config *cfg,
@@ -26,7 +29,7 @@ static void set_default(const struct config_key *key, struct config *cfg,
         CHECK(false, "default of '%s': %s", key->path, err.text);
 }
 
-void config_set_defaults(struct config *cfg)
+static void set_defaults(struct config *cfg)
 {
     memset(cfg, 0, sizeof *cfg);
     for (int i = 0; i < config_n_keys; i++)
@@ -83,8 +86,7 @@ int config_apply(struct config_loader *l, const struct config_key *key,
     return 0;
 }
 
-/* -- options --------------------------------------------------------------------------
- */
+/* -- options ------------------------------------------------------------------------- */
 
 struct list_option { // a list that is given by -o, while YAML reads it
     struct config_loader *loader;
@@ -176,8 +178,7 @@ static int apply_option(struct config_loader *l, const char *option, struct erro
     return config_apply(l, key, alias, &given, err);
 }
 
-/* -- the whole ------------------------------------------------------------------------
- */
+/* -- the whole ----------------------------------------------------------------------- */
 
 /* What a newer form of the files means by leaving a key out. */
 static void apply_sectioned_defaults(struct config_target *target)
@@ -235,14 +236,18 @@ static int load_text(struct config *cfg, const char *name, const char *text, siz
     int rc = -1;
     struct config *echo = malloc(sizeof *echo);
     struct config_loader *l = calloc(1, sizeof *l);
-    if (!echo || !l) {
+    struct config_origin *origins = calloc(2 * (size_t)config_n_keys, sizeof *origins);
+    struct config_foreign_use *foreigns =
+        calloc((size_t)config_n_foreigns, sizeof *foreigns);
+    if (!echo || !l || !origins || !foreigns) {
         error_set(err, ERROR_RUNTIME, "out of memory for a configuration");
         goto done;
     }
-    l->ours.cfg = cfg;
-    l->echo.cfg = echo;
-    config_set_defaults(cfg);
-    config_set_defaults(echo);
+    l->ours = (struct config_target){cfg, {.of = origins}};
+    l->echo = (struct config_target){echo, {.of = origins + config_n_keys}};
+    l->foreigns = foreigns;
+    set_defaults(cfg);
+    set_defaults(echo);
     if (text && config_file_apply(l, name, text, n, err))
         goto done;
     for (int i = 0; i < n_overrides; i++)
@@ -250,6 +255,8 @@ static int load_text(struct config *cfg, const char *name, const char *text, siz
             goto done;
     rc = finish(l, n_processes, err);
 done:
+    free(foreigns);
+    free(origins);
     free(echo);
     free(l);
     return rc;
@@ -277,4 +284,122 @@ int config_load(struct config *cfg, const char *path, char *const *overrides,
                 int n_overrides, struct error *err)
 {
     return config_load_for(cfg, path, overrides, n_overrides, 1, err);
+}
+
+/* -- from JSON ----------------------------------------------------------------------- */
+
+/* Through the same config_value_set() as YAML, so types and ranges hold here too. */
+static bool scalar_text(const json_t *value, char *buf, size_t size)
+{
+    int n = -1;
+    if (json_is_integer(value))
+        n = snprintf(buf, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        n = snprintf(buf, size, "%.*g", CONFIG_REAL_DIGITS, json_real_value(value));
+    else if (json_is_boolean(value))
+        n = snprintf(buf, size, "%s", json_is_true(value) ? "True" : "False");
+    else if (json_is_string(value) &&
+             strlen(json_string_value(value)) == json_string_length(value))
+        n = snprintf(buf, size, "%s", json_string_value(value));
+    return n >= 0 && (size_t)n < size;
+}
+
+static bool list_text(const json_t *list, char *buf, size_t size)
+{
+    size_t used = 0;
+    buf[0] = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        char element[CONFIG_PATH_BYTES];
+        const char separator[] = {i ? CONFIG_YAML_SEPARATOR : 0, 0};
+        const json_t *value = json_array_get(list, i);
+        bool is_plain = json_is_number(value) || json_is_string(value);
+        if (!is_plain || !scalar_text(value, element, sizeof element) || !element[0] ||
+            strchr(element, CONFIG_YAML_SEPARATOR))
+            return false;
+        int n = snprintf(buf + used, size - used, "%s%s", separator, element);
+        used += (size_t)n;
+        if (used >= size)
+            return false;
+    }
+    return true;
+}
+
+static int set_from_json(const struct config_key *key, struct config *cfg,
+                         const json_t *value, struct error *err)
+{
+    char buf[2 * CONFIG_LIST_BYTES];
+    struct config_text text = {buf, json_is_string(value), json_is_array(value)};
+    struct error reason;
+    bool is_text = text.is_list ? list_text(value, buf, sizeof buf)
+                                : scalar_text(value, buf, sizeof buf);
+    if (!is_text)
+        return error_set(err, ERROR_INPUT,
+                         "configuration JSON: %s: neither a number, a truth value, a "
+                         "short string nor a short list of numbers or strings",
+                         key->path);
+    if (config_value_set(key, cfg, &text, &reason))
+        return error_set(err, ERROR_INPUT, "configuration JSON: %s: %s", key->path,
+                         reason.text);
+    return 0;
+}
+
+/* Every member of `object` must be a key or a section; sets the keys. */
+static int read_object(struct config *cfg, const json_t *object, const char *prefix,
+                       struct error *err)
+{
+    const char *name;
+    json_t *value;
+    const struct config_alias *alias;
+    json_object_foreach((json_t *)object, name, value)
+    {
+        char path[2 * CONFIG_NAME_BYTES], shown[CONFIG_SHOWN_BYTES];
+        snprintf(path, sizeof path, "%s%s%.*s", prefix, prefix[0] ? "." : "",
+                 CONFIG_NAME_BYTES, name);
+        const struct config_key *key = config_find(path, &alias);
+        if (key && !alias) {
+            if (set_from_json(key, cfg, value, err))
+                return -1;
+        } else if (json_is_object(value) && config_is_section(path)) {
+            if (read_object(cfg, value, path, err))
+                return -1;
+        } else {
+            config_show(path, shown);
+            return error_set(err, ERROR_INPUT,
+                             "configuration JSON: '%s' is not a known key", shown);
+        }
+    }
+    return 0;
+}
+
+int config_from_json(struct config *cfg, const char *json, struct error *err)
+{
+    const struct config_origins origins = {.whole = "configuration JSON"};
+    json_error_t where;
+    int rc = -1;
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        return error_set(err, ERROR_INPUT, "configuration JSON: line %d, column %d: %s",
+                         where.line, where.column, where.text);
+    set_defaults(cfg);
+    if (!json_is_object(root)) {
+        error_set(err, ERROR_INPUT, "configuration JSON: not an object");
+        goto done;
+    }
+    if (read_object(cfg, root, "", err))
+        goto done;
+    // a key that is younger than the text has its default; the model must be all there
+    for (int i = 0; i < config_n_keys; i++)
+        if (strncmp(config_keys[i].path, "Model.", 6) == 0 &&
+            !json_object_get(json_object_get(root, "Model"), config_keys[i].path + 6)) {
+            error_set(err, ERROR_INPUT, "configuration JSON: '%s' is missing",
+                      config_keys[i].path);
+            goto done;
+        }
+    // ranges were checked as values were set; what is younger than the text has none yet
+    rc = config_check_works_now(cfg, &origins, err);
+    if (rc == 0)
+        rc = config_check(cfg, &origins, err);
+done:
+    json_decref(root);
+    return rc;
 }

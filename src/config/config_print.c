@@ -1,12 +1,135 @@
 /*
- * The table of keys for people: `trefoil config` and docs/config.md.
+ * A configuration, or the table of keys, as text: for people (`trefoil config` and
+ * docs/config.md), and as JSON, nested by section as the YAML is.
  */
+#include "config/config_print.h"
+
+#include "config/config_names.h"
 #include "config/config_value.h"
 
+#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COMMENT_COLUMN 46
+
+/* -- one value ----------------------------------------------------------------------- */
+
+/* The shortest decimal text that reads back as exactly `value`. */
+static void write_float(double value, char *buf, size_t size)
+{
+    if (value == floor(value) && fabs(value) < 1e15) {
+        snprintf(buf, size, "%.0f", value); // %g would write 50 as 5e+01
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, size, "%.*g", digits, value);
+        if (strtod(buf, NULL) == value)
+            return;
+    }
+}
+
+/* YAML's single quotes have one escape: a quote is written twice. */
+static void write_quoted(const char *text, char *buf, size_t size)
+{
+    size_t used = 0;
+    buf[used++] = '\'';
+    for (; *text && used + 4 < size; text++) {
+        if (*text == '\'')
+            buf[used++] = '\'';
+        buf[used++] = *text;
+    }
+    buf[used++] = '\'';
+    buf[used] = 0;
+}
+
+static void write_enum(const struct config_key *key, const void *member, char *buf,
+                       size_t size)
+{
+    int value;
+    memcpy(&value, member, sizeof value);
+    snprintf(buf, size, "%d", value);
+    for (const struct config_word *w = key->words; w->word; w++)
+        if (w->value == value) {
+            snprintf(buf, size, "%s", w->word);
+            return;
+        }
+}
+
+static void write_weights(const double *weights, char *buf, size_t size)
+{
+    char w[3][32];
+    for (int i = 0; i < 3; i++)
+        write_float(weights[i], w[i], sizeof w[i]);
+    snprintf(buf, size, "[%s, %s, %s]", w[0], w[1], w[2]);
+}
+
+static void write_paths(const struct config_paths *paths, char *buf, size_t size)
+{
+    size_t used = 0;
+    if (paths->n_paths == 1) {
+        write_quoted(paths->bytes, buf, size);
+        return;
+    }
+    for (int64_t i = 0; i < paths->n_paths && used + 8 < size; i++) {
+        used += (size_t)snprintf(buf + used, size - used, "%s", i ? ", " : "[");
+        write_quoted(config_path_at(paths, i), buf + used, size - used - 1);
+        used += strlen(buf + used);
+    }
+    snprintf(buf + used, size - used, "]");
+}
+
+static void write_numbers(const struct config_numbers *numbers, char *buf, size_t size)
+{
+    size_t used = (size_t)snprintf(buf, size, "[");
+    for (int64_t i = 0; i < numbers->n_values && used + 40 < size; i++) {
+        char number[32];
+        write_float(numbers->values[i], number, sizeof number);
+        used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "", number);
+    }
+    snprintf(buf + used, size - used, "]");
+}
+
+void config_value_text(const struct config_key *key, const struct config *cfg, char *buf,
+                       size_t size)
+{
+    const void *member = config_member_const(key, cfg);
+    const int64_t *ints = member;
+    switch (key->type) {
+    case CONFIG_INT:
+        snprintf(buf, size, "%lld", (long long)*ints);
+        break;
+    case CONFIG_FLOAT:
+        write_float(*(const double *)member, buf, size);
+        break;
+    case CONFIG_BOOL:
+        snprintf(buf, size, "%s", *(const bool *)member ? "True" : "False");
+        break;
+    case CONFIG_ENUM:
+        write_enum(key, member, buf, size);
+        break;
+    case CONFIG_TEXT:
+        write_quoted(member, buf, size);
+        break;
+    case CONFIG_WEIGHTS:
+        write_weights(member, buf, size);
+        break;
+    case CONFIG_SHAPE:
+        snprintf(buf, size, "[%lld, %lld, %lld]", (long long)ints[0], (long long)ints[1],
+                 (long long)ints[2]);
+        break;
+    case CONFIG_PATHS:
+        write_paths(member, buf, size);
+        break;
+    case CONFIG_NUMBERS:
+        write_numbers(member, buf, size);
+        break;
+    }
+}
+
+/* -- what YAML and Markdown share ---------------------------------------------------- */
 
 /* Length of the section in front of a key's leaf name, without the last dot. */
 static int section_length(const char *path)
@@ -45,8 +168,7 @@ static void describe_default(const struct config_key *key, char *buf, size_t siz
                  key->empty);
 }
 
-/* -- as YAML --------------------------------------------------------------------------
- */
+/* -- as YAML ------------------------------------------------------------------------- */
 
 /* The section lines that open for `path` and were not open for `previous`. */
 static void print_sections(const char *path, const char *previous, FILE *out)
@@ -88,8 +210,7 @@ void config_print(const struct config *cfg, FILE *out)
     }
 }
 
-/* -- as Markdown ----------------------------------------------------------------------
- */
+/* -- as Markdown --------------------------------------------------------------------- */
 
 static const char introduction[] =
     "# Configuration\n"
@@ -227,4 +348,102 @@ void config_print_markdown(FILE *out)
                  "| name | what becomes of it |\n|---|---|\n");
     for (int i = 0; i < config_n_foreigns; i++)
         markdown_foreign(&config_foreigns[i], out);
+}
+
+/* -- as JSON ------------------------------------------------------------------------- */
+
+/* The object that holds the key's leaf, made on the way when it is not there. */
+static json_t *object_for(json_t *root, const char *path)
+{
+    char name[CONFIG_NAME_BYTES];
+    json_t *at = root;
+    for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
+        snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
+        json_t *next = json_object_get(at, name);
+        if (!next) {
+            next = json_object();
+            CHECK(json_object_set_new(at, name, next) == 0, "out of memory");
+        }
+        at = next;
+    }
+    return at;
+}
+
+/* One path is a string, as it is in YAML. */
+static json_t *paths_to_json(const struct config_paths *paths)
+{
+    if (paths->n_paths == 1)
+        return json_string(paths->bytes);
+    json_t *list = json_array();
+    for (int64_t i = 0; i < paths->n_paths; i++)
+        CHECK(json_array_append_new(list, json_string(config_path_at(paths, i))) == 0,
+              "out of memory");
+    return list;
+}
+
+static json_t *numbers_to_json(const struct config_numbers *numbers)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < numbers->n_values; i++)
+        CHECK(json_array_append_new(list, json_real(numbers->values[i])) == 0,
+              "out of memory");
+    return list;
+}
+
+static json_t *value_to_json(const struct config_key *key, const struct config *cfg)
+{
+    char text[CONFIG_SHOWN_BYTES];
+    const void *member = config_member_const(key, cfg);
+    const int64_t *ints = member;
+    const double *reals = member;
+    switch (key->type) {
+    case CONFIG_INT:
+        return json_integer(*ints);
+    case CONFIG_FLOAT:
+        return json_real(*reals);
+    case CONFIG_BOOL:
+        return json_boolean(*(const bool *)member);
+    case CONFIG_ENUM:
+        config_value_text(key, cfg, text, sizeof text);
+        return json_string(text);
+    case CONFIG_TEXT:
+        return json_string(member);
+    case CONFIG_WEIGHTS:
+        return json_pack("[f,f,f]", reals[0], reals[1], reals[2]);
+    case CONFIG_PATHS:
+        return paths_to_json(member);
+    case CONFIG_NUMBERS:
+        return numbers_to_json(member);
+    case CONFIG_SHAPE:
+        return json_pack("[I,I,I]", (json_int_t)ints[0], (json_int_t)ints[1],
+                         (json_int_t)ints[2]);
+    }
+    return NULL;
+}
+
+char *config_to_json(const struct config *cfg)
+{
+    json_t *root = json_object();
+    for (int i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+        json_t *value = value_to_json(key, cfg);
+        int rc = json_object_set_new(object_for(root, key->path), config_leaf(key->path),
+                                     value);
+        CHECK(rc == 0, "cannot make JSON of '%s'", key->path);
+    }
+    char *text =
+        json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(CONFIG_REAL_DIGITS));
+    json_decref(root);
+    CHECK(text, "out of memory");
+    return text;
+}
+
+const char *config_path_at(const struct config_paths *paths, int64_t i)
+{
+    const char *path = paths->bytes;
+    CHECK(i >= 0 && i < paths->n_paths, "path %lld of %lld", (long long)i,
+          (long long)paths->n_paths);
+    for (; i > 0; i--)
+        path += strlen(path) + 1;
+    return path;
 }

@@ -1,15 +1,16 @@
 #include "config/config_value.h"
 
 #include "base/utf8.h"
-#include "config/config_list.h"
-#include "config/config_number.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#define MAX_ELEMENT_BYTES 64
+#define MAX_NUMBER_BYTES 64 // longer texts are no numbers anybody meant
 
 void config_show(const char *text, char buf[CONFIG_SHOWN_BYTES])
 {
@@ -104,6 +105,127 @@ void config_describe_type(const struct config_key *key, char *buf, size_t size)
     }
 }
 
+/* -- numbers ------------------------------------------------------------------------- */
+
+static const char *skip_digits(const char *p)
+{
+    while (isdigit((unsigned char)*p))
+        p++;
+    return p;
+}
+
+static const char *skip_sign(const char *p)
+{
+    return *p == '+' || *p == '-' ? p + 1 : p;
+}
+
+/* Other languages' numbers, each with what to write here. */
+static int refuse_look_alike(const char *text, struct error *err)
+{
+    char shown[CONFIG_SHOWN_BYTES];
+    const char *p = skip_sign(text);
+    config_show(text, shown);
+    if (strlen(text) > MAX_NUMBER_BYTES)
+        return error_set(err, ERROR_INPUT, "'%s' is too long for a number", shown);
+    if (strchr(text, '_') && isdigit((unsigned char)*p))
+        return error_set(err, ERROR_INPUT,
+                         "'%s' is not a number here: write it without '_'", shown);
+    if (p[0] == '0' && p[1] != 0 && strchr("oOxXbB", p[1]))
+        return error_set(err, ERROR_INPUT,
+                         "'%s' is not a number here: write it in decimal", shown);
+    if (p[0] == '0' && isdigit((unsigned char)p[1]))
+        return error_set(err, ERROR_INPUT,
+                         "'%s' begins with 0, which some read as octal: write it in "
+                         "decimal without leading zeros",
+                         shown);
+    p += *p == '.';
+    if (strcasecmp(p, "nan") == 0 || strcasecmp(p, "inf") == 0 ||
+        strcasecmp(p, "infinity") == 0)
+        return error_set(err, ERROR_INPUT, "'%s' is refused: write a finite number",
+                         shown);
+    return 0;
+}
+
+/* The end of a decimal number at the start of `text`, or `text` if there is none. */
+static const char *decimal_end(const char *text)
+{
+    const char *start = skip_sign(text);
+    const char *p = skip_digits(start);
+    bool has_digits = p > start;
+    if (*p == '.') {
+        const char *fraction = p + 1;
+        p = skip_digits(fraction);
+        has_digits = has_digits || p > fraction;
+    }
+    if (!has_digits)
+        return text;
+    if (*p == 'e' || *p == 'E') {
+        const char *digits = skip_sign(p + 1);
+        const char *end = skip_digits(digits);
+        if (end > digits)
+            p = end;
+    }
+    return p;
+}
+
+static bool is_decimal(const char *text)
+{
+    const char *end = decimal_end(text);
+    return end > text && *end == 0;
+}
+
+/* "5.0" or "1e3" where an integer is needed: say which one was probably meant. */
+static int refuse_fraction(const char *text, struct error *err)
+{
+    char shown[CONFIG_SHOWN_BYTES];
+    double value = strtod(text, NULL);
+    config_show(text, shown);
+    if (value == floor(value) && fabs(value) < 1e15)
+        return error_set(err, ERROR_INPUT, "'%s' is not an integer: write %.0f", shown,
+                         value);
+    return error_set(err, ERROR_INPUT, "'%s' is not an integer", shown);
+}
+
+/* [+-] digits, no leading zero; must fit into 64 bits. */
+static int parse_int(const char *text, int64_t *value, struct error *err)
+{
+    char shown[CONFIG_SHOWN_BYTES];
+    const char *digits = skip_sign(text);
+    const char *end = skip_digits(digits);
+    if (refuse_look_alike(text, err))
+        return -1;
+    if (end == digits || *end != 0) {
+        if (is_decimal(text))
+            return refuse_fraction(text, err);
+        config_show(text, shown);
+        return error_set(err, ERROR_INPUT, "'%s' is not an integer", shown);
+    }
+    errno = 0;
+    *value = strtoll(text, NULL, 10);
+    if (errno)
+        return error_set(err, ERROR_INPUT, "'%s' does not fit into 64 bits", text);
+    return 0;
+}
+
+/* Decimal digits with optional sign, point and exponent; finite. */
+static int parse_float(const char *text, double *value, struct error *err)
+{
+    char shown[CONFIG_SHOWN_BYTES];
+    config_show(text, shown);
+    if (refuse_look_alike(text, err))
+        return -1;
+    if (!is_decimal(text))
+        return error_set(err, ERROR_INPUT, "'%s' is not a number", shown);
+    errno = 0;
+    *value = strtod(text, NULL);
+    if (!isfinite(*value))
+        return error_set(err, ERROR_INPUT, "'%s' is too large for a double", shown);
+    if (*value == 0 && errno == ERANGE)
+        return error_set(err, ERROR_INPUT, "'%s' is too small for a double: write 0",
+                         shown);
+    return 0;
+}
+
 /* -- reading ------------------------------------------------------------------------- */
 
 static bool is_triple(const struct config_key *key)
@@ -122,7 +244,7 @@ static bool may_be_quoted(const struct config_key *key)
     return config_takes_list(key) || key->type == CONFIG_ENUM || key->type == CONFIG_TEXT;
 }
 
-int config_refuse_type(const struct config_key *key, const struct config_text *text,
+static int refuse_type(const struct config_key *key, const struct config_text *text,
                        struct error *err)
 {
     char wanted[256], shown[CONFIG_SHOWN_BYTES];
@@ -153,9 +275,8 @@ int config_check_range(const struct config_key *key, double value, const char *t
 static int set_int(const struct config_key *key, int64_t *member, const char *text,
                    struct error *err)
 {
-    int64_t value;
-    if (config_parse_int(text, &value, err) ||
-        config_check_range(key, (double)value, text, err))
+    int64_t value = 0;
+    if (parse_int(text, &value, err) || config_check_range(key, (double)value, text, err))
         return -1;
     *member = value;
     return 0;
@@ -164,9 +285,8 @@ static int set_int(const struct config_key *key, int64_t *member, const char *te
 static int set_float(const struct config_key *key, double *member, const char *text,
                      struct error *err)
 {
-    double value;
-    if (config_parse_float(text, &value, err) ||
-        config_check_range(key, value, text, err))
+    double value = 0;
+    if (parse_float(text, &value, err) || config_check_range(key, value, text, err))
         return -1;
     *member = value;
     return 0;
@@ -243,14 +363,14 @@ static int set_text(char *member, const char *text, struct error *err)
 
 /* Cut the next element off a list, at one of `separators`. */
 static bool next_element(const char **p, const char *separators,
-                         char element[MAX_ELEMENT_BYTES])
+                         char element[MAX_NUMBER_BYTES])
 {
     const char *s = *p + strspn(*p, " ");
     size_t n = strcspn(s, separators);
     *p = s[n] ? s + n + 1 : NULL;
     while (n > 0 && s[n - 1] == ' ')
         n--;
-    if (n >= MAX_ELEMENT_BYTES)
+    if (n >= MAX_NUMBER_BYTES)
         return false;
     memcpy(element, s, n);
     element[n] = 0;
@@ -277,24 +397,24 @@ static bool strip_brackets(const char *text, char *buf, size_t size)
 static int set_triple(const struct config_key *key, struct config *cfg,
                       const struct config_text *text, struct error *err)
 {
-    char list[256], element[MAX_ELEMENT_BYTES] = "";
+    char list[256], element[MAX_NUMBER_BYTES] = "";
     double weights[3] = {0};
     int64_t sizes[3] = {0};
     int n = 0;
     const char *p = list,
                *separators = text->is_list ? (char[]){CONFIG_YAML_SEPARATOR, 0} : ",/";
     if (!strip_brackets(text->text, list, sizeof list))
-        return config_refuse_type(key, text, err);
+        return refuse_type(key, text, err);
     while (p) {
         if (n == 3 || !next_element(&p, separators, element))
-            return config_refuse_type(key, text, err);
+            return refuse_type(key, text, err);
         if (key->type == CONFIG_SHAPE ? set_int(key, &sizes[n], element, err)
                                       : set_float(key, &weights[n], element, err))
             return -1;
         n++;
     }
     if (n != 3)
-        return config_refuse_type(key, text, err);
+        return refuse_type(key, text, err);
     if (key->type == CONFIG_WEIGHTS && weights[0] + weights[1] + weights[2] <= 0)
         return error_set(err, ERROR_INPUT,
                          "all weights are 0: write for example 949,50,1");
@@ -307,13 +427,83 @@ static int set_triple(const struct config_key *key, struct config *cfg,
 
 _Static_assert(CONFIG_MAX_SPLIT == 3 && CONFIG_SHAPE_DIMS == 3, "set_triple() reads 3");
 
+/* -- lists of any length ------------------------------------------------------------- */
+
+/* Add the n bytes at `text` as the next path; *used is what the others take. */
+static int add_path(struct config_paths *paths, const char *text, size_t n, size_t *used,
+                    struct error *err)
+{
+    if (config_check_text(text, n, err))
+        return -1;
+    if (paths->n_paths == CONFIG_LIST_MOST || *used + n + 1 > sizeof paths->bytes)
+        return error_set(
+            err, ERROR_INPUT,
+            "the list is too long: use at most %d paths of %d bytes together",
+            CONFIG_LIST_MOST, CONFIG_LIST_BYTES);
+    memcpy(paths->bytes + *used, text, n);
+    *used += n + 1;
+    paths->n_paths++;
+    return 0;
+}
+
+static int set_paths(struct config_paths *paths, const struct config_text *text,
+                     struct error *err)
+{
+    static const char separator[] = {CONFIG_YAML_SEPARATOR, 0};
+    struct config_paths all = {0}; // so that a refused value leaves the member alone
+    size_t used = 0;
+    const char *p = text->text;
+    if (text->is_list && !*p)
+        return error_set(err, ERROR_INPUT, "the list is empty: name at least one path");
+    while (p) {
+        size_t n = text->is_list ? strcspn(p, separator) : strlen(p);
+        if (add_path(&all, p, n, &used, err))
+            return error_prefix(err, "path %lld", (long long)all.n_paths + 1);
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    *paths = all;
+    return 0;
+}
+
+static int set_numbers(const struct config_key *key, struct config_numbers *numbers,
+                       const struct config_text *text, struct error *err)
+{
+    const char separator[] = {text->is_list ? CONFIG_YAML_SEPARATOR : ',', 0};
+    struct config_numbers all = {0};
+    const char *p = *text->text ? text->text : NULL;
+    while (p) {
+        char element[MAX_NUMBER_BYTES];
+        p += strspn(p, " ");
+        size_t n = strcspn(p, separator), kept = n;
+        while (kept > 0 && p[kept - 1] == ' ')
+            kept--;
+        if (kept >= sizeof element)
+            return refuse_type(key, text, err);
+        snprintf(element, sizeof element, "%.*s", (int)kept, p);
+        if (all.n_values == CONFIG_LIST_MOST)
+            return error_set(err, ERROR_INPUT,
+                             "the list is too long: use at most %d numbers",
+                             CONFIG_LIST_MOST);
+        double *value = &all.values[all.n_values];
+        if (parse_float(element, value, err) ||
+            config_check_range(key, *value, element, err))
+            return error_prefix(err, "number %lld", (long long)all.n_values + 1);
+        all.n_values++;
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    *numbers = all;
+    return 0;
+}
+
+/* -- any value ----------------------------------------------------------------------- */
+
 int config_value_set(const struct config_key *key, struct config *cfg,
                      const struct config_text *text, struct error *err)
 {
     void *member = config_member(key, cfg);
     if ((text->is_list && !config_takes_list(key)) ||
         (text->is_quoted && !may_be_quoted(key)))
-        return config_refuse_type(key, text, err);
+        return refuse_type(key, text, err);
     switch (key->type) {
     case CONFIG_INT:
         return set_int(key, member, text->text, err);
@@ -329,99 +519,9 @@ int config_value_set(const struct config_key *key, struct config *cfg,
     case CONFIG_SHAPE:
         return set_triple(key, cfg, text, err);
     case CONFIG_PATHS:
-        return config_paths_set(member, text, err);
+        return set_paths(member, text, err);
     case CONFIG_NUMBERS:
-        return config_numbers_set(key, member, text, err);
+        return set_numbers(key, member, text, err);
     }
     return -1;
-}
-
-/* -- writing ------------------------------------------------------------------------- */
-
-/* YAML's single quotes have one escape: a quote is written twice. */
-void config_quote(const char *text, char *buf, size_t size)
-{
-    size_t used = 0;
-    buf[used++] = '\'';
-    for (; *text && used + 4 < size; text++) {
-        if (*text == '\'')
-            buf[used++] = '\'';
-        buf[used++] = *text;
-    }
-    buf[used++] = '\'';
-    buf[used] = 0;
-}
-
-static void write_enum(const struct config_key *key, const void *member, char *buf,
-                       size_t size)
-{
-    int value;
-    memcpy(&value, member, sizeof value);
-    snprintf(buf, size, "%d", value);
-    for (const struct config_word *w = key->words; w->word; w++)
-        if (w->value == value) {
-            snprintf(buf, size, "%s", w->word);
-            return;
-        }
-}
-
-static void write_weights(const double *weights, char *buf, size_t size)
-{
-    char w[3][32];
-    for (int i = 0; i < 3; i++)
-        config_format_float(weights[i], w[i], sizeof w[i]);
-    snprintf(buf, size, "[%s, %s, %s]", w[0], w[1], w[2]);
-}
-
-void config_value_text(const struct config_key *key, const struct config *cfg, char *buf,
-                       size_t size)
-{
-    const void *member = config_member_const(key, cfg);
-    const int64_t *ints = member;
-    switch (key->type) {
-    case CONFIG_INT:
-        snprintf(buf, size, "%lld", (long long)*ints);
-        break;
-    case CONFIG_FLOAT:
-        config_format_float(*(const double *)member, buf, size);
-        break;
-    case CONFIG_BOOL:
-        snprintf(buf, size, "%s", *(const bool *)member ? "True" : "False");
-        break;
-    case CONFIG_ENUM:
-        write_enum(key, member, buf, size);
-        break;
-    case CONFIG_TEXT:
-        config_quote(member, buf, size);
-        break;
-    case CONFIG_WEIGHTS:
-        write_weights(member, buf, size);
-        break;
-    case CONFIG_SHAPE:
-        snprintf(buf, size, "[%lld, %lld, %lld]", (long long)ints[0], (long long)ints[1],
-                 (long long)ints[2]);
-        break;
-    case CONFIG_PATHS:
-        config_paths_text(member, buf, size);
-        break;
-    case CONFIG_NUMBERS:
-        config_numbers_text(member, buf, size);
-        break;
-    }
-}
-
-bool config_value_works_now(const struct config_key *key, const struct config *cfg)
-{
-    char value[CONFIG_SHOWN_BYTES];
-    const char *p = key->works_now;
-    if (!p)
-        return true;
-    config_value_text(key, cfg, value, sizeof value);
-    while (p) {
-        size_t n = strcspn(p, "|");
-        if (strlen(value) == n && memcmp(p, value, n) == 0)
-            return true;
-        p = p[n] ? p + n + 1 : NULL;
-    }
-    return false;
 }

@@ -1,5 +1,5 @@
 /*
- * config_value - one value: text to member of struct config, and back.
+ * config_value - one value: text to member of struct config.
  *
  * Numbers are read to the last character by strict rules of our own, so that "10x",
  * "1_000", "0o10" or "010" are answered instead of becoming something else.
@@ -13,7 +13,6 @@
 #include "config/config_yaml.h"
 
 #define CONFIG_SHOWN_BYTES 80 // of a user's text in a message
-#define CONFIG_TEXT_BYTES (2 * CONFIG_LIST_BYTES + 8 * CONFIG_LIST_MOST) // of any value
 
 struct config_text { // borrowed, NUL-terminated, valid UTF-8
     const char *text;
@@ -32,50 +31,16 @@ MUST_CHECK int config_value_set(const struct config_key *key, struct config *cfg
 /* True for keys whose value may be a list. */
 bool config_takes_list(const struct config_key *key);
 
-/* The member as YAML text that config_value_set() reads back to the same bits. */
-void config_value_text(const struct config_key *key, const struct config *cfg, char *buf,
-                       size_t size);
-
-/* True when this version can honour the member's value. */
-bool config_value_works_now(const struct config_key *key, const struct config *cfg);
-
-/* -- for config_list.c ----------------------------------------------------------------
- */
-
-/* Refuse a text that is not of the key's type; returns -1. */
-int config_refuse_type(const struct config_key *key, const struct config_text *text,
-                       struct error *err);
 /* `text` is how the user wrote `value`. */
 MUST_CHECK int config_check_range(const struct config_key *key, double value,
                                   const char *text, struct error *err);
 /* The n bytes may be a TEXT or an element of PATHS. */
 MUST_CHECK int config_check_text(const char *text, size_t n, struct error *err);
-/* `text` in quotes; what does not fit is left out. */
-void config_quote(const char *text, char *buf, size_t size);
-
-/* -- the whole -------------------------------------------------------------------------
- */
-
-/* Every member := what its key has when nobody sets it; derived ones are 0. */
-void config_set_defaults(struct config *cfg);
-
 /* "an integer from 1 to 8", "one of cpu, gpu", ... */
 void config_describe_type(const struct config_key *key, char *buf, size_t size);
 
 /* A user's text for a message: shortened, control characters replaced, commas between
  * the elements of a list. */
 void config_show(const char *text, char buf[CONFIG_SHOWN_BYTES]);
-
-/* The member itself; the type must be the key's. */
-static inline void *config_member(const struct config_key *key, struct config *cfg)
-{
-    return (char *)cfg + key->offset;
-}
-
-static inline const void *config_member_const(const struct config_key *key,
-                                              const struct config *cfg)
-{
-    return (const char *)cfg + key->offset;
-}
 
 #endif

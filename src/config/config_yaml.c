@@ -31,7 +31,7 @@ struct walk {
     struct error *err;
 };
 
-/* -- text or not? ---------------------------------------------------------------------- */
+/* -- text or not? -------------------------------------------------------------------- */
 
 bool config_is_control(uint32_t code)
 {
@@ -75,7 +75,7 @@ int config_check_bytes(const char *name, const char *text, size_t n, struct erro
     return 0;
 }
 
-/* -- refusals --------------------------------------------------------------------------- */
+/* -- refusals ------------------------------------------------------------------------ */
 
 static struct config_place mark_place(const yaml_mark_t *mark)
 {
@@ -129,7 +129,7 @@ static int check_oddity(struct walk *w, const yaml_event_t *event, struct config
     return tag ? refuse(w, at, "tags (!name) are not used here: remove it") : 0;
 }
 
-/* -- the walk --------------------------------------------------------------------------- */
+/* -- the walk ------------------------------------------------------------------------ */
 
 static int hand_over(struct walk *w)
 {

@@ -276,17 +276,11 @@ struct search {
 };
 
 /* The configuration's own rules, all of them, on what was changed. */
-static bool is_accepted(struct config *cfg)
+static bool is_accepted(const struct config *cfg)
 {
-    struct config checked;
     struct error ignored;
-    char *json = config_to_json(cfg);
-    bool is_good = json && config_from_json(&checked, json, &ignored) == 0 &&
-                   layout_check(&checked, 0, &ignored) == 0;
-    free(json);
-    if (is_good)
-        *cfg = checked;
-    return is_good;
+    return config_check_whole(cfg, "configuration", &ignored) == 0 &&
+           layout_check(cfg, 0, &ignored) == 0;
 }
 
 static bool fits(const struct search *s, struct trial *t, double *needed)

@@ -61,16 +61,6 @@ static void set_layout(struct config *cfg, const struct grid_shape *shape, int64
                                .num_micro_batches = n_micro};
 }
 
-/* The rules of a configuration, as `trefoil pretrain` applies them to its own. */
-static int check_rules(const struct config *cfg, struct error *err)
-{
-    struct config checked;
-    char *json = config_to_json(cfg);
-    int rc = config_from_json(&checked, json, err);
-    free(json);
-    return rc || layout_check(cfg, 0, err) ? -1 : 0;
-}
-
 /* *cfg := that of the checkpoint at `path`, changed to what the options say. */
 static int make_config(struct config *cfg, const char *json, const char *path,
                        const struct trained_options *opt, const struct grid_shape *shape,
@@ -89,7 +79,7 @@ static int make_config(struct config *cfg, const char *json, const char *path,
     if (opt->use == LAYOUT_DECODE)
         cfg->dataset.max_seq_len = P;
     set_layout(cfg, shape, opt->micro_batch_size);
-    if (check_rules(cfg, err))
+    if (config_check_whole(cfg, "configuration", err) || layout_check(cfg, 0, err))
         return error_prefix(err, "this layout does not suit the model of checkpoint '%s'",
                             path);
     return 0;

@@ -1,5 +1,5 @@
 /*
- * config_loader - a load under way: what is set so far and by whom.
+ * config_load - a load under way: what is set so far and by whom.
  *
  * Files are layers: a file that names another as its `_base_` is laid over it, and the -o
  * options over all. A later layer overrides an earlier one whatever name it gives a key;
@@ -7,17 +7,16 @@
  *
  * Local to src/config.
  */
-#ifndef CONFIG_CONFIG_LOADER_H
-#define CONFIG_CONFIG_LOADER_H
+#ifndef CONFIG_CONFIG_LOAD_H
+#define CONFIG_CONFIG_LOAD_H
 
-#include "config/config_origin.h"
+#include "config/config_check.h"
 #include "config/config_value.h"
 
 #include <limits.h>
 
-#define CONFIG_FILES_MOST 16    // that build on each other
-#define CONFIG_FOREIGNS_MOST 80 // rows of the table of foreign names
-#define CONFIG_FILE_SHOWN 160   // of a file's name; more would push out the message
+#define CONFIG_FILES_MOST 16  // that build on each other
+#define CONFIG_FILE_SHOWN 160 // of a file's name; more would push out the message
 #define CONFIG_OPTION_LAYER INT_MAX
 
 struct config_target {
@@ -38,8 +37,8 @@ struct config_foreign_use { // of one row
 
 struct config_loader {
     struct config_target ours;
-    struct config_target echo; // what was said again for evaluation
-    struct config_foreign_use foreigns[CONFIG_FOREIGNS_MOST];
+    struct config_target echo;           // what was said again for evaluation
+    struct config_foreign_use *foreigns; // one for each row of the table
     bool mixed; // the value of mix_precision.enable, where it is seen
     bool is_sectioned;
     int n_files;
@@ -48,8 +47,6 @@ struct config_loader {
         uint64_t device, inode; // 0: text that is no file
     } files[CONFIG_FILES_MOST];
 };
-
-/* -- config_load.c ------------------------------------------------------------------- */
 
 /* A name and its value, as a user wrote them somewhere. */
 struct config_given {
@@ -72,25 +69,5 @@ static inline struct config_target *config_target_of(struct config_loader *l,
 {
     return alias && alias->is_echo ? &l->echo : &l->ours;
 }
-
-/* -- config_file.c ------------------------------------------------------------------- */
-
-/* Apply the n bytes at `text`, after the files they build on. `path` is the file they are
- * from, or stands for one. */
-MUST_CHECK int config_file_apply(struct config_loader *l, const char *path,
-                                 const char *text, size_t n, struct error *err);
-
-/* -- config_foreign.c ---------------------------------------------------------------- */
-
-/* A name that is no key, with its value, or with text.text NULL: a section. */
-MUST_CHECK int config_foreign_apply(struct config_loader *l,
-                                    const struct config_foreign *row,
-                                    const struct config_given *given, struct error *err);
-
-/* When all is applied: refuse what is left to refuse, set what foreign names decide. */
-MUST_CHECK int config_foreign_finish(struct config_loader *l, struct error *err);
-
-/* Name what is not used, in one line of log. */
-void config_foreign_log(const struct config_loader *l);
 
 #endif
