@@ -11,7 +11,7 @@ CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
 SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF $(CMAKE_ARGS)
 
-.PHONY: all test demo lint sanitize tsan replay mpich matrix interop fuzz nightly bench docs install clean help
+.PHONY: all test demo lint sanitize tsan aarch64 replay mpich matrix interop fuzz nightly bench docs install clean help
 
 all: ## build build/trefoil
 	@tools/setup.sh build
@@ -41,6 +41,10 @@ sanitize: ## the test suite under AddressSanitizer and UndefinedBehaviorSanitize
 tsan: ## the tests of threads under ThreadSanitizer, and small runs
 	@tools/setup.sh build tsan
 	@tools/tsan.sh $(JOBS)
+
+aarch64: ## base, the device and their tests, built for AArch64 and run under QEMU
+	@tools/setup.sh build aarch64
+	@tools/aarch64.sh $(JOBS)
 
 replay: ## every fuzz target under the same sanitizers, on inputs that are always the same
 	@tools/setup.sh build
@@ -86,7 +90,7 @@ install: all ## install the program below PREFIX (/usr/local)
 	@cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove everything that was built
-	rm -rf build build-gcc build-clang build-asan build-tsan build-fuzz build-mpich
+	rm -rf build build-gcc build-clang build-asan build-tsan build-aarch64 build-fuzz build-mpich
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18

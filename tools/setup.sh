@@ -2,7 +2,7 @@
 # Installs what a make target needs and does not find: Debian packages, and Python packages
 # from PyPI into a virtual environment of the target's own, build/python-GROUP.
 #
-#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz tsan interop bench pytorch
+#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz tsan aarch64 interop bench pytorch
 #
 # Says nothing when nothing is missing. Needs root or sudo only for Debian packages. Where
 # it cannot install those (another system, no rights) it says what is needed and goes on:
@@ -21,12 +21,14 @@ packages_of() {
     demo) echo bible-kjv bible-kjv-text ;;
     lint) echo clang clang-format clang-tidy libomp-dev ;;
     fuzz | tsan) echo clang libclang-rt-14-dev libomp-dev ;;
+    aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
+        libcmocka-dev:arm64 libblis-openmp-dev:arm64 ;;
     interop) echo python3 python3-venv python3-numpy python3-torch bible-kjv bible-kjv-text ;;
     bench) echo python3 libopenblas0-openmp ;;
     pytorch) echo python3 python3-venv ;;
     *)
         echo "setup: unknown group '$1'; the groups are" \
-            "build mpich demo lint fuzz tsan interop bench pytorch" >&2
+            "build mpich demo lint fuzz tsan aarch64 interop bench pytorch" >&2
         return 2
         ;;
     esac
@@ -44,11 +46,13 @@ retry() {
 
 # -- Debian -----------------------------------------------------------------------------------
 
-# The packages among the arguments that are not installed.
+# The packages among the arguments that are not installed; NAME:ARCH is of another
+# architecture than the system's.
 missing_of() {
-    local installed
-    installed=$(dpkg-query -W -f='${db:Status-Abbrev}:${Package}\n' "$@" 2>/dev/null |
-        sed -n 's/^.i *://p') || true
+    local installed own
+    own=$(dpkg --print-architecture)
+    installed=$(dpkg-query -W -f='${db:Status-Abbrev} ${Package}:${Architecture}\n' "$@" \
+        2>/dev/null | sed -nE "s/^.i *//; t show; d; :show; s/:($own|all)\$//p; t; p") || true
     printf '%s\n' "$@" | sort -u | grep -vxF -e "${installed:-none}" | tr '\n' ' ' || true
 }
 
@@ -72,6 +76,7 @@ install_packages() {
     apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq
         -o Dpkg::Use-Pty=0 -o APT::Install-Recommends=false -o Acquire::Retries=3)
     echo "setup: installing ${missing[*]}"
+    if [[ " ${missing[*]} " = *:arm64* ]]; then "${as_root[@]}" dpkg --add-architecture arm64; fi
     retry "${apt[@]}" update ||
         echo "setup: apt-get update failed; trying with the lists there are" >&2
     if ! retry "${apt[@]}" install -y "${missing[@]}" >/dev/null; then

@@ -1,6 +1,8 @@
 #include "base/dtype.h"
 
+#ifdef __x86_64__
 #include <cpuid.h>
+#endif
 
 static const struct {
     const char *name;
@@ -59,8 +61,12 @@ void dtype_store(void *y, const float *x, enum dtype dtype, int64_t n)
 
 bool dtype_has_f16c(void)
 {
+#ifdef __x86_64__
     // by hand: not every compiler's __builtin_cpu_supports() knows the name
     unsigned a, b, c, d;
     return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) &&
            (c & bit_F16C) != 0;
+#else
+    return false;
+#endif
 }

@@ -7,12 +7,19 @@
 
 extern const struct kernels kernels_ref;
 extern const struct kernels kernels_cpu_generic;
+#ifdef __x86_64__
 extern const struct kernels kernels_cpu_avx2;
+#endif
 
-static bool can_run_avx2(void)
+/* The table for instructions that not every processor of this kind has; NULL: none. */
+static const struct kernels *special_kernels(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           dtype_has_f16c();
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        dtype_has_f16c())
+        return &kernels_cpu_avx2;
+#endif
+    return NULL;
 }
 
 int kernels_list(const struct kernels **tables, int max_tables)
@@ -22,14 +29,16 @@ int kernels_list(const struct kernels **tables, int max_tables)
         tables[n++] = &kernels_ref;
     if (n < max_tables)
         tables[n++] = &kernels_cpu_generic;
-    if (n < max_tables && can_run_avx2())
-        tables[n++] = &kernels_cpu_avx2;
+    const struct kernels *special = special_kernels();
+    if (n < max_tables && special)
+        tables[n++] = special;
     return n;
 }
 
 const struct kernels *kernels_best(void)
 {
-    return can_run_avx2() ? &kernels_cpu_avx2 : &kernels_cpu_generic;
+    const struct kernels *special = special_kernels();
+    return special ? special : &kernels_cpu_generic;
 }
 
 int64_t kernel_partials(int64_t N, int64_t C)

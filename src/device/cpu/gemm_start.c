@@ -14,7 +14,6 @@
 #include "device/cpu/gemm.h"
 
 #include <blis.h>
-#include <cpuid.h>
 #include <malloc.h>
 #include <omp.h>
 #include <pthread.h>
@@ -23,6 +22,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#ifdef BLIS_CONFIG_SKX // on x86-64 alone
+#include <cpuid.h>
+#endif
 
 #define ENV_CHOICE "BLIS_ARCH_TYPE"
 #define KERNEL_STACK_BYTES (1 << 20) // at least twice what the deepest kernel takes
@@ -37,6 +39,7 @@ bool gemm_wants_avx512(const struct gemm_processor *p)
     return p->has_avx512 && !computes_halves;
 }
 
+#ifdef BLIS_CONFIG_SKX
 static struct gemm_processor this_processor(void)
 {
     struct gemm_processor p = {0};
@@ -56,6 +59,8 @@ static struct gemm_processor this_processor(void)
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     return p;
 }
+
+#endif
 
 /* The variable is taken away again: processes started from here may run elsewhere. */
 static void choose(void)
