@@ -13,6 +13,7 @@
 #include "measure.h"
 
 #include "model/gpt_decode.h"
+#include "model/gpt_params.h"
 #include "model/sampler.h"
 
 #include <omp.h>
@@ -108,9 +109,9 @@ static void decode_once(struct bench *b)
 static double bytes_a_token(const struct bench *b)
 {
     double n = 0;
-    for (int64_t i = 0; i < b->gpt.table.n_params; i++) {
-        const struct param *row = &b->gpt.table.params[i];
-        if (row->member != offsetof(struct layer_params, wpe))
+    for (int64_t i = 0; i < b->gpt.params.table->n_params; i++) {
+        const struct param *row = &b->gpt.params.table->params[i];
+        if (row != &b->gpt.params.table->params[GPT_POSITION_WEIGHT])
             n += (double)row->n_elements;
     }
     return n * (double)sizeof(float);
@@ -120,8 +121,8 @@ static double bytes_a_token(const struct bench *b)
 static void read_once(struct bench *b)
 {
     enum { SUMS = 32 };
-    const float *weights = b->gpt.params;
-    int64_t n = b->gpt.table.n_flat / SUMS * SUMS;
+    const float *weights = b->gpt.params.storage[STORE_PARAMS];
+    int64_t n = b->gpt.params.table->n_flat / SUMS * SUMS;
     double total = 0, start = measure_seconds();
 #pragma omp parallel reduction(+ : total)
     {
@@ -141,7 +142,7 @@ static void read_once(struct bench *b)
 
 static void print(const struct bench *b)
 {
-    double read_rate = (double)b->gpt.table.n_flat * sizeof(float) / b->best_read;
+    double read_rate = (double)b->gpt.params.table->n_flat * sizeof(float) / b->best_read;
     double steps = (double)(b->tokens - 1), step = b->best_decode / steps;
     double bound = bytes_a_token(b) / read_rate;
     printf("{\"threads\": %d, \"batch\": %lld, \"parameters\": %lld, "
@@ -149,9 +150,10 @@ static void print(const struct bench *b)
            "\"seconds_per_step\": %.6f, \"bytes_per_step\": %.0f, "
            "\"read_gb_per_s\": %.3f, \"bound_tokens_per_second\": %.3f, "
            "\"share_of_bound\": %.4f}\n",
-           omp_get_max_threads(), (long long)b->batch, (long long)b->gpt.table.n_elements,
-           b->best_prompt / (double)b->batch, (double)b->batch / step, step,
-           bytes_a_token(b), read_rate * 1e-9, (double)b->batch / bound, bound / step);
+           omp_get_max_threads(), (long long)b->batch,
+           (long long)b->gpt.params.table->n_elements, b->best_prompt / (double)b->batch,
+           (double)b->batch / step, step, bytes_a_token(b), read_rate * 1e-9,
+           (double)b->batch / bound, bound / step);
 }
 
 int main(int argc, char **argv)

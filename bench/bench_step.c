@@ -163,8 +163,10 @@ static double grad_norm(struct optimizer *opt, const struct shard_store *grads)
 static void update(struct gpt *g, struct optimizer *opt, int64_t number)
 {
     struct error err;
-    struct shard_store params = {.store = STORE_PARAMS, .whole = g->params};
-    struct shard_store grads = {.store = STORE_GRADS, .whole = g->grads};
+    struct shard_store params = {.store = STORE_PARAMS,
+                                 .whole = g->params.storage[STORE_PARAMS]};
+    struct shard_store grads = {.store = STORE_GRADS,
+                                .whole = g->params.storage[STORE_GRADS]};
     struct optimizer_update u = {.params = &params,
                                  .grads = &grads,
                                  .lr = 1e-5,
@@ -243,7 +245,7 @@ int main(int argc, char **argv)
     int rc = comm_world_open(&alone, &err);
     model.model_group = alone;
     if (rc || gpt_open_part(&g, &cfg, &model, &err) ||
-        shard_map_init(&map, &g.table, 1, 0, &err) ||
+        shard_map_init(&map, g.params.table, 1, 0, &err) ||
         optimizer_open(&opt, &state, &err)) {
         fprintf(stderr, "bench_step: %s\n", err.text);
         return 3;

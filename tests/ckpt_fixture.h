@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "ckpt/ckpt_find.h"
 #include "ckpt/ckpt_format.h"
+#include "model/gpt_params.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -34,7 +35,7 @@ static inline void make_table(struct param_table *table, int64_t V, int64_t H, i
                              .num_attention_heads = 2,
                              .ffn_hidden_size = 3 * H};
     struct error err;
-    assert_ok(param_table_init(table, &m, &err), err);
+    assert_ok(gpt_param_table(table, &m, NULL, &err), err);
 }
 
 enum { N_KINDS = 3 }; // tensors of a parameter, with the rule of the tests

@@ -8,6 +8,7 @@
 #include "test.h"
 
 #include "model/gpt.h"
+#include "model/gpt_params.h"
 
 enum { B = 4, S = 33, N = B * S, L = 4, MICRO = 2 };
 
@@ -64,11 +65,12 @@ static inline void outcome_release(struct outcome *out)
 
 static inline float *widened_grads(const struct gpt *g)
 {
-    float *x = calloc((size_t)g->table.n_flat, sizeof *x);
+    float *x = calloc((size_t)g->params.table->n_flat, sizeof *x);
     assert_non_null(x);
-    for (int64_t i = 0; i < g->table.n_params; i++) {
-        const struct param *row = &g->table.params[i];
-        dtype_load(x + row->offset, (char *)g->grads + row->in[STORE_GRADS].at,
+    for (int64_t i = 0; i < g->params.table->n_params; i++) {
+        const struct param *row = &g->params.table->params[i];
+        dtype_load(x + row->offset,
+                   (char *)g->params.storage[STORE_GRADS] + row->in[STORE_GRADS].at,
                    row->in[STORE_GRADS].dtype, row->n_elements);
     }
     return x;
@@ -150,8 +152,8 @@ static inline struct outcome run_step(const struct config *cfg, const struct tex
     gpt_init_params(&g, 0.05);
     run_micro_batches(&g, t, out.loss_sums);
     out.grads = widened_grads(&g);
-    assert_ok(param_table_init(&out.table, &cfg->model, &err), err);
-    assert_int_equal(out.table.n_flat, g.table.n_flat);
+    assert_ok(gpt_param_table(&out.table, &cfg->model, NULL, &err), err);
+    assert_int_equal(out.table.n_flat, g.params.table->n_flat);
     gpt_close(&g);
     comm_world_close(alone);
     return out;

@@ -15,6 +15,7 @@
 #include "hub/hf_export.h"
 #include "hub/hf_import.h"
 #include "hub/hf_source.h"
+#include "model/gpt_params.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -82,7 +83,7 @@ static inline int hf_set_up(void **state)
     log_set_level(LOG_ERROR);
     f->dir = test_make_directory();
     assert_ok(config_load(&f->cfg, NULL, settings, ARRAY_LEN(settings), &err), err);
-    assert_ok(param_table_init(&f->table, &f->cfg.model, &err), err);
+    assert_ok(gpt_param_table(&f->table, &f->cfg.model, NULL, &err), err);
     f->params = calloc((size_t)f->table.n_flat, sizeof *f->params);
     for (int64_t i = 0; i < f->table.n_params; i++)
         for (int64_t j = 0; j < f->table.params[i].n_elements; j++)

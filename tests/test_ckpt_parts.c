@@ -6,6 +6,7 @@
 
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_write.h"
+#include "model/gpt_params.h"
 
 #define MAX_PROCESSES 24
 #define N_LAYERS 4
@@ -59,13 +60,13 @@ static void job_open(struct job *job, const struct shape *s)
 {
     struct error err;
     memset(job, 0, sizeof *job);
-    assert_ok(param_table_init(&job->whole, &model, &err), err);
+    assert_ok(gpt_param_table(&job->whole, &model, NULL, &err), err);
     for (int pp = 0; pp < s->pp; pp++)
         for (int sh = 0; sh < s->sharding; sh++)
             for (int mp = 0; mp < s->mp; mp++) {
                 struct process *p = &job->processes[job->n_processes++];
                 struct param_part part = part_of(s, pp, mp);
-                assert_ok(param_table_init_part(&p->table, &model, &part, &err), err);
+                assert_ok(gpt_param_table(&p->table, &model, &part, &err), err);
                 assert_ok(shard_map_init(&p->map, &p->table, s->sharding, sh, &err), err);
                 for (int k = 0; k < N_KINDS; k++)
                     p->values[k] = calloc((size_t)p->map.n_local + 1, sizeof(float));

@@ -52,16 +52,17 @@ static void setup(struct fixture *f)
     f->cfg = config_of(g);
     assert_ok(comm_world_open(&f->alone, &err), err);
     assert_ok(gpt_open(&f->gpt, &f->cfg, g->B, true, f->alone, &err), err);
-    assert_ok(shard_map_init(&f->map, &f->gpt.table, 1, 0, &err), err);
+    assert_ok(shard_map_init(&f->map, f->gpt.params.table, 1, 0, &err), err);
     struct optimizer_options opt = {
         .map = &f->map, .dev = f->gpt.dev, .cfg = f->cfg.optimizer};
     assert_ok(optimizer_open(&f->opt, &opt, &err), err);
-    assert_int_equal(f->gpt.table.n_params, g->n_params);
+    assert_int_equal(f->gpt.params.table->n_params, g->n_params);
     for (int64_t i = 0; i < g->n_params; i++) {
-        const struct param *row = &f->gpt.table.params[i];
+        const struct param *row = &f->gpt.params.table->params[i];
         int64_t number = golden_find(g, row->name);
         for (int64_t j = 0; j < row->n_elements; j++)
-            ((float *)f->gpt.params)[row->offset + j] = (float)golden_value(g, number, j);
+            ((float *)f->gpt.params.storage[STORE_PARAMS])[row->offset + j] =
+                (float)golden_value(g, number, j);
     }
     size_t N = (size_t)(g->B * g->S);
     f->tokens = malloc(N * sizeof *f->tokens);
@@ -131,9 +132,9 @@ static void check_first_step(int64_t M)
     double loss = run_step(&f, 0, M);
     assert_close(loss, f.g.loss, 2e-7 * f.g.loss);
     for (int64_t i = 0; i < f.g.n_params; i++) {
-        const struct param *row = &f.gpt.table.params[i];
+        const struct param *row = &f.gpt.params.table->params[i];
         golden_check(&f.g, "gradients", golden_find(&f.g, row->name),
-                     (float *)f.gpt.grads + row->offset, 1e-5);
+                     (float *)f.gpt.params.storage[STORE_GRADS] + row->offset, 1e-5);
     }
     teardown(&f);
 }
@@ -156,8 +157,10 @@ static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
     struct fixture f;
     struct error err;
     setup(&f);
-    struct shard_store params = {.store = STORE_PARAMS, .whole = f.gpt.params};
-    struct shard_store grads = {.store = STORE_GRADS, .whole = f.gpt.grads};
+    struct shard_store params = {.store = STORE_PARAMS,
+                                 .whole = f.gpt.params.storage[STORE_PARAMS]};
+    struct shard_store grads = {.store = STORE_GRADS,
+                                .whole = f.gpt.params.storage[STORE_GRADS]};
     for (int64_t step = 0; step < f.g.n_steps; step++) {
         struct golden_step want = golden_step(&f.g, step);
         double loss = run_step(&f, step, f.g.B);
@@ -175,9 +178,9 @@ static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
         assert_ok(optimizer_step(&f.opt, &update, &err), err);
     }
     for (int64_t i = 0; i < f.g.n_params; i++) {
-        const struct param *row = &f.gpt.table.params[i];
+        const struct param *row = &f.gpt.params.table->params[i];
         golden_check(&f.g, "parameters_after", golden_find(&f.g, row->name),
-                     (float *)f.gpt.params + row->offset, 1e-5);
+                     (float *)f.gpt.params.storage[STORE_PARAMS] + row->offset, 1e-5);
     }
     teardown(&f);
 }

@@ -77,7 +77,7 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     fill_batch(tokens, targets, mask, cfg->model.vocab_size);
     assert_ok(gpt_open(&g, cfg, M, is_training, alone, &err), err);
     struct shard_map map;
-    assert_ok(shard_map_init(&map, &g.table, 1, 0, &err), err);
+    assert_ok(shard_map_init(&map, g.params.table, 1, 0, &err), err);
     struct optimizer_options options = {.map = &map, .dev = g.dev, .cfg = cfg->optimizer};
     assert_ok(optimizer_open(&opt, &options, &err), err);
     gpt_init_params(&g, 0.02);
@@ -99,8 +99,9 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     }
     if (is_training) {
         gpt_finish_grads(&g);
-        out.norm = grad_norm(&opt, g.grads);
-        out.grads_hash = hash_bytes(g.grads, (size_t)g.table.n_flat * sizeof(float));
+        out.norm = grad_norm(&opt, g.params.storage[STORE_GRADS]);
+        out.grads_hash = hash_bytes(g.params.storage[STORE_GRADS],
+                                    (size_t)g.params.table->n_flat * sizeof(float));
     }
     optimizer_close(&opt);
     shard_map_release(&map);

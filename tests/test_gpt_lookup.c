@@ -3,6 +3,7 @@
  * share a sample, in every type.
  */
 #include "gpt_fixture.h"
+#include "model/gpt_params.h"
 
 /* -- the lookup's gradient -------------------------------------------------------------
  */
@@ -46,7 +47,7 @@ static void test_gpt__the_lookup_has_rows_for_the_tokens_that_occur(void **state
     gpt_init_params(&g, 0.05);
     assert_int_equal(g.lookup.n_rows_most, 6);
     struct text t = make_text(101, 1);
-    const float *dwte = g.d[0].wte;
+    const float *dwte = g.params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data;
     static float before[101 * 40];
     for (int first = 10; first <= 90; first += 40) { // three steps, other tokens each
         for (int64_t n = 0; n < N;
@@ -86,7 +87,8 @@ static void test_gpt__word_and_position_gradients_have_the_same_sum(void **state
         gpt_init_params(&g, 0.05);
         struct text t = make_text(101, 1);
         run_first_stage(&g, &t);
-        const float *dwte = g.d[0].wte, *dwpe = g.d[0].wpe;
+        const float *dwte = g.params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data,
+                    *dwpe = g.params.weights[STORE_GRADS][GPT_POSITION_WEIGHT].data;
         for (int64_t c = 0; c < 40; c++) {
             double words = 0, positions = 0;
             for (int64_t v = 0; v < 101; v++)

@@ -42,10 +42,10 @@ static struct result train(const struct config *cfg, const struct gpt_options *o
             gpt_forward(&g, &batch);
         }
     }
-    r.n = (size_t)g.table.n_bytes[STORE_GRADS];
+    r.n = (size_t)g.params.table->n_bytes[STORE_GRADS];
     r.grads = malloc(r.n);
     assert_non_null(r.grads);
-    memcpy(r.grads, g.grads, r.n);
+    memcpy(r.grads, g.params.storage[STORE_GRADS], r.n);
     gpt_close(&g);
     return r;
 }
@@ -120,7 +120,7 @@ static void test_memory__of_sums_is_left_alone(void **state)
     opt.has_one_micro_batch = true;
     assert_true(activation_bytes(&cfg, &opt) > kept * 19 / 10);
     opt.n_stashes = 1;
-    opt.grads_are_brought = true;
+    opt.grads_are_owned = true;
     assert_int_equal(activation_bytes(&cfg, &opt), kept);
 }
 

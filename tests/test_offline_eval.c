@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "base/log.h"
+#include "model/gpt_params.h"
 #include "train/cloze_eval.h"
 #include "train/offline_eval.h"
 
@@ -157,7 +158,7 @@ static void test_eval__a_model_without_numbers_is_an_error(void **state)
     struct eval_stream stream = stream_of(f, N_TOKENS);
     struct eval_result r;
     struct error err;
-    ((float *)f->model.runner.gpt.params)[0] = NAN;
+    ((float *)f->model.runner.gpt.params.storage[STORE_PARAMS])[0] = NAN;
     f->tokens[0] = 0; // whose embedding that is
     assert_int_equal(offline_eval(&r, &f->model.runner, VOCAB, WINDOW, &stream, &err),
                      -1);
@@ -219,7 +220,7 @@ static void test_likeliest__is_the_lowest_of_equal_ones(void **state)
     struct fixture *f = *state;
     const int32_t low = 5, high = 9, last = WINDOW - 1; // ids that the window has not
     int64_t H = f->model.runner.gpt.dims.H;
-    float *wte = f->model.runner.gpt.p[0].wte;
+    float *wte = f->model.runner.gpt.params.weights[STORE_PARAMS][GPT_WORD_WEIGHT].data;
     int32_t likeliest[WINDOW];
     find_likeliest(f, -1, likeliest);
     for (int64_t c = 0; c < H; c++)

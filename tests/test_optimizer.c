@@ -4,6 +4,7 @@
  */
 #include "test.h"
 
+#include "model/gpt_params.h"
 #include "optim/optimizer.h"
 
 #include <linux/magic.h>
@@ -69,7 +70,7 @@ static struct world world_open(const struct config_model *m, enum dtype params,
 {
     struct world w;
     struct error err;
-    assert_ok(param_table_init(&w.table, m, &err), err);
+    assert_ok(gpt_param_table(&w.table, m, NULL, &err), err);
     param_table_set_types(&w.table, params, grads);
     w.params = calloc((size_t)w.table.n_bytes[STORE_PARAMS], 1);
     w.grads = calloc((size_t)w.table.n_bytes[STORE_GRADS], 1);
@@ -275,8 +276,8 @@ static void test_optimizer__owned_storages_give_the_bits_of_whole_ones(void **st
     struct owners one, many;
     owners_open(&one, &alone, 1, &adamw, NULL);
     owners_open(&many, &shared, 3, &adamw, NULL);
-    struct shard_store whole_p = {STORE_PARAMS, alone.params, NULL, NULL};
-    struct shard_store whole_g = {STORE_GRADS, alone.grads, NULL, NULL};
+    struct shard_store whole_p = {.store = STORE_PARAMS, .whole = alone.params};
+    struct shard_store whole_g = {.store = STORE_GRADS, .whole = alone.grads};
     struct optimizer_update u = update_of(&whole_p, &whole_g, 1, 0.5);
     assert_ok(optimizer_step(&one.opts[0], &u, &err), err);
     for (int r = 0; r < many.n; r++) {
@@ -284,13 +285,15 @@ static void test_optimizer__owned_storages_give_the_bits_of_whole_ones(void **st
         char *p = calloc((size_t)map->n_local_bytes[STORE_PARAMS], 1);
         char *g = calloc((size_t)map->n_local_bytes[STORE_GRADS], 1);
         assert_true(p && g);
-        struct shard_store in_p = {STORE_PARAMS, shared.params, NULL, NULL};
-        struct shard_store in_g = {STORE_GRADS, shared.grads, NULL, NULL};
-        struct shard_store owned_p = {STORE_PARAMS, NULL, p, NULL};
+        struct shard_store in_p = {.store = STORE_PARAMS, .whole = shared.params};
+        struct shard_store in_g = {.store = STORE_GRADS, .whole = shared.grads};
+        struct shard_store owned_p = {.store = STORE_PARAMS, .owned = p};
         // a storage whose embedding is whole, as stages 2 and 3 have it
-        struct shard_store owned_g = {STORE_GRADS, NULL, g, shared.grads};
+        void *layers[16] = {shared.grads};
+        assert_true(map->table->n_layers <= 16);
+        struct shard_store owned_g = {.store = STORE_GRADS, .owned = g, .layers = layers};
         move_pieces(map, &owned_p, &in_p);
-        move_pieces(map, &(struct shard_store){STORE_GRADS, NULL, g, NULL}, &in_g);
+        move_pieces(map, &(struct shard_store){.store = STORE_GRADS, .owned = g}, &in_g);
         u = update_of(&owned_p, &owned_g, 1, 0.5);
         assert_ok(optimizer_step(&many.opts[r], &u, &err), err);
         move_pieces(map, &in_p, &owned_p);
@@ -363,7 +366,7 @@ static void test_optimizer__says_what_it_keeps_in_memory_and_on_disk(void **stat
     struct param_table table;
     struct shard_map map;
     struct error err;
-    assert_ok(param_table_init(&table, &m, &err), err);
+    assert_ok(gpt_param_table(&table, &m, NULL, &err), err);
     assert_ok(shard_map_init(&map, &table, 2, 1, &err), err);
     struct optimizer_options opt = {
         .map = &map, .dev = device_cpu(DTYPE_F32), .has_master = true};
@@ -529,7 +532,7 @@ static void test_optimizer__tells_of_every_layer_in_order(void **state)
         u.on_layer = after_layer;
         u.context = &visits;
         assert_ok(optimizer_step(&many.opts[r], &u, &err), err);
-        assert_int_equal(visits.next, 2 * many.maps[r].n_layers);
+        assert_int_equal(visits.next, 2 * many.maps[r].table->n_layers);
     }
     owners_close(&many);
     world_close(&w);

@@ -1,6 +1,7 @@
 /* The parameter table: counts of the published models, names, order, alignment. */
 #include "test.h"
 
+#include "model/gpt_params.h"
 #include "params/param_table.h"
 
 static struct config_model make_model(int64_t V, int64_t P, int64_t H, int64_t L,
@@ -32,7 +33,7 @@ static void test_param_table__counts_match_the_published_models(void **state)
             make_model(models[i].V, models[i].P, models[i].H, models[i].L, models[i].A);
         struct param_table table;
         struct error err;
-        assert_ok(param_table_init(&table, &m, &err), err);
+        assert_ok(gpt_param_table(&table, &m, NULL, &err), err);
         assert_int_equal(table.n_elements, models[i].n_elements);
         assert_int_equal(table.n_params, 4 + 12 * models[i].L);
         param_table_release(&table);
@@ -46,7 +47,7 @@ static void test_param_table__rows_tile_the_flat_buffer_in_layer_order(void **st
     m.ffn_hidden_size = 11;
     struct param_table table;
     struct error err;
-    assert_ok(param_table_init(&table, &m, &err), err);
+    assert_ok(gpt_param_table(&table, &m, NULL, &err), err);
 
     int64_t end = 0, n_elements = 0;
     int layer = 0;
@@ -102,7 +103,7 @@ static void test_param_table__rows_say_shape_split_and_decay(void **state)
     m.ffn_hidden_size = 11;
     struct param_table table;
     struct error err;
-    assert_ok(param_table_init(&table, &m, &err), err);
+    assert_ok(gpt_param_table(&table, &m, NULL, &err), err);
     assert_int_equal(table.n_params, ARRAY_LEN(expected));
     for (size_t i = 0; i < ARRAY_LEN(expected); i++) {
         const struct param *p = &table.params[i];
@@ -129,19 +130,65 @@ static void test_param_table__layers_are_found_among_very_many(void **state)
     struct error err;
     part.chunks[0].first = 3; // a stage of a pipeline, its embedding for the head
     part.has_embedding = false;
-    assert_ok(param_table_init_part(&table, &m, &part, &err), err);
-    int64_t next = 0, first, end;
-    for (int layer = 0; layer <= L + 1; layer++) {
-        param_table_rows(&table, layer, &first, &end);
-        assert_int_equal(first, next);
-        assert_int_equal(end - first, layer == 0       ? 1
-                                      : layer <= 3     ? 0
-                                      : layer == L + 1 ? 2
-                                                       : 12);
-        next = end;
+    assert_ok(gpt_param_table(&table, &m, &part, &err), err);
+    assert_int_equal(table.n_layers, L - 3 + 2);
+    for (int block = -1; block <= L; block++) {
+        int i = param_table_layer(&table, LAYER_BLOCK, block);
+        assert_int_equal(i, block < 3 || block == L ? -1 : block - 2);
+        if (i >= 0)
+            assert_int_equal(table.layers[i].block, block);
+    }
+    int64_t next = 0;
+    for (int i = 0; i < table.n_layers; i++) {
+        const struct param_layer *l = &table.layers[i];
+        assert_int_equal(l->first_row, next);
+        assert_int_equal(l->end_row - l->first_row, i == 0 ? 1 : i == L - 3 + 1 ? 2 : 12);
+        next = l->end_row;
     }
     assert_int_equal(next, table.n_params);
     param_table_release(&table);
+}
+
+/* The head's matrix is the word embedding: a stage that has one of them holds it, and one
+ * of the two counts it. */
+static void test_param_table__a_tied_row_is_held_where_it_is_used(void **state)
+{
+    (void)state;
+    static const struct {
+        bool has_embedding, has_head;
+        int64_t n_rows; // of the embedding
+        int embedding, final_norm, head;
+    } cases[] = {
+        {true, true, 2, 0, 4, 0},
+        {true, false, 2, 0, -1, -1},
+        {false, true, 1, 0, 4, 0},
+        {false, false, 0, -1, -1, -1},
+    };
+    struct config_model m = make_model(7, 5, 6, 3, 2);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct param_part part = param_part_whole(3);
+        struct param_table table;
+        struct error err;
+        part.has_embedding = cases[i].has_embedding;
+        part.has_head = cases[i].has_head;
+        assert_ok(gpt_param_table(&table, &m, &part, &err), err);
+        assert_int_equal(param_table_layer(&table, LAYER_EMBEDDING, 0),
+                         cases[i].embedding);
+        assert_int_equal(param_table_layer(&table, LAYER_FINAL_NORM, 0),
+                         cases[i].final_norm);
+        assert_int_equal(param_table_layer(&table, LAYER_HEAD, 0), cases[i].head);
+        for (int64_t r = 0; r < table.n_params; r++) {
+            const struct param *p = &table.params[r];
+            bool is_word = strcmp(p->name, "embedding.word.weight") == 0;
+            assert_int_equal(p->is_tied, is_word);
+            assert_int_equal(p->is_counted, !is_word || part.has_embedding);
+            assert_int_equal(table.layers[p->layer].is_late,
+                             p->layer == cases[i].embedding);
+        }
+        if (cases[i].n_rows > 0)
+            assert_int_equal(table.layers[0].end_row, cases[i].n_rows);
+        param_table_release(&table);
+    }
 }
 
 static void test_param_table__refuses_what_cannot_be_laid_out(void **state)
@@ -163,7 +210,7 @@ static void test_param_table__refuses_what_cannot_be_laid_out(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct param_table table;
         struct error err;
-        assert_int_equal(param_table_init(&table, &cases[i].model, &err), -1);
+        assert_int_equal(gpt_param_table(&table, &cases[i].model, NULL, &err), -1);
         assert_int_equal(err.kind, ERROR_INPUT);
         if (!strstr(err.text, cases[i].says))
             fail_msg("case %zu: '%s' does not say '%s'", i, err.text, cases[i].says);
@@ -178,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_param_table__rows_tile_the_flat_buffer_in_layer_order),
         cmocka_unit_test(test_param_table__rows_say_shape_split_and_decay),
         cmocka_unit_test(test_param_table__layers_are_found_among_very_many),
+        cmocka_unit_test(test_param_table__a_tied_row_is_held_where_it_is_used),
         cmocka_unit_test(test_param_table__refuses_what_cannot_be_laid_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

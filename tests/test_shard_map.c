@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "device/kernels.h"
+#include "model/gpt_params.h"
 #include "params/shard_map.h"
 
 enum { MAX_SIZE = 64 };
@@ -46,7 +47,7 @@ static void for_all(check_function check)
         for (size_t t = 0; t < ARRAY_LEN(types); t++) {
             struct param_table table;
             struct error err;
-            assert_ok(param_table_init_part(&table, &odd_model, &parts[p], &err), err);
+            assert_ok(gpt_param_table(&table, &odd_model, &parts[p], &err), err);
             param_table_set_types(&table, types[t][STORE_PARAMS], types[t][STORE_GRADS]);
             for (size_t s = 0; s < ARRAY_LEN(sizes); s++)
                 check(&table, sizes[s]);
@@ -93,16 +94,15 @@ static void test_shard_map__every_element_has_one_owner(void **state)
 static void check_cuts(const struct param_table *table, int size)
 {
     struct shard_map map = map_of(table, size, 0);
-    for (int64_t i = 0; i < map.n_layers; i++) {
+    for (int64_t i = 0; i < table->n_layers; i++) {
         const int64_t *cuts = map.cuts + i * (size + 1);
-        int64_t first, end, first_row, end_row, row;
-        param_table_layer(table, map.layers[i], &first, &end);
-        param_table_rows(table, map.layers[i], &first_row, &end_row);
+        const struct param_layer *l = &table->layers[i];
+        int64_t first = l->first, end = l->end, row;
         assert_int_equal(cuts[0], first);
         assert_int_equal(cuts[size], end);
         for (int r = 1; r < size; r++) {
             assert_true(cuts[r] >= cuts[r - 1] && cuts[r] <= end);
-            for (row = first_row; row + 1 < end_row; row++)
+            for (row = l->first_row; row + 1 < l->end_row; row++)
                 if (table->params[row + 1].offset > cuts[r])
                     break;
             bool is_chunk =
@@ -128,8 +128,7 @@ static int64_t place_in_layer(const struct param_table *table,
                               const struct shard_piece *piece, enum param_store store)
 {
     const struct param *row = &table->params[piece->row];
-    int64_t first_row, end_row;
-    param_table_rows(table, row->layer, &first_row, &end_row);
+    int64_t first_row = table->layers[row->layer].first_row;
     return row->in[store].at - table->params[first_row].in[store].at +
            piece->first * (int64_t)dtype_bytes(row->in[store].dtype);
 }
@@ -163,8 +162,8 @@ static void check_local(const struct param_table *table, int size)
             end = map.pieces[i].local + map.pieces[i].n;
         }
         assert_true(end <= map.n_local && map.n_local - end < PARAM_ALIGN);
-        assert_int_equal(map.layer_pieces[map.n_layers], map.n_pieces);
-        for (int i = 0; i < map.n_layers; i++)
+        assert_int_equal(map.layer_pieces[table->n_layers], map.n_pieces);
+        for (int i = 0; i < table->n_layers; i++)
             for (int s = 0; s < N_STORES; s++) {
                 shard_map_bounds(&map, i, (enum param_store)s, bounds);
                 check_layer_bytes(&map, i, (enum param_store)s, bounds);
@@ -185,7 +184,7 @@ static void test_shard_map__alone_the_pieces_are_the_rows(void **state)
     (void)state;
     struct param_table table;
     struct error err;
-    assert_ok(param_table_init(&table, &odd_model, &err), err);
+    assert_ok(gpt_param_table(&table, &odd_model, NULL, &err), err);
     struct shard_map map = map_of(&table, 1, 0);
     assert_int_equal(map.n_pieces, table.n_params);
     for (int64_t i = 0; i < map.n_pieces; i++) {
@@ -199,24 +198,6 @@ static void test_shard_map__alone_the_pieces_are_the_rows(void **state)
     param_table_release(&table);
 }
 
-static void test_shard_map__finds_the_layers_of_this_part_only(void **state)
-{
-    (void)state;
-    struct param_table table;
-    struct error err;
-    assert_ok(param_table_init_part(&table, &odd_model, &parts[4], &err), err);
-    struct shard_map map = map_of(&table, 3, 1);
-    static const int here[] = {0, 2, 4, 5};
-    assert_int_equal(map.n_layers, ARRAY_LEN(here));
-    for (int i = 0; i < map.n_layers; i++)
-        assert_int_equal(shard_map_find(&map, here[i]), i);
-    assert_int_equal(shard_map_find(&map, 1), -1);
-    assert_int_equal(shard_map_find(&map, 3), -1);
-    assert_int_equal(shard_map_find(&map, 6), -1);
-    shard_map_release(&map);
-    param_table_release(&table);
-}
-
 /* Each element gets its own number; a piece must lead to the right ones in every store.
  */
 static void test_shard_piece__leads_to_the_same_element_in_every_store(void **state)
@@ -224,7 +205,7 @@ static void test_shard_piece__leads_to_the_same_element_in_every_store(void **st
     (void)state;
     struct param_table table;
     struct error err;
-    assert_ok(param_table_init(&table, &odd_model, &err), err);
+    assert_ok(gpt_param_table(&table, &odd_model, NULL, &err), err);
     float *whole = calloc((size_t)table.n_flat, sizeof *whole);
     assert_non_null(whole);
     for (int64_t i = 0; i < table.n_flat; i++)
@@ -233,10 +214,17 @@ static void test_shard_piece__leads_to_the_same_element_in_every_store(void **st
         struct shard_map map = map_of(&table, 3, rank);
         float *owned = calloc((size_t)map.n_local, sizeof *owned);
         assert_non_null(owned);
+        void *layers[16] = {whole}; // only the embedding is whole
+        assert_true(table.n_layers <= 16);
+        int64_t rest = map.pieces[map.layer_pieces[1]].local_at[STORE_GRADS];
         struct shard_store stores[] = {
-            {STORE_GRADS, whole, NULL, NULL},
-            {STORE_GRADS, NULL, owned, NULL},
-            {STORE_GRADS, NULL, owned, whole}, // only the embedding is whole
+            {.store = STORE_GRADS, .whole = whole},
+            {.store = STORE_GRADS, .owned = owned},
+            {.store = STORE_GRADS, .owned = owned, .layers = layers},
+            {.store = STORE_GRADS,
+             .owned = (char *)owned + rest,
+             .owned_from = rest,
+             .layers = layers},
         };
         for (int64_t i = 0; i < map.n_pieces; i++) {
             const struct shard_piece *p = &map.pieces[i];
@@ -247,8 +235,10 @@ static void test_shard_piece__leads_to_the_same_element_in_every_store(void **st
             assert_ptr_equal(shard_piece_at(&map, &stores[0], p), from);
             assert_memory_equal(shard_piece_at(&map, &stores[1], p), from,
                                 (size_t)p->n * sizeof *from);
-            assert_ptr_equal(shard_piece_at(&map, &stores[2], p),
-                             shard_piece_at(&map, &stores[row->layer == 0 ? 0 : 1], p));
+            const void *expected =
+                shard_piece_at(&map, &stores[row->layer == 0 ? 0 : 1], p);
+            assert_ptr_equal(shard_piece_at(&map, &stores[2], p), expected);
+            assert_ptr_equal(shard_piece_at(&map, &stores[3], p), expected);
         }
         free(owned);
         shard_map_release(&map);
@@ -265,7 +255,6 @@ int main(void)
         cmocka_unit_test(
             test_shard_map__what_is_owned_of_a_layer_is_one_copy_of_its_range),
         cmocka_unit_test(test_shard_map__alone_the_pieces_are_the_rows),
-        cmocka_unit_test(test_shard_map__finds_the_layers_of_this_part_only),
         cmocka_unit_test(test_shard_piece__leads_to_the_same_element_in_every_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,13 +12,13 @@ device:    base
 comm:      base
 launch:    base
 text:      base
-params:    base config device
+params:    base device
 model:     base config device comm params
 data:      base config text
 parallel:  base config device comm params model
 optim:     base config device comm params
 ckpt:      base config device comm params optim text
-hub:       base config device comm params optim ckpt text
+hub:       base config device comm params model optim ckpt text
 train:     base config device comm data params model parallel optim ckpt launch text
 cli:       base config device comm data params model parallel optim ckpt hub train launch text
 "

@@ -7,6 +7,7 @@
 #include "ckpt/keep_tokenizer.h"
 #include "hub/hf_config.h"
 #include "hub/hf_files.h"
+#include "model/gpt_params.h"
 
 #include <limits.h>
 #include <math.h>
@@ -162,7 +163,7 @@ static int open_input(struct hf_importer *im, const char *input, struct error *e
     struct hf_config hf;
     int64_t most = 1;
     if (hf_config_read(&hf, input, err) || make_config(im, &hf, err) ||
-        param_table_init(&im->table, &im->cfg.model, err) ||
+        gpt_param_table(&im->table, &im->cfg.model, NULL, err) ||
         hf_files_open(&im->files, input, err) ||
         hf_files_check(&im->files, &im->table, err))
         return -1;

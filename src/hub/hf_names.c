@@ -1,6 +1,7 @@
 #include "hub/hf_names.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BLOCK_PREFIX "layers."
@@ -31,18 +32,22 @@ static const struct name_row {
 
 static const char *const block_names[N_HF_DIALECTS] = {"h", "blk"};
 
-/* The name without "layers.N.". */
-static const char *own_name(const struct param *row)
+/* The name without "layers.N."; and N, or -1. */
+static const char *own_name(const struct param *row, int64_t *block)
 {
     size_t n = strlen(BLOCK_PREFIX);
+    *block = -1;
     if (strncmp(row->name, BLOCK_PREFIX, n) != 0)
         return row->name;
-    return strchr(row->name + n, '.') + 1;
+    char *end;
+    *block = strtoll(row->name + n, &end, 10);
+    return end + 1;
 }
 
 static const struct name_row *find(const struct param *row)
 {
-    const char *ours = own_name(row);
+    int64_t block;
+    const char *ours = own_name(row, &block);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(names[i].ours, ours) == 0)
             return &names[i];
@@ -52,10 +57,11 @@ static const struct name_row *find(const struct param *row)
 void hf_name(const struct param *row, enum hf_dialect dialect, char name[HF_NAME_BYTES])
 {
     const char *theirs = find(row)->theirs[dialect];
-    int n = own_name(row) == row->name
-                ? snprintf(name, HF_NAME_BYTES, "%s", theirs)
-                : snprintf(name, HF_NAME_BYTES, "%s.%d.%s", block_names[dialect],
-                           row->layer - 1, theirs);
+    int64_t block;
+    own_name(row, &block);
+    int n = block < 0 ? snprintf(name, HF_NAME_BYTES, "%s", theirs)
+                      : snprintf(name, HF_NAME_BYTES, "%s.%lld.%s", block_names[dialect],
+                                 (long long)block, theirs);
     CHECK(n > 0 && n < HF_NAME_BYTES, "the name of '%s' is cut", row->name);
 }
 

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/stop.h"
 #include "ckpt/ckpt_find.h"
+#include "model/gpt_params.h"
 
 #include <errno.h>
 #include <math.h>
@@ -20,7 +21,7 @@ static int open_table(struct hf_source *src, struct error *err)
     ckpt_info_release(&info);
     if (rc)
         return error_prefix(err, "checkpoint '%s'", src->path);
-    return param_table_init(&src->table, &src->cfg.model, err);
+    return gpt_param_table(&src->table, &src->cfg.model, NULL, err);
 }
 
 static int open_room(struct hf_source *src, struct error *err)

@@ -18,10 +18,10 @@
 void gpt_init_params(struct gpt *g, double std)
 {
     enum { BLOCK = 16384 }; // elements a thread draws at a time
-    for (int64_t i = 0; i < g->table.n_params; i++) {
-        const struct param *row = &g->table.params[i];
+    for (int64_t i = 0; i < g->params.table->n_params; i++) {
+        const struct param *row = &g->params.table->params[i];
         enum dtype dtype = row->in[STORE_PARAMS].dtype;
-        char *to = (char *)g->params + row->in[STORE_PARAMS].at;
+        char *to = g->params.weights[STORE_PARAMS][i].data;
 #pragma omp parallel for schedule(static)
         for (int64_t at = 0; at < row->n_elements; at += BLOCK) {
             float x[BLOCK];
@@ -77,16 +77,14 @@ bool gpt_chunk_has_head(const struct gpt *g, int chunk)
 
 void gpt_start_step(struct gpt *g)
 {
-    if (g->d[0].wpe)
-        g->k->fill(g->s, g->d[0].wpe, 0.0F, g->dims.P * g->dims.H);
-    if (g->layers.takes_grads)
-        return;
-    for (int64_t i = 0; i < g->table.n_params; i++) {
-        const struct param *row = &g->table.params[i];
-        if (row->grad == GRAD_ACCUMULATED)
-            memset((char *)g->grads + row->in[STORE_GRADS].at, 0,
-                   (size_t)row->n_elements * sizeof(float));
-    }
+    const struct weight *grads = g->params.weights[STORE_GRADS];
+    if (g->part.has_embedding)
+        g->k->fill(g->s, gpt_grads(g, LAYER_EMBEDDING)[GPT_POSITION_WEIGHT].data, 0.0F,
+                   g->dims.P * g->dims.H);
+    for (int64_t i = 0; i < g->params.table->n_params; i++)
+        if (g->params.table->params[i].grad == GRAD_ACCUMULATED &&
+            !g->params.owner.takes_grads)
+            g->k->fill(g->s, grads[i].data, 0.0F, g->params.table->params[i].n_elements);
 }
 
 /* Tokens and positions of a batch, as the rows of this process's embeddings. */
@@ -100,7 +98,8 @@ static void set_rows(struct gpt *g, const struct gpt_batch *batch)
 }
 
 /* x (N, H) := the rows of 16-bit embeddings. */
-static void embed_typed(const struct gpt *g, float *x, const void *wpe, int64_t N)
+static void embed_typed(const struct gpt *g, float *x, const void *wte, const void *wpe,
+                        int64_t N)
 {
     enum { PIECE = 1024 };
     const struct gpt_scratch *sc = &g->scratch;
@@ -113,7 +112,7 @@ static void embed_typed(const struct gpt *g, float *x, const void *wpe, int64_t 
             int64_t part = i64_min(PIECE, H - c);
             memset(to, 0, (size_t)part * sizeof *to);
             if (word >= 0)
-                dtype_load(to, gpt_kept_at(g, g->p[0].wte, word + c), g->dtype, part);
+                dtype_load(to, gpt_kept_at(g, wte, word + c), g->dtype, part);
             if (wpe)
                 dtype_load(add, gpt_kept_at(g, wpe, position + c), g->dtype, part);
             for (int64_t i = 0; i < part; i++)
@@ -128,11 +127,13 @@ static void embed(struct gpt *g, const struct gpt_batch *batch, float *x)
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S;
     struct dropout drop = embedding_dropout(g, batch);
-    const void *wpe = g->part.mp_rank == 0 ? g->p[0].wpe : NULL;
+    const struct weight *p = gpt_params(g, LAYER_EMBEDDING);
+    const void *wte = p[GPT_WORD_WEIGHT].data;
+    const void *wpe = g->part.mp_rank == 0 ? p[GPT_POSITION_WEIGHT].data : NULL;
     set_rows(g, batch);
     if (g->dtype == DTYPE_F32)
         g->k->embedding_fwd(g->s, sc->hidden,
-                            &(struct embedding){.wte = g->p[0].wte,
+                            &(struct embedding){.wte = wte,
                                                 .wpe = wpe,
                                                 .tokens = sc->tokens,
                                                 .positions = sc->positions,
@@ -141,26 +142,24 @@ static void embed(struct gpt *g, const struct gpt_batch *batch, float *x)
                                                 .H = g->dims.H,
                                                 .drop = dropout_none()});
     else
-        embed_typed(g, sc->hidden, wpe, N);
+        embed_typed(g, sc->hidden, wte, wpe, N);
     gpt_scatter(g, batch, x, sc->hidden, &drop);
 }
 
-static void open_layer(struct gpt *g, int64_t layer, int64_t next, bool is_backward)
+/* `next`: a block, from 0, or -1. */
+static void open_block(struct gpt *g, int64_t block, int64_t next, bool is_backward)
 {
-    if (g->layers.open)
-        g->layers.open(g->layers.context, (int)layer, (int)next, is_backward);
+    params_open_layer(&g->params, LAYER_BLOCK, block,
+                      next < 0 ? -1
+                               : param_table_layer(g->params.table, LAYER_BLOCK, next),
+                      is_backward);
 }
 
-static void close_layer(struct gpt *g, int64_t layer, bool is_backward, bool is_last)
-{
-    if (g->layers.close)
-        g->layers.close(g->layers.context, (int)layer, is_backward, is_last);
-}
-
-static void trace_layer(const struct gpt *g, double start, int64_t layer)
+/* Traces count what stands in the pipeline from the embedding, which is 0. */
+static void trace_layer(const struct gpt *g, double start, int64_t block)
 {
     trace_end(g->trace, start,
-              &(struct trace_span){.name = "layer", .args = {{"layer", layer}}});
+              &(struct trace_span){.name = "layer", .args = {{"layer", block + 1}}});
 }
 
 /* The input of a chunk's first block: as its stash keeps it, and as float32. */
@@ -170,10 +169,13 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct gpt_batch
     int64_t n = gpt_own_rows(g, batch) * g->dims.H;
     float *x = gpt_work(g, st->x, g->scratch.stream);
     if (gpt_chunk_has_embedding(g, chunk)) {
-        open_layer(g, 0, g->part.chunks[chunk].first + 1, false);
+        params_open_layer(
+            &g->params, LAYER_EMBEDDING, 0,
+            param_table_layer(g->params.table, LAYER_BLOCK, g->part.chunks[chunk].first),
+            false);
         embed(g, batch, x);
         gpt_keep(g, st->x, x, n);
-        close_layer(g, 0, false, batch->is_last);
+        params_close_layer(&g->params, LAYER_EMBEDDING, 0, false, batch->is_last);
         return x;
     }
     CHECK(x_in, "chunk %d has no input", chunk);
@@ -184,12 +186,14 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct gpt_batch
 /* Final norm and loss of what the last block left in the stream. */
 static void chunk_head(struct gpt *g, const struct batch *batch, struct gpt_stash *st)
 {
-    int64_t L = g->dims.L;
+    bool is_training = batch->is_training;
     double start = trace_begin(g->trace);
-    open_layer(g, L + 1, -1, batch->is_training);
+    params_open_layer(&g->params, LAYER_FINAL_NORM, 0, -1, is_training);
+    params_open_layer(&g->params, LAYER_HEAD, 0, -1, is_training);
     gpt_head(g, batch, g->scratch.stream, st->dx);
-    trace_layer(g, start, L + 1);
-    close_layer(g, L + 1, batch->is_training, batch->is_last);
+    trace_layer(g, start, g->dims.L);
+    params_close_layer(&g->params, LAYER_HEAD, 0, is_training, batch->is_last);
+    params_close_layer(&g->params, LAYER_FINAL_NORM, 0, is_training, batch->is_last);
 }
 
 void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
@@ -206,13 +210,13 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
         void *kept = !is_end ? st->blocks[i + 1 - first].x : has_head ? NULL : x_out;
         float *to = kept ? gpt_work(g, kept, g->scratch.stream) : g->scratch.stream;
         double start = trace_begin(g->trace);
-        open_layer(g, i + 1, is_end ? -1 : i + 2, false);
+        open_block(g, i, is_end ? -1 : i + 1, false);
         beat(BEAT_FORWARD, i + 1);
-        gpt_block_fwd(g, i + 1, batch, &st->blocks[i - first], x, to);
+        gpt_block_fwd(g, i, batch, &st->blocks[i - first], x, to);
         if (kept)
             gpt_keep(g, kept, to, n);
-        close_layer(g, i + 1, false, batch->is_last);
-        trace_layer(g, start, i + 1);
+        params_close_layer(&g->params, LAYER_BLOCK, i, false, batch->is_last);
+        trace_layer(g, start, i);
         x = to;
     }
     if (has_head)
@@ -251,15 +255,17 @@ static void embed_bwd(struct gpt *g, const struct gpt_batch *batch, float *dx)
     const float *all = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
     if (all != sc->hidden)
         g->k->copy(g->s, sc->hidden, all, N * g->dims.H);
-    g->k->embedding_bwd(g->s, &(struct embedding_bwd){.dwte = g->lookup.rows,
-                                                      .dwpe = g->d[0].wpe,
-                                                      .dx = sc->hidden,
-                                                      .tokens = sc->tokens,
-                                                      .positions = sc->positions,
-                                                      .B = batch->B,
-                                                      .S = batch->S,
-                                                      .H = g->dims.H,
-                                                      .drop = dropout_none()});
+    g->k->embedding_bwd(
+        g->s, &(struct embedding_bwd){
+                  .dwte = g->lookup.rows,
+                  .dwpe = gpt_grads(g, LAYER_EMBEDDING)[GPT_POSITION_WEIGHT].data,
+                  .dx = sc->hidden,
+                  .tokens = sc->tokens,
+                  .positions = sc->positions,
+                  .B = batch->B,
+                  .S = batch->S,
+                  .H = g->dims.H,
+                  .drop = dropout_none()});
 }
 
 void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
@@ -272,11 +278,11 @@ void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
         g->k->copy(g->s, dx, st->dx, gpt_own_rows(g, batch) * g->dims.H);
     for (int64_t i = end - 1; i >= first; i--) {
         double start = trace_begin(g->trace);
-        open_layer(g, i + 1, i > first ? i : -1, true);
+        open_block(g, i, i > first ? i - 1 : -1, true);
         beat(BEAT_BACKWARD, i + 1);
-        gpt_block_bwd(g, i + 1, batch, &st->blocks[i - first], dx);
-        close_layer(g, i + 1, true, batch->is_last);
-        trace_layer(g, start, i + 1);
+        gpt_block_bwd(g, i, batch, &st->blocks[i - first], dx);
+        params_close_layer(&g->params, LAYER_BLOCK, i, true, batch->is_last);
+        trace_layer(g, start, i);
     }
     if (gpt_chunk_has_embedding(g, chunk))
         embed_bwd(g, batch, dx);
@@ -286,9 +292,9 @@ void gpt_finish_grads(struct gpt *g)
 {
     struct gpt_lookup *lookup = &g->lookup;
     int64_t H = g->dims.H;
-    float *dwte = g->d[0].wte;
     if (!g->part.has_embedding)
         return;
+    float *dwte = gpt_grads(g, LAYER_EMBEDDING)[GPT_WORD_WEIGHT].data;
     if (!g->part.has_head) // the head's gradient is another stage's
         g->k->fill(g->s, dwte, 0.0F, g->dims.V * H);
 #pragma omp parallel for schedule(static)

@@ -24,7 +24,7 @@
  * gives the same bits.
  *
  * Parameters and gradients lie in the model's own memory, or are somebody else's, who
- * brings a layer's before it is used and takes them away after (struct gpt_layers).
+ * binds a layer's before it is used (struct params_owner).
  *
  * The tied embedding has two gradients, one from the lookup and one from the head. They
  * are kept apart until gpt_finish_grads() adds them, as pipeline stages do.
@@ -40,8 +40,9 @@
 #include "base/batch.h"
 #include "base/trace.h"
 #include "comm/comm.h"
+#include "config/config.h"
 #include "device/device.h"
-#include "params/param_table.h"
+#include "params/params.h"
 
 struct gpt_dims {
     int64_t B, S;    // the largest micro-batch
@@ -99,20 +100,6 @@ struct gpt_scratch {     // live within one call
     int64_t *bounds;     // (mp + 1) of the parts of a sequence
 };
 
-/* Who brings and takes away the layers' parameters and gradients. 0 is the
- * embedding, 1..L are the blocks, L + 1 is the final norm. Functions may be NULL. */
-struct gpt_layers {
-    void *context;
-    /* p[layer], and for is_backward d[layer], are about to be used; after it, those of
-     * `next` will be (-1: none known). */
-    void (*open)(void *context, int layer, int next, bool is_backward);
-    /* They have been used. With is_backward the gradients of this micro-batch are there,
-     * and with is_last those of the step. The embedding's are complete only after
-     * gpt_finish_grads(), and it is never opened for backward. */
-    void (*close)(void *context, int layer, bool is_backward, bool is_last);
-    bool takes_grads; // after each micro-batch: a block's next gradients begin from zero
-};
-
 /* The gradient of the word embedding by the lookup: rows for the tokens that occur. */
 struct gpt_lookup {
     float *rows;   // (n_rows_most, H), n_rows of them in use
@@ -127,19 +114,16 @@ struct gpt {
     struct stream *s;        // of dev, the one that computes
     struct gpt_dims dims;
     struct param_part part;
-    struct param_table table;
+    struct params params;
+    struct param_table own_table; // of a model that was given none
     double hidden_dropout, attention_dropout;
     uint64_t seed;
     struct comm *model_group; // the ranks that share each block; borrowed
     int sp;                   // parts of a sequence between blocks: 1, or mp
     bool fuses_bias;
 
-    enum dtype dtype;           // of matrices and stashes
-    enum dtype grad_dtype;      // of the gradients of matrices
-    void *params;               // storage laid out by table; NULL: layers brings them
-    void *grads;                // likewise; NULL also in a model that only evaluates
-    struct layer_params *p, *d; // [L + 2] views of the two
-    struct gpt_layers layers;
+    enum dtype dtype;      // of matrices and stashes
+    enum dtype grad_dtype; // of the gradients of matrices
     struct gpt_lookup lookup;
 
     struct trace *trace; // of embedding, blocks and head; borrowed; NULL: none
@@ -162,10 +146,11 @@ struct gpt_options {
     enum dtype dtype;       // of matrices and stashes
     enum dtype grad_dtype;
     enum gpt_recompute recompute;
-    const bool *keeps_all;    // (L) blocks that recompute nothing all the same; or NULL
-    bool params_are_brought;  // by gpt.layers: have no memory for them
-    bool grads_are_brought;   // likewise
-    int64_t n_step_tokens;    // that one step looks up here at most; 0: B * S
+    const bool *keeps_all; // (L) blocks that recompute nothing all the same; or NULL
+    const struct param_table *table; // of the part; borrowed; NULL: make one
+    bool params_are_owned;           // by gpt.params.owner: have no memory for them
+    bool grads_are_owned;            // likewise
+    int64_t n_step_tokens;           // that one step looks up here at most; 0: B * S
     bool has_one_micro_batch; // a step: memory can be shared that others keep sums in
     bool fuses_bias;          // into products (fused_linear)
 };
@@ -220,12 +205,12 @@ bool gpt_chunk_has_head(const struct gpt *g, int chunk);
 
 /* -- layers, for gpt.c and gpt_decode.c ---------------------------------------------- */
 
-/* x_out (own rows, H) := block `layer` (1..L) of x; fills the stash, but for st->x, which
+/* x_out (own rows, H) := block `block` (from 0) of x; fills the stash, but for st->x, which
  * holds x already. In a float32 model x is st->x; in another x_out may be x. */
-void gpt_block_fwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+void gpt_block_fwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
                    struct block_stash *st, const float *x, float *x_out);
 /* dx: in, the gradient of x_out; out, that of st->x. Adds to the gradients. */
-void gpt_block_bwd(struct gpt *g, int64_t layer, const struct gpt_batch *batch,
+void gpt_block_bwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
                    struct block_stash *st, float *dx);
 /* Final norm, logits, loss; in training also dx and the gradients of the head. */
 void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx);

@@ -22,13 +22,12 @@ static int64_t n_blocks(const struct gpt *g)
     return g->part.chunks[0].end - g->part.chunks[0].first;
 }
 
-/* Of the whole model, in a process that has the word embedding. */
+/* Of the whole model, in a process that has the head. */
 static int64_t whole_vocabulary(const struct gpt *g)
 {
-    for (int64_t i = 0; i < g->table.n_params; i++)
-        if (g->table.params[i].member == offsetof(struct layer_params, wte))
-            return g->table.params[i].split_full;
-    return 0;
+    const struct param_table *table = g->params.table;
+    int64_t row = table->layers[param_table_layer(table, LAYER_HEAD, 0)].first_row;
+    return table->params[row + GPT_WORD_WEIGHT].split_full;
 }
 
 static void layout(struct gpt_decoder *dec, struct arena *ar)
@@ -102,24 +101,23 @@ void gpt_decoder_close(struct gpt_decoder *dec)
 }
 
 /* (S, 2, A, D) of one slot and one block. */
-static float *block_cache(const struct gpt_decoder *dec, int64_t slot, int64_t layer)
+static float *block_cache(const struct gpt_decoder *dec, int64_t slot, int64_t block)
 {
     const struct gpt *g = dec->gpt;
-    int64_t block = layer - 1 - g->part.chunks[0].first;
-    return dec->cache +
-           (slot * n_blocks(g) + block) * g->dims.S * 2 * g->dims.A * g->dims.D;
+    int64_t i = block - g->part.chunks[0].first;
+    return dec->cache + (slot * n_blocks(g) + i) * g->dims.S * 2 * g->dims.A * g->dims.D;
 }
 
 /* -- the way in and out of a stage --------------------------------------------------- */
 
 /* x (H) := the rows of 16-bit embeddings. */
-static void embed_typed(struct gpt_decoder *dec, float *x, int32_t token, const void *wpe,
-                        int32_t position)
+static void embed_typed(struct gpt_decoder *dec, float *x, const void *wte, int32_t token,
+                        const void *wpe, int32_t position)
 {
     const struct gpt *g = dec->gpt;
     int64_t H = g->dims.H;
     if (token >= 0)
-        g->k->load(g->s, x, gpt_kept_at(g, g->p[0].wte, token * H), g->dtype, H);
+        g->k->load(g->s, x, gpt_kept_at(g, wte, token * H), g->dtype, H);
     else
         g->k->fill(g->s, x, 0.0F, H);
     if (!wpe)
@@ -133,11 +131,13 @@ static void embed(struct gpt_decoder *dec, float *x, const int32_t *tokens, int6
 {
     struct gpt *g = dec->gpt;
     int64_t H = g->dims.H;
-    const void *wpe = g->part.mp_rank == 0 ? g->p[0].wpe : NULL;
+    const struct weight *p = gpt_params(g, LAYER_EMBEDDING);
+    const void *wte = p[GPT_WORD_WEIGHT].data;
+    const void *wpe = g->part.mp_rank == 0 ? p[GPT_POSITION_WEIGHT].data : NULL;
     gpt_local_ids(g, dec->tokens, tokens, n);
     if (g->dtype == DTYPE_F32)
         g->k->embedding_fwd(g->s, x,
-                            &(struct embedding){.wte = g->p[0].wte,
+                            &(struct embedding){.wte = wte,
                                                 .wpe = wpe,
                                                 .tokens = dec->tokens,
                                                 .positions = dec->positions,
@@ -147,7 +147,7 @@ static void embed(struct gpt_decoder *dec, float *x, const int32_t *tokens, int6
                                                 .drop = dropout_none()});
     else
         for (int64_t i = 0; i < n; i++)
-            embed_typed(dec, x + i * H, dec->tokens[i], wpe, dec->positions[i]);
+            embed_typed(dec, x + i * H, wte, dec->tokens[i], wpe, dec->positions[i]);
     gpt_sum_over_model(g, x, n * H);
 }
 
@@ -204,13 +204,14 @@ static void make_logits(struct gpt_decoder *dec, const float *x, int64_t n)
 {
     struct gpt *g = dec->gpt;
     const struct gpt_dims *d = &g->dims;
-    const struct layer_params *p = &g->p[d->L + 1];
+    const struct weight *p = gpt_params(g, LAYER_FINAL_NORM);
+    const struct weight *head = gpt_params(g, LAYER_HEAD);
     struct error err;
     for (int r = 0; r <= g->part.mp; r++)
         dec->gathered[r] = n * dec->bounds[r];
-    norm_rows(dec, x, p->lnf_g, p->lnf_b, n);
-    multiply_rows(dec, dec->logits + n * d->V_first, g->p[0].wte, dec->norm, NULL, n,
-                  d->V, d->H);
+    norm_rows(dec, x, p[GPT_FINAL_NORM_WEIGHT].data, p[GPT_FINAL_NORM_BIAS].data, n);
+    multiply_rows(dec, dec->logits + n * d->V_first, head[GPT_HEAD_WEIGHT].data,
+                  dec->norm, NULL, n, d->V, d->H);
     if (comm_allgather_f32(g->model_group, dec->logits, dec->gathered, &err))
         gpt_lost_peer(g, &err);
     dec->n_logit_rows = n;
@@ -251,9 +252,9 @@ const float *gpt_decoder_logits(struct gpt_decoder *dec, int64_t row)
 /* -- prompts ------------------------------------------------------------------------- */
 
 /* Only the last stage's last block leaves its output as it is: the head takes it up. */
-static bool is_rounded_after(const struct gpt *g, int64_t layer)
+static bool is_rounded_after(const struct gpt *g, int64_t block)
 {
-    return layer < g->dims.L;
+    return !g->part.has_head || block + 1 < g->part.chunks[0].end;
 }
 
 void gpt_decoder_prompt(struct gpt_decoder *dec, int64_t slot, const int32_t *tokens,
@@ -271,10 +272,10 @@ void gpt_decoder_prompt(struct gpt_decoder *dec, int64_t slot, const int32_t *to
     gpt_keep(g, st.x, x, n * H);
     for (int64_t i = g->part.chunks[0].first; i < g->part.chunks[0].end; i++) {
         beat(BEAT_FORWARD, i + 1);
-        gpt_block_fwd(g, i + 1, &batch, &st, x, x);
-        g->k->load_matrix(g->s, block_cache(dec, slot, i + 1), gpt_kept_at(g, st.qkv, AD),
+        gpt_block_fwd(g, i, &batch, &st, x, x);
+        g->k->load_matrix(g->s, block_cache(dec, slot, i), gpt_kept_at(g, st.qkv, AD),
                           g->dtype, n, 2 * AD, 3 * AD);
-        if (is_rounded_after(g, i + 1))
+        if (is_rounded_after(g, i))
             gpt_keep(g, st.x, x, n * H);
     }
     dec->n_past[slot] = n;
@@ -290,14 +291,14 @@ static void round_rows(struct gpt_decoder *dec, float *x, int64_t n)
 }
 
 /* Each row's key and value join its slot's; att (n, A, D) := what its query finds. */
-static void attend(struct gpt_decoder *dec, int64_t layer, const int64_t *slots,
+static void attend(struct gpt_decoder *dec, int64_t block, const int64_t *slots,
                    int64_t n)
 {
     const struct gpt *g = dec->gpt;
     int64_t A = g->dims.A, D = g->dims.D, AD = A * D;
     for (int64_t i = 0; i < n; i++) {
         const float *qkv = dec->qkv + i * 3 * AD;
-        float *cache = block_cache(dec, slots[i], layer);
+        float *cache = block_cache(dec, slots[i], block);
         int64_t n_past = dec->n_past[slots[i]];
         memcpy(cache + n_past * 2 * AD, qkv + AD, (size_t)(2 * AD) * sizeof *qkv);
         g->k->attention_decode(g->s, &(struct attention_decode){.out = dec->att + i * AD,
@@ -331,32 +332,35 @@ static void project(struct gpt_decoder *dec, float *y, const float *res, const f
                                                          .drop = dropout_none()});
 }
 
-static void block_rows(struct gpt_decoder *dec, int64_t layer, const int64_t *slots,
+static void block_rows(struct gpt_decoder *dec, int64_t block, const int64_t *slots,
                        int64_t n)
 {
     struct gpt *g = dec->gpt;
-    const struct layer_params *p = &g->p[layer];
+    const struct weight *p = gpt_block_params(g, block);
     int64_t H = g->dims.H, F = g->dims.F, AD = g->dims.A * g->dims.D;
 
-    norm_rows(dec, dec->x, p->ln1_g, p->ln1_b, n);
-    multiply_rows(dec, dec->qkv, p->qkv_w, dec->norm, p->qkv_b, n, 3 * AD, H);
+    norm_rows(dec, dec->x, p[GPT_LN1_WEIGHT].data, p[GPT_LN1_BIAS].data, n);
+    multiply_rows(dec, dec->qkv, p[GPT_QKV_WEIGHT].data, dec->norm, p[GPT_QKV_BIAS].data,
+                  n, 3 * AD, H);
     round_rows(dec, dec->qkv, n * 3 * AD);
-    attend(dec, layer, slots, n);
+    attend(dec, block, slots, n);
     round_rows(dec, dec->att, n * AD);
-    project(dec, dec->x_mid, dec->x, dec->att, p->proj_w, p->proj_b, n, AD);
+    project(dec, dec->x_mid, dec->x, dec->att, p[GPT_ATTN_PROJ_WEIGHT].data,
+            p[GPT_ATTN_PROJ_BIAS].data, n, AD);
     round_rows(dec, dec->x_mid, n * H);
 
-    norm_rows(dec, dec->x_mid, p->ln2_g, p->ln2_b, n);
-    multiply_rows(dec, dec->wide, p->fc_w, dec->norm, NULL, n, F, H);
+    norm_rows(dec, dec->x_mid, p[GPT_LN2_WEIGHT].data, p[GPT_LN2_BIAS].data, n);
+    multiply_rows(dec, dec->wide, p[GPT_FC_WEIGHT].data, dec->norm, NULL, n, F, H);
     round_rows(dec, dec->wide, n * F);
     g->k->activation_fwd(g->s, &(struct activation_fwd){.act = ACTIVATION_GELU,
                                                         .y = dec->wide,
                                                         .x = dec->wide,
-                                                        .b = p->fc_b,
+                                                        .b = p[GPT_FC_BIAS].data,
                                                         .N = n,
                                                         .C = F});
-    project(dec, dec->x, dec->x_mid, dec->wide, p->fc2_w, p->fc2_b, n, F);
-    if (is_rounded_after(g, layer))
+    project(dec, dec->x, dec->x_mid, dec->wide, p[GPT_MLP_PROJ_WEIGHT].data,
+            p[GPT_MLP_PROJ_BIAS].data, n, F);
+    if (is_rounded_after(g, block))
         round_rows(dec, dec->x, n * H);
 }
 
@@ -374,7 +378,7 @@ void gpt_decoder_step(struct gpt_decoder *dec, const int64_t *slots,
     round_rows(dec, dec->x, n * g->dims.H);
     for (int64_t i = g->part.chunks[0].first; i < g->part.chunks[0].end; i++) {
         beat(BEAT_TOKEN, i + 1);
-        block_rows(dec, i + 1, slots, n);
+        block_rows(dec, i, slots, n);
     }
     for (int64_t i = 0; i < n; i++)
         dec->n_past[slots[i]]++;

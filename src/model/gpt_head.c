@@ -69,9 +69,11 @@ static struct xent chunk_xent(const struct gpt *g, int64_t row, int64_t R)
 /* Logits of rows [row, row + R) of the norm's output, turned into losses. */
 static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
 {
+    const struct weight *head = gpt_params(g, LAYER_HEAD);
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
-    gpt_linear_fwd(g, sc->logits, sc->norm + row * H, g->p[0].wte, R, H, V);
+    gpt_linear_fwd(g, sc->logits, sc->norm + row * H, head[GPT_HEAD_WEIGHT].data, R, H,
+                   V);
     struct xent xent = chunk_xent(g, row, R);
     g->k->xent_max(g->s, &xent);
     max_over_model(g, sc->row_max, R);
@@ -89,26 +91,28 @@ static void chunk_grad(struct gpt *g, const struct batch *batch, int64_t row, in
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
     float *norm = sc->norm + row * H, *weights = sc->row_max; // which is done with
+    const struct weight *w = gpt_params(g, LAYER_HEAD), *dw = gpt_grads(g, LAYER_HEAD);
     for (int64_t r = 0; r < R; r++)
         weights[r] = batch->loss_mask[row + r] * batch->loss_weight;
     struct xent xent = chunk_xent(g, row, R);
     xent.weight = weights;
     g->k->xent_grad(g->s, &xent);
-    gpt_linear_bwd_weight(g, g->d[0].wte, DTYPE_F32, sc->logits, norm, R, H, V,
-                          batch->accumulate || row > 0);
-    gpt_linear_bwd_input(g, norm, sc->logits, g->p[0].wte, R, H, V);
+    gpt_linear_bwd_weight(g, dw[GPT_HEAD_WEIGHT].data, dw[GPT_HEAD_WEIGHT].dtype,
+                          sc->logits, norm, R, H, V, batch->accumulate || row > 0);
+    gpt_linear_bwd_input(g, norm, sc->logits, w[GPT_HEAD_WEIGHT].data, R, H, V);
 }
 
 void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx)
 {
-    const struct layer_params *p = &g->p[g->dims.L + 1];
+    const struct weight *p = gpt_params(g, LAYER_FINAL_NORM);
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S;
 
     for (int64_t b = 0; b < batch->B; b++)
         batch->loss_sums[b] = 0;
     gpt_local_ids(g, sc->targets, batch->targets, N);
-    gpt_norm_fwd(g, batch, sc->norm, sc->mean, sc->rstd, x, p->lnf_g, p->lnf_b);
+    gpt_norm_fwd(g, batch, sc->norm, sc->mean, sc->rstd, x, p[GPT_FINAL_NORM_WEIGHT].data,
+                 p[GPT_FINAL_NORM_BIAS].data);
     for (int64_t row = 0; row < N; row += g->dims.R) {
         int64_t R = i64_min(g->dims.R, N - row);
         beat(BEAT_HEAD, row);
@@ -118,12 +122,12 @@ void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *d
     }
     if (!batch->is_training)
         return;
-    const struct layer_params *d = &g->d[g->dims.L + 1];
+    const struct weight *d = gpt_grads(g, LAYER_FINAL_NORM);
     g->k->fill(g->s, dx, 0.0F, gpt_own_rows(g, batch) * g->dims.H);
-    gpt_norm_bwd(g, batch, dx, d->lnf_g, d->lnf_b, sc->norm, x, p->lnf_g, sc->mean,
-                 sc->rstd);
+    gpt_norm_bwd(g, batch, dx, d[GPT_FINAL_NORM_WEIGHT].data, d[GPT_FINAL_NORM_BIAS].data,
+                 sc->norm, x, p[GPT_FINAL_NORM_WEIGHT].data, sc->mean, sc->rstd);
     if (gpt_completes_grads(g, batch) && g->sp > 1) {
-        gpt_sum_over_model(g, d->lnf_g, g->dims.H);
-        gpt_sum_over_model(g, d->lnf_b, g->dims.H);
+        gpt_sum_over_model(g, d[GPT_FINAL_NORM_WEIGHT].data, g->dims.H);
+        gpt_sum_over_model(g, d[GPT_FINAL_NORM_BIAS].data, g->dims.H);
     }
 }

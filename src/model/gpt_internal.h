@@ -3,9 +3,34 @@
 #define MODEL_GPT_INTERNAL_H
 
 #include "model/gpt.h"
+#include "model/gpt_params.h"
 
 #define GPT_LOGIT_ROWS_MOST 2048 // that exist at a time, see logit_rows()
 #define GPT_WIDENED_ROWS 256     // of a 16-bit stash; a multiple of KERNEL_ROW_CHUNK
+
+/* The weights of a layer that is not repeated, and of block `block` (from 0): by the
+ * enums of gpt_params.h. NULL when the layer is not here. */
+static inline const struct weight *gpt_params(const struct gpt *g,
+                                              enum param_layer_kind kind)
+{
+    return params_layer(&g->params, STORE_PARAMS, kind, 0);
+}
+
+static inline const struct weight *gpt_grads(const struct gpt *g,
+                                             enum param_layer_kind kind)
+{
+    return params_layer(&g->params, STORE_GRADS, kind, 0);
+}
+
+static inline const struct weight *gpt_block_params(const struct gpt *g, int64_t block)
+{
+    return params_layer(&g->params, STORE_PARAMS, LAYER_BLOCK, block);
+}
+
+static inline const struct weight *gpt_block_grads(const struct gpt *g, int64_t block)
+{
+    return params_layer(&g->params, STORE_GRADS, LAYER_BLOCK, block);
+}
 
 /* local[n] := ids[n] in this process's share of the vocabulary, or -1. */
 void gpt_local_ids(const struct gpt *g, int32_t *local, const int32_t *ids, int64_t N);

@@ -94,18 +94,20 @@ static void layout_shared(struct block_stash *st, struct arena *ar, const struct
         layout_rest(st, &room, g);
 }
 
-/* The gradients of the matrices of `layer`, if nothing is in them before its backward,
- * and nothing but them is overwritten: gaps between parameters stay zero. */
+/* The gradients of a block that are overwritten, if nothing is in them before its
+ * backward, and nothing but them is there: gaps between parameters stay zero. */
 static struct arena free_grads(const struct gpt *g, const struct gpt_options *opt,
-                               int layer)
+                               int64_t block)
 {
-    const struct param_table *table = &g->table;
-    int64_t row, end;
-    param_table_rows(table, layer, &row, &end);
+    const struct param_table *table = g->params.table;
+    const struct param_layer *l =
+        &table->layers[param_table_layer(table, LAYER_BLOCK, block)];
+    int64_t row = l->first_row, end = l->end_row;
+    uint8_t *grads = g->params.storage[STORE_GRADS];
     while (row < end && table->params[row].grad != GRAD_OVERWRITTEN)
         row++;
     bool is_free = opt->has_one_micro_batch && opt->n_stashes == 1 &&
-                   opt->part.n_chunks == 1 && !opt->grads_are_brought && row < end;
+                   opt->part.n_chunks == 1 && !opt->grads_are_owned && row < end;
     if (!is_free)
         return arena_over(NULL, 0);
     int64_t from = table->params[row].in[STORE_GRADS].at, to = from;
@@ -115,7 +117,7 @@ static struct arena free_grads(const struct gpt *g, const struct gpt_options *op
             return arena_over(NULL, 0);
         to += p->n_elements * (int64_t)dtype_bytes(p->in[STORE_GRADS].dtype);
     }
-    return arena_over(g->grads ? (uint8_t *)g->grads + from : NULL, (size_t)(to - from));
+    return arena_over(grads ? grads + from : NULL, (size_t)(to - from));
 }
 
 static int64_t longest_chunk(const struct param_part *part)
@@ -149,7 +151,7 @@ static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gp
         struct room room = {.own = ar};
         block.recompute = recompute_of(opt, i);
         if (i > 0)
-            room.spare = free_grads(g, opt, (int)(g->part.chunks[0].first + i));
+            room.spare = free_grads(g, opt, g->part.chunks[0].first + i - 1);
         if (opt->has_grads)
             layout_block(&block, &room, g);
         if (st->blocks)
@@ -231,19 +233,12 @@ static void layout_lookup(struct gpt_lookup *lookup, struct arena *ar,
     lookup->slot = arena_i32(ar, V);
 }
 
-static void layout_grads(struct gpt *g, struct arena *ar, const struct gpt_options *opt)
+static void *layout_store(const struct gpt *g, enum param_store store, struct arena *ar,
+                          const struct gpt_options *opt)
 {
-    int64_t n =
-        opt->has_grads && !opt->grads_are_brought ? g->table.n_bytes[STORE_GRADS] : 0;
-    g->d = arena_bytes(ar, (size_t)(g->dims.L + 2) * sizeof *g->d);
-    g->grads = arena_bytes(ar, (size_t)n);
-}
-
-static void layout_params(struct gpt *g, struct arena *ar, const struct gpt_options *opt)
-{
-    int64_t n = opt->params_are_brought ? 0 : g->table.n_bytes[STORE_PARAMS];
-    g->p = arena_bytes(ar, (size_t)(g->dims.L + 2) * sizeof *g->p);
-    g->params = arena_bytes(ar, (size_t)n);
+    bool is_own = store == STORE_PARAMS ? !opt->params_are_owned
+                                        : opt->has_grads && !opt->grads_are_owned;
+    return arena_bytes(ar, is_own ? (size_t)g->params.table->n_bytes[store] : 0);
 }
 
 /* As many as take LOGIT_BYTES, in steps that leave every sum its order (gemm.c), and the
@@ -298,9 +293,13 @@ static int prepare(struct gpt *g, const struct config *cfg, const struct gpt_opt
         .grad_dtype = opt->grad_dtype,
         .fuses_bias = opt->fuses_bias,
     };
-    if (param_table_init_part(&g->table, &cfg->model, &opt->part, err))
+    if (!opt->table && gpt_param_table(&g->own_table, &cfg->model, &opt->part, err))
         return -1;
-    param_table_set_types(&g->table, opt->dtype, opt->grad_dtype);
+    param_table_set_types(&g->own_table, opt->dtype, opt->grad_dtype);
+    if (params_init(&g->params, opt->table ? opt->table : &g->own_table, err)) {
+        param_table_release(&g->own_table);
+        return -1;
+    }
     return 0;
 }
 
@@ -313,7 +312,7 @@ int gpt_measure(struct gpt_memory *mem, const struct config *cfg,
     if (prepare(&g, cfg, opt, err))
         return -1;
     arena_measure(&ar);
-    layout_params(&g, &ar, opt);
+    layout_store(&g, STORE_PARAMS, &ar, opt);
     mem->params = ar.used_bytes;
     arena_measure(&ar);
     layout_stashes(&g, &ar, opt);
@@ -323,9 +322,9 @@ int gpt_measure(struct gpt_memory *mem, const struct config *cfg,
     layout_lookup(&g.lookup, &ar, &g, opt);
     mem->scratch = ar.used_bytes;
     arena_measure(&ar);
-    layout_grads(&g, &ar, opt);
+    layout_store(&g, STORE_GRADS, &ar, opt);
     mem->grads = ar.used_bytes;
-    param_table_release(&g.table);
+    gpt_close(&g);
     return 0;
 }
 
@@ -341,12 +340,12 @@ int gpt_open_part(struct gpt *g, const struct config *cfg, const struct gpt_opti
         gpt_close(g);
         return -1;
     }
-    layout_params(g, &g->arena_params, opt);
-    layout_grads(g, &g->arena_grads, opt);
-    if (!opt->params_are_brought)
-        param_table_bind(&g->table, STORE_PARAMS, g->params, g->p);
-    if (opt->has_grads && !opt->grads_are_brought)
-        param_table_bind(&g->table, STORE_GRADS, g->grads, g->d);
+    void *params = layout_store(g, STORE_PARAMS, &g->arena_params, opt);
+    void *grads = layout_store(g, STORE_GRADS, &g->arena_grads, opt);
+    if (!opt->params_are_owned)
+        params_bind(&g->params, STORE_PARAMS, params);
+    if (opt->has_grads && !opt->grads_are_owned)
+        params_bind(&g->params, STORE_GRADS, grads);
     layout_stashes(g, &g->arena_acts, opt);
     layout_scratch(&g->scratch, &g->arena_acts, g, opt->has_grads);
     layout_lookup(&g->lookup, &g->arena_acts, g, opt);
@@ -372,6 +371,7 @@ void gpt_close(struct gpt *g)
     arena_close(&g->arena_params);
     arena_close(&g->arena_grads);
     arena_close(&g->arena_acts);
-    param_table_release(&g->table);
+    params_release(&g->params);
+    param_table_release(&g->own_table);
     *g = (struct gpt){0};
 }

@@ -264,7 +264,7 @@ static int update_layers(struct optimizer *o, const struct optimizer_update *u,
                          struct error *err)
 {
     const struct shard_map *map = o->opt.map;
-    for (int i = 0; i < map->n_layers; i++) {
+    for (int i = 0; i < map->table->n_layers; i++) {
         if (u->before_layer)
             u->before_layer(u->context, i);
         for (int64_t p = map->layer_pieces[i]; p < map->layer_pieces[i + 1]; p++)

@@ -1,6 +1,7 @@
 #include "parallel/layout.h"
 
 #include "base/log.h"
+#include "model/gpt_params.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,8 +141,8 @@ static int set_training(struct layout *l, const struct config *cfg, struct error
     model->sequence_parallel = cfg->distributed.sequence_parallel;
     model->grad_dtype = cfg->mix_precision.fp32_grads ? DTYPE_F32 : model->dtype;
     model->recompute = recompute_of(cfg);
-    model->params_are_brought = stage >= 3;
-    model->grads_are_brought = stage >= 2;
+    model->params_are_owned = stage >= 3;
+    model->grads_are_owned = stage >= 2;
     model->n_step_tokens = b->local_batch_size * cfg->dataset.max_seq_len;
     model->has_one_micro_batch = b->num_micro_batches == 1;
     model->fuses_bias = cfg->fused_linear;
@@ -164,12 +165,15 @@ int layout_init(struct layout *l, const struct config *cfg, struct grid_coord at
     };
     if (part_of(&l->model.part, cfg, at, err) ||
         (use == LAYOUT_TRAIN && set_training(l, cfg, err)) ||
-        param_table_init_part(&l->table, &cfg->model, &l->model.part, err))
+        gpt_param_table(&l->table, &cfg->model, &l->model.part, err) ||
+        gpt_param_table(&l->whole, &cfg->model, NULL, err))
         goto fail;
+    l->model.table = &l->table;
     param_table_set_types(&l->table, l->model.dtype, l->model.grad_dtype);
     if (shard_map_init(&l->map, &l->table, l->shape.sharding, at.sharding, err))
         goto fail;
     l->zero.map = &l->map;
+    l->zero.dev = l->model.dev;
     int64_t parts = l->model.sequence_parallel ? l->shape.mp : 1;
     l->n_message =
         l->model.B * (cfg->dataset.max_seq_len / parts) * cfg->model.hidden_size;
@@ -183,6 +187,7 @@ void layout_release(struct layout *l)
 {
     shard_map_release(&l->map);
     param_table_release(&l->table);
+    param_table_release(&l->whole);
     free(l->keeps_all);
     *l = (struct layout){0};
 }

@@ -41,10 +41,11 @@ enum layout_use {
 struct layout {
     struct grid_shape shape;
     struct grid_coord at;
-    struct param_table table;
+    struct param_table table; // of what this process holds
+    struct param_table whole; // of the model, in float32: what a checkpoint has
     struct shard_map map;
     struct gpt_options model; // model_group is the runner's to fill in
-    struct zero_options zero; // likewise data, sharding, dp
+    struct zero_options zero; // likewise data, sharding, dp, tied
     struct schedule_shape schedule;
     int64_t n_message; // numbers that pass between pipeline stages at a time
     bool *keeps_all;   // (layers) owned; what model.keeps_all points to

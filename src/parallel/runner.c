@@ -11,9 +11,10 @@ int runner_open(struct runner *r, const struct layout *l, const struct config *c
     zero.data = grid->data;
     zero.sharding = grid->sharding;
     zero.dp = grid->dp;
+    zero.tied = grid->tied;
     *r = (struct runner){.grid = grid};
     if (gpt_open_part(&r->gpt, cfg, &model, err) ||
-        zero_open(&r->zero, &r->gpt, &zero, err))
+        zero_open(&r->zero, &r->gpt.params, &zero, err))
         return -1;
     return pipeline_open(&r->pipeline, grid->pipe, &l->schedule, l->n_message,
                          model.dtype, err);
@@ -110,10 +111,6 @@ int runner_train(struct runner *r, const struct batch *batch, struct error *err)
  * order, then lookup and head of the embedding, then data ranks in order. */
 int runner_finish_grads(struct runner *r, struct error *err)
 {
-    struct gpt *g = &r->gpt;
-    if (g->d[0].wte &&
-        comm_allreduce_f32(r->grid->tied, g->d[0].wte, g->dims.V * g->dims.H, err))
-        return -1;
     return zero_finish_grads(&r->zero, err);
 }
 

@@ -1,6 +1,6 @@
 /*
  * What the stages have in common: the ranges of each layer, memory, the sums of gradients
- * and the gathering of parameters at the end of a step. Slots and buckets, by which
+ * and the gathering of parameters at the end of a step. Buffers and buckets, by which
  * layers come and go within a step, are in zero_layers.c.
  */
 #include "parallel/zero.h"
@@ -9,8 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-#define WIDENED_ELEMENTS 65536
 
 /* -- ranges -------------------------------------------------------------------------- */
 
@@ -41,20 +39,36 @@ static void set_run_bounds(struct zero *z, struct zero_run *run, int64_t first,
     }
 }
 
-/* Rows of one type that follow each other are one run: vectors, then matrices. */
+/* The end of the run of one type that begins with row `r`. */
+static int64_t run_end(const struct param_table *table, int64_t r)
+{
+    const struct param *first = &table->params[r];
+    int64_t end_row = table->layers[first->layer].end_row;
+    while (r < end_row &&
+           table->params[r].in[STORE_GRADS].dtype == first->in[STORE_GRADS].dtype)
+        r++;
+    return r;
+}
+
+static int count_runs(const struct param_table *table, int layer)
+{
+    int n = 0;
+    for (int64_t r = table->layers[layer].first_row; r < table->layers[layer].end_row;
+         r = run_end(table, r))
+        n++;
+    return n;
+}
+
 static void set_runs(struct zero *z, struct zero_layer *l, int i, int64_t **bounds)
 {
     const struct shard_map *map = z->opt.map;
     const struct param_table *table = map->table;
     int SH = map->size, DP = comm_size(z->opt.dp);
-    int64_t first_row, end_row;
-    param_table_rows(table, l->layer, &first_row, &end_row);
-    for (int64_t r = first_row; r < end_row;) {
-        const struct param *row = &table->params[r], *last = row;
-        for (; r < end_row &&
-               table->params[r].in[STORE_GRADS].dtype == row->in[STORE_GRADS].dtype;
-             r++)
-            last = &table->params[r];
+    l->runs = z->all_runs + z->n_runs;
+    for (int64_t r = table->layers[i].first_row; r < table->layers[i].end_row;
+         r = run_end(table, r)) {
+        const struct param *row = &table->params[r];
+        const struct param *last = &table->params[run_end(table, r) - 1];
         struct zero_run *run = &l->runs[l->n_runs++];
         *run = (struct zero_run){.dtype = row->in[STORE_GRADS].dtype,
                                  .at = row->in[STORE_GRADS].at - l->grad_at,
@@ -64,21 +78,25 @@ static void set_runs(struct zero *z, struct zero_layer *l, int i, int64_t **boun
         *bounds += (int64_t)SH * DP + 1 + DP + 1;
         set_run_bounds(z, run, row->offset, map->cuts + (int64_t)i * (SH + 1));
     }
+    z->n_runs += l->n_runs;
 }
 
 static void set_layer(struct zero *z, int i, int64_t **bounds)
 {
     const struct shard_map *map = z->opt.map;
+    const struct param_layer *of = &map->table->layers[i];
     struct zero_layer *l = &z->layers[i];
     int SH = map->size;
-    int64_t first, end, unused;
-    l->layer = map->layers[i];
-    l->is_block = l->layer > 0 && l->layer <= z->gpt->dims.L;
-    param_table_layer(map->table, l->layer, &first, &end);
-    l->param_at = param_table_byte(map->table, STORE_PARAMS, first);
-    l->param_bytes = param_table_byte(map->table, STORE_PARAMS, end) - l->param_at;
-    l->grad_at = param_table_byte(map->table, STORE_GRADS, first);
-    l->grad_bytes = param_table_byte(map->table, STORE_GRADS, end) - l->grad_at;
+    int64_t unused;
+    for (int64_t r = of->first_row; r < of->end_row; r++)
+        CHECK(map->table->params[r].owner == OWNED_BY_DATA_RANKS,
+              "row %lld is not the "
+              "data ranks'",
+              (long long)r);
+    l->is_block = of->kind == LAYER_BLOCK;
+    l->is_late = of->is_late;
+    l->param_at = param_table_layer_bytes(map->table, STORE_PARAMS, i, &l->param_bytes);
+    l->grad_at = param_table_layer_bytes(map->table, STORE_GRADS, i, &l->grad_bytes);
 
     l->param_bounds = *bounds;
     *bounds += SH + 1;
@@ -93,17 +111,42 @@ static void set_layer(struct zero *z, int i, int64_t **bounds)
     set_runs(z, l, i, bounds);
 }
 
+/* Buffers and buckets, of blocks and of other layers, have as many requests as any layer
+ * has runs. */
+static void deal_requests(struct zero *z, int most)
+{
+    struct comm_request *next = z->buffer_requests;
+    for (int i = 0; i < ZERO_BUFFERS; i++, next += 2 * (int64_t)most) {
+        z->buffers[i].requests = next;
+        z->buckets[i].requests = next + most;
+    }
+    for (int i = 0; i < z->opt.map->table->n_layers; i++, next += 2 * (int64_t)most) {
+        z->layers[i].buffer.requests = next;
+        z->layers[i].bucket.requests = next + most;
+    }
+}
+
 static int open_ranges(struct zero *z, struct error *err)
 {
     const struct shard_map *map = z->opt.map;
-    int n = map->n_layers, SH = map->size, size = comm_size(z->opt.data);
-    int DP = comm_size(z->opt.dp);
-    int64_t each = (SH + 1) + 2 * ((int64_t)size + 1 + DP + 1);
+    int n = map->table->n_layers, SH = map->size, size = comm_size(z->opt.data);
+    int DP = comm_size(z->opt.dp), n_runs = 0, most = 1;
+    for (int i = 0; i < n; i++) {
+        int here = count_runs(map->table, i);
+        n_runs += here;
+        most = here > most ? here : most;
+    }
+    int64_t n_bounds = n * (int64_t)(SH + 1) + n_runs * ((int64_t)size + 1 + DP + 1);
     z->layers = calloc((size_t)n + 1, sizeof *z->layers);
-    z->all_bounds = calloc((size_t)(n * each) + 1, sizeof *z->all_bounds);
+    z->late_grads = calloc((size_t)n + 1, sizeof *z->late_grads);
+    z->all_runs = calloc((size_t)n_runs + 1, sizeof *z->all_runs);
+    z->all_bounds = calloc((size_t)n_bounds + 1, sizeof *z->all_bounds);
     z->piece_of_rank = calloc((size_t)size, sizeof *z->piece_of_rank);
-    z->requests = calloc((size_t)n * 2 + 1, sizeof *z->requests);
-    if (!z->layers || !z->all_bounds || !z->piece_of_rank || !z->requests)
+    z->requests = calloc((size_t)(n + n_runs) + 1, sizeof *z->requests);
+    z->buffer_requests =
+        calloc(2 * (size_t)(n + ZERO_BUFFERS) * (size_t)most, sizeof *z->buffer_requests);
+    if (!z->layers || !z->late_grads || !z->all_runs || !z->all_bounds ||
+        !z->piece_of_rank || !z->requests || !z->buffer_requests)
         return error_set(err, ERROR_RUNTIME, "out of memory for the ranges of %d layers",
                          n);
     for (int r = 0; r < size; r++)
@@ -111,53 +154,57 @@ static int open_ranges(struct zero *z, struct error *err)
     int64_t *bounds = z->all_bounds;
     for (int i = 0; i < n; i++)
         set_layer(z, i, &bounds);
+    deal_requests(z, most);
     return 0;
 }
 
 /* -- memory -------------------------------------------------------------------------- */
 
-/* The bytes of the largest block in a store, and of the layers before and after blocks.
- */
-static void layer_sizes(const struct shard_map *map, int64_t n_layers,
-                        enum param_store store, int64_t *block, int64_t ends[2])
+/* A pair as large as the largest block, and one for each of the other layers. */
+static void layout_buffers(struct zero *z, struct arena *ar, enum param_store store)
 {
-    *block = ends[0] = ends[1] = 0;
-    for (int i = 0; i < map->n_layers; i++) {
-        int64_t first, end;
-        param_table_layer(map->table, map->layers[i], &first, &end);
-        int64_t n = param_table_byte(map->table, store, end) -
-                    param_table_byte(map->table, store, first);
-        if (map->layers[i] > 0 && map->layers[i] <= n_layers)
-            *block = i64_max(*block, n);
-        else
-            ends[map->layers[i] > 0] = n;
+    const struct param_table *table = z->opt.map->table;
+    int64_t block = 0, n;
+    for (int i = 0; i < table->n_layers; i++)
+        if (table->layers[i].kind == LAYER_BLOCK) {
+            param_table_layer_bytes(table, store, i, &n);
+            block = i64_max(block, n);
+        }
+    for (int i = 0; i < ZERO_BUFFERS; i++) {
+        struct zero_buffer *b = store == STORE_PARAMS ? &z->buffers[i] : &z->buckets[i];
+        b->memory = arena_bytes(ar, (size_t)block);
+        b->layer = -1;
+    }
+    for (int i = 0; i < table->n_layers; i++) {
+        if (table->layers[i].kind == LAYER_BLOCK)
+            continue;
+        param_table_layer_bytes(table, store, i, &n);
+        char *memory = arena_bytes(ar, (size_t)n);
+        if (!z->layers)
+            continue; // only measured
+        struct zero_layer *l = &z->layers[i];
+        struct zero_buffer *b = store == STORE_PARAMS ? &l->buffer : &l->bucket;
+        b->memory = memory;
+        b->layer = -1;
     }
 }
 
-static void layout_slots(struct zero_slot *slots, struct zero_slot *ends,
-                         struct arena *ar, const struct shard_map *map, int64_t n_layers,
-                         enum param_store store)
+/* Bytes of this rank's range of the gradients of late layers, which come first in what is
+ * owned; they stay in these layers' buckets, and have no other memory. */
+static int64_t late_grad_bytes(const struct zero_options *opt)
 {
-    int64_t block, end_bytes[2];
-    layer_sizes(map, n_layers, store, &block, end_bytes);
-    for (int i = 0; i < ZERO_SLOTS; i++)
-        slots[i] =
-            (struct zero_slot){.memory = arena_bytes(ar, (size_t)block), .layer = -1};
-    for (int i = 0; i < 2; i++)
-        ends[i] = (struct zero_slot){.memory = arena_bytes(ar, (size_t)end_bytes[i]),
-                                     .layer = -1};
-}
-
-/* Bytes of this rank's range of the embedding's gradient, which comes first in what is
- * owned; it stays in the embedding's own bucket, and has no other memory. */
-static int64_t embedding_grad_bytes(const struct zero_options *opt)
-{
-    bool has_embedding = opt->map->n_layers > 0 && opt->map->layers[0] == 0;
-    int64_t next = has_embedding ? opt->map->layer_pieces[1] : 0;
-    if (opt->stage < 2 || !has_embedding)
+    const struct shard_map *map = opt->map;
+    const struct param_table *table = map->table;
+    int n = 0;
+    while (n < table->n_layers && table->layers[n].is_late)
+        n++;
+    for (int i = n; i < table->n_layers; i++)
+        CHECK(!table->layers[i].is_late, "late layer %d is not before the others", i);
+    int64_t next = map->layer_pieces[n];
+    if (opt->stage < 2)
         return 0;
-    return next < opt->map->n_pieces ? opt->map->pieces[next].local_at[STORE_GRADS]
-                                     : opt->map->n_local_bytes[STORE_GRADS];
+    return next < map->n_pieces ? map->pieces[next].local_at[STORE_GRADS]
+                                : map->n_local_bytes[STORE_GRADS];
 }
 
 static void layout_owned(struct zero *z, struct arena *ar, enum param_store store)
@@ -166,23 +213,22 @@ static void layout_owned(struct zero *z, struct arena *ar, enum param_store stor
     if (store == STORE_PARAMS && z->opt.stage >= 3 && !z->opt.offload_dir)
         z->params.owned = arena_bytes(ar, (size_t)n);
     if (store == STORE_GRADS && z->opt.stage >= 2) {
-        int64_t elsewhere = embedding_grad_bytes(&z->opt);
-        char *rest = arena_bytes(ar, (size_t)(n - elsewhere));
-        z->grads.owned = rest ? rest - elsewhere : NULL;
+        z->grads.owned_from = late_grad_bytes(&z->opt);
+        z->grads.owned = arena_bytes(ar, (size_t)(n - z->grads.owned_from));
     }
 }
 
-static void layout_buckets(struct zero *z, struct arena *ar, int64_t n_layers)
+static void layout_buckets(struct zero *z, struct arena *ar)
 {
     if (z->opt.stage >= 3)
-        layout_slots(z->slots, z->ends, ar, z->opt.map, n_layers, STORE_PARAMS);
+        layout_buffers(z, ar, STORE_PARAMS);
     if (z->opt.stage >= 2) {
-        layout_slots(z->buckets, z->end_buckets, ar, z->opt.map, n_layers, STORE_GRADS);
-        z->widened = arena_f32(ar, WIDENED_ELEMENTS);
+        layout_buffers(z, ar, STORE_GRADS);
+        z->widened = arena_f32(ar, ZERO_WIDENED_ELEMENTS);
     }
 }
 
-struct zero_memory zero_measure(const struct zero_options *opt, int64_t n_layers)
+struct zero_memory zero_measure(const struct zero_options *opt)
 {
     struct zero measured = {.opt = *opt};
     struct zero_memory mem = {0};
@@ -194,11 +240,11 @@ struct zero_memory zero_measure(const struct zero_options *opt, int64_t n_layers
     layout_owned(&measured, &ar, STORE_GRADS);
     mem.grads = ar.used_bytes;
     arena_measure(&ar);
-    layout_buckets(&measured, &ar, n_layers);
+    layout_buckets(&measured, &ar);
     mem.buckets = ar.used_bytes;
-    // what is owned of the embedding's bucket counts as owned
-    mem.grads += (size_t)embedding_grad_bytes(opt);
-    mem.buckets -= (size_t)embedding_grad_bytes(opt);
+    // what is owned of a late layer's bucket counts as owned
+    mem.grads += (size_t)late_grad_bytes(opt);
+    mem.buckets -= (size_t)late_grad_bytes(opt);
     if (opt->stage >= 3 && opt->offload_dir) {
         mem.offloaded = (size_t)opt->map->n_local_bytes[STORE_PARAMS];
         mem.buckets += OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
@@ -208,17 +254,16 @@ struct zero_memory zero_measure(const struct zero_options *opt, int64_t n_layers
 
 static int open_memory(struct zero *z, struct error *err)
 {
-    int64_t L = z->gpt->dims.L;
     struct arena ar;
     arena_measure(&ar);
     layout_owned(z, &ar, STORE_PARAMS);
     layout_owned(z, &ar, STORE_GRADS);
-    layout_buckets(z, &ar, L);
+    layout_buckets(z, &ar);
     if (arena_open(&z->arena, ar.used_bytes, "shards", err))
         return -1;
     layout_owned(z, &z->arena, STORE_PARAMS);
     layout_owned(z, &z->arena, STORE_GRADS);
-    layout_buckets(z, &z->arena, L);
+    layout_buckets(z, &z->arena);
     if (z->opt.stage < 3 || !z->opt.offload_dir)
         return 0;
     struct offload_options opt = {.dir = z->opt.offload_dir,
@@ -232,37 +277,35 @@ static int open_memory(struct zero *z, struct error *err)
     return 0;
 }
 
-/* The embedding's and the final norm's gradients have their places for good. */
-static void bind_ends(struct zero *z)
+/* The gradients of layers that are no blocks have their places for good. */
+static void bind_own_buckets(struct zero *z)
 {
-    struct gpt *g = z->gpt;
-    if (z->opt.stage < 2)
-        return;
-    z->grads.embedding = z->end_buckets[0].memory;
-    param_table_bind_layer(&g->table, STORE_GRADS, 0, z->end_buckets[0].memory, g->d);
-    param_table_bind_layer(&g->table, STORE_GRADS, (int)g->dims.L + 1,
-                           z->end_buckets[1].memory, g->d);
+    for (int i = 0; i < z->opt.map->table->n_layers && z->opt.stage >= 2; i++) {
+        struct zero_layer *l = &z->layers[i];
+        if (l->is_block)
+            continue;
+        params_bind_layer(z->of, STORE_GRADS, i, l->bucket.memory);
+        if (l->is_late)
+            z->late_grads[i] = l->bucket.memory;
+    }
+    z->grads.layers = z->late_grads;
 }
 
-int zero_open(struct zero *z, struct gpt *gpt, const struct zero_options *opt,
+int zero_open(struct zero *z, struct params *of, const struct zero_options *opt,
               struct error *err)
 {
-    *z = (struct zero){.opt = *opt,
-                       .gpt = gpt,
-                       .params = {STORE_PARAMS, gpt->params, NULL, NULL},
-                       .grads = {STORE_GRADS, gpt->grads, NULL, NULL}};
-    if (opt->stage >= 3)
-        z->params.whole = NULL;
-    if (opt->stage >= 2)
-        z->grads.whole = NULL;
+    *z = (struct zero){
+        .opt = *opt,
+        .of = of,
+        .params = {.store = STORE_PARAMS, .whole = of->storage[STORE_PARAMS]},
+        .grads = {.store = STORE_GRADS, .whole = of->storage[STORE_GRADS]}};
     if (open_ranges(z, err) || open_memory(z, err) ||
-        reducer_init(&z->reducer, opt->data, opt->fused_bytes, opt->map->n_layers * 2 + 1,
-                     err)) {
+        reducer_init(&z->reducer, opt->data, opt->fused_bytes, z->n_runs + 1, err)) {
         zero_close(z);
         return -1;
     }
-    bind_ends(z);
-    gpt->layers = (struct gpt_layers){.context = z,
+    bind_own_buckets(z);
+    of->owner = (struct params_owner){.context = z,
                                       .open = zero_open_layer,
                                       .close = zero_close_layer,
                                       .takes_grads = opt->stage >= 2};
@@ -275,13 +318,16 @@ void zero_close(struct zero *z)
     offload_close(z->offload);
     arena_close(&z->arena);
     free(z->layers);
+    free(z->late_grads);
+    free(z->all_runs);
     free(z->all_bounds);
+    free(z->buffer_requests);
     free(z->piece_of_rank);
     free(z->requests);
     *z = (struct zero){0};
 }
 
-/* -- sums of a whole layer, stages 0 and 1, and of the embedding ----------------------
+/* -- sums of a whole layer: stages 0 and 1, and late ones ------------------------------
  */
 
 void zero_sum_layer(struct zero *z, int i, char *grads)
@@ -311,12 +357,14 @@ static int wait_for_requests(struct zero *z, struct error *err)
 /* The ranks that share a sharding range have a part each; now all of it. */
 static int gather_over_dp(struct zero *z, struct error *err)
 {
-    for (int i = 0; i < z->opt.map->n_layers; i++) {
+    for (int i = 0; i < z->opt.map->table->n_layers; i++) {
         struct zero_layer *l = &z->layers[i];
         for (int r = 0; r < l->n_runs; r++) {
             struct zero_run *run = &l->runs[r];
+            if (run->owned_first == run->owned_end)
+                continue;
             size_t size = dtype_bytes(run->dtype);
-            char *x = zero_owned_grads(z, l) + run->at + run->owned_first * (int64_t)size;
+            char *x = zero_owned_grad(z, l, run->at + run->owned_first * (int64_t)size);
             comm_allgather_start(z->opt.dp, x, size, run->dp_bounds,
                                  &z->requests[z->n_requests++]);
         }
@@ -326,21 +374,35 @@ static int gather_over_dp(struct zero *z, struct error *err)
 
 void zero_start_step(struct zero *z)
 {
-    for (int i = 0; i < z->opt.map->n_layers; i++)
+    for (int i = 0; i < z->opt.map->table->n_layers; i++)
         z->layers[i].has_sums = false;
+}
+
+/* Each stage that holds a row that is tied has the gradients of its own uses of it. */
+static int sum_tied_grads(struct zero *z, struct error *err)
+{
+    const struct param_table *table = z->opt.map->table;
+    for (int64_t i = 0; i < table->n_params; i++)
+        if (table->params[i].is_tied &&
+            comm_allreduce_f32(z->opt.tied, z->of->weights[STORE_GRADS][i].data,
+                               table->params[i].n_elements, err))
+            return -1;
+    return 0;
 }
 
 int zero_finish_grads(struct zero *z, struct error *err)
 {
-    int embedding = shard_map_find(z->opt.map, 0);
-    if (embedding >= 0)
-        zero_sum_layer(z, embedding,
-                       z->opt.stage >= 2
-                           ? z->end_buckets[0].memory
-                           : (char *)z->gpt->grads + z->layers[embedding].grad_at);
+    if (sum_tied_grads(z, err))
+        return -1;
+    for (int i = 0; i < z->opt.map->table->n_layers; i++)
+        if (z->layers[i].is_late)
+            zero_sum_layer(z, i,
+                           z->opt.stage >= 2
+                               ? z->layers[i].bucket.memory
+                               : (char *)z->grads.whole + z->layers[i].grad_at);
     if (z->opt.map->size == 1)
         return reducer_wait(&z->reducer, err);
-    if (zero_settle_buckets(z, err) || wait_for_requests(z, err))
+    if (zero_drain_buckets(z, err) || wait_for_requests(z, err))
         return -1;
     return comm_size(z->opt.dp) > 1 ? gather_over_dp(z, err) : 0;
 }
@@ -351,7 +413,7 @@ int zero_finish_grads(struct zero *z, struct error *err)
 static void gather_layer(struct zero *z, int i)
 {
     struct zero_layer *l = &z->layers[i];
-    comm_allgather_start(z->opt.sharding, (char *)z->gpt->params + l->param_at,
+    comm_allgather_start(z->opt.sharding, (char *)z->params.whole + l->param_at,
                          ZERO_UNIT_BYTES, l->param_bounds, &z->requests[z->n_requests++]);
 }
 
@@ -382,10 +444,11 @@ void zero_after_update(void *zero, int i)
 
 int zero_finish_update(struct zero *z, struct error *err)
 {
-    for (int i = 0; i < ZERO_SLOTS; i++)
-        z->slots[i].layer = -1;
-    for (int i = 0; i < 2; i++)
-        z->ends[i].layer = -1;
+    for (int i = 0; i < ZERO_BUFFERS; i++)
+        z->buffers[i].layer = -1;
+    for (int i = 0; i < z->opt.map->table->n_layers; i++)
+        z->layers[i].buffer.layer = -1;
+    params_changed(z->of);
     return wait_for_requests(z, err);
 }
 
@@ -438,7 +501,7 @@ int zero_write_params(struct zero *z, const struct shard_piece *piece, int64_t f
 
 int zero_spread_params(struct zero *z, struct error *err)
 {
-    for (int i = 0; i < z->opt.map->n_layers && z->opt.stage < 3; i++)
+    for (int i = 0; i < z->opt.map->table->n_layers && z->opt.stage < 3; i++)
         gather_layer(z, i);
     return zero_finish_update(z, err);
 }

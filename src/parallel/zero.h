@@ -6,7 +6,7 @@
  *             parameters gathered from them after the update
  *   stage 2   gradients too: a layer's are summed to their owners after each micro-batch,
  *             from one of two buckets; no rank ever has them all
- *   stage 3   parameters too: a layer's are gathered into one of two slots before it is
+ *   stage 3   parameters too: a layer's are gathered into one of two buffers before it is
  *             used, the next layer's while this one computes
  *
  * A layer is the unit of all of it: its flat range is cut by a shard_map, its sums run
@@ -14,15 +14,17 @@
  * give the same bits as plain data parallelism, but for several micro-batches in stages
  * 2 and 3, whose sums are taken in another order.
  *
- * The embedding is the exception. Its gradient is complete only when lookup and head have
- * met, after the last micro-batch; so from stage 2 on it has a bucket of its own for the
- * whole step, and in stage 3 a slot of its own, filled once a step; the final norm too.
+ * Blocks share the buffers and buckets; other layers have their own, and are gathered once
+ * per step. The gradient of a late layer (the embedding's, which is complete only when
+ * lookup and head have met) is in its bucket for the whole step and summed at its end.
+ * A row that is tied lies in the stages of all layers that use it: its gradients are first
+ * summed over these.
  *
  * Sent by each rank in a step, in parameters P, of N data ranks: 2 P (N-1)/N in stages 0
  * and 1; with m micro-batches (m + 1) P (N-1)/N in stage 2; and 3 m P (N-1)/N at most in
- * stage 3, less what is found in a slot.
+ * stage 3, less what is found in a buffer.
  *
- * Layer: base, comm, kernels, model <- parallel. A lost peer ends the job.
+ * Knows layers of params and no model. A lost peer ends the job.
  */
 #ifndef PARALLEL_ZERO_H
 #define PARALLEL_ZERO_H
@@ -30,22 +32,25 @@
 #include "base/arena.h"
 #include "base/offload.h"
 #include "comm/comm.h"
-#include "model/gpt.h"
+#include "device/device.h"
 #include "parallel/reducer.h"
+#include "params/params.h"
 #include "params/shard_map.h"
 
-#define ZERO_SLOTS 2 // layers gathered, and gradients on their way, at a time
+#define ZERO_BUFFERS 2 // blocks gathered, and gradients on their way, at a time
 
 struct zero_options {
     int stage;                   // 0 when there is nothing to share
     const struct shard_map *map; // over the sharding group; borrowed
     struct comm *data;           // rank = dp * sharding + sharding rank
     struct comm *sharding, *dp;
+    struct comm *tied; // the stages that hold the rows that are tied
+    struct device *dev;
     int64_t fused_bytes;     // join sums up to this; stage 0
     const char *offload_dir; // stage 3: where owned parameters are; NULL: in memory
 };
 
-/* A run of one layer's gradients of one type: its vectors, or its matrices. */
+/* Rows of one layer that follow each other and whose gradients have one type. */
 struct zero_run {
     enum dtype dtype;
     int64_t at;          // bytes from where the layer's gradients begin
@@ -56,9 +61,19 @@ struct zero_run {
     int64_t owned_end;
 };
 
+/* What a layer is gathered into, or its gradients are computed in. */
+struct zero_buffer {
+    char *memory;
+    int layer; // index of what it holds, -1: nothing
+    bool is_busy;
+    struct comm_request *requests; // as many as a layer has runs
+    int n_requests;
+};
+
 struct zero_layer {
-    int layer;               // as the model counts
-    struct zero_run runs[2]; // n_runs
+    bool is_block;         // shares buffers and buckets with those like it
+    bool is_late;          // see struct param_layer
+    struct zero_run *runs; // (n_runs)
     int n_runs;
     int64_t param_at, param_bytes; // in the whole storage
     int64_t grad_at, grad_bytes;   // likewise
@@ -68,30 +83,25 @@ struct zero_layer {
     int64_t owned_param_first;     // in the layer, bytes
     int64_t owned_grad_first;      // likewise
     int64_t owned_param_bytes;
-    bool is_block;
     bool has_sums; // of an earlier micro-batch of this step, in the owned gradients
-};
-
-struct zero_slot {
-    char *memory;
-    int layer; // index of what it holds, -1: nothing
-    bool is_busy;
-    struct comm_request requests[2];
-    int n_requests;
+    struct zero_buffer buffer, bucket; // of a layer that is no block
 };
 
 struct zero {
     struct zero_options opt;
-    struct gpt *gpt; // borrowed
-    struct zero_layer *layers;
+    struct params *of;         // whose layers these are; borrowed
+    struct zero_layer *layers; // (layers of the table)
+    struct zero_run *all_runs; // what the layers' runs point into
+    int n_runs;
     int *piece_of_rank;  // (data size)
     int64_t *all_bounds; // what the layers' bounds point into
     struct shard_store params, grads;
-    struct zero_slot slots[ZERO_SLOTS], buckets[ZERO_SLOTS];
-    struct zero_slot ends[2], end_buckets[2]; // of the embedding and the final norm
-    int next_slot, next_bucket;
-    struct reducer reducer;        // stage 0
-    struct comm_request *requests; // (2 * layers) of sums and gathers of whole layers
+    void **late_grads; // (layers of the table) where those of late layers are, or NULL
+    struct zero_buffer buffers[ZERO_BUFFERS], buckets[ZERO_BUFFERS]; // of blocks
+    int next_buffer, next_bucket;
+    struct comm_request *buffer_requests; // what theirs point into
+    struct reducer reducer;               // stage 0
+    struct comm_request *requests;        // of sums and gathers of whole layers
     int n_requests;
     float *widened; // some elements
     struct offload *offload;
@@ -100,22 +110,23 @@ struct zero {
 
 struct zero_memory {      // bytes, beside what the model has itself
     size_t params, grads; // owned
-    size_t buckets;       // slots and buckets
+    size_t buckets;       // buffers and buckets
     size_t offloaded;
 };
-/* What zero_open() would take for a model of this table. */
-struct zero_memory zero_measure(const struct zero_options *opt, int64_t n_layers);
+/* What zero_open() would take. */
+struct zero_memory zero_measure(const struct zero_options *opt);
 
-/* For a model that was opened without parameters in stage 3, and without gradients from
- * stage 2 on. The model's layers become this one's business. */
-MUST_CHECK int zero_open(struct zero *z, struct gpt *gpt, const struct zero_options *opt,
-                         struct error *err);
+/* Own the layers of `of`, which has no storage for parameters in stage 3, and none for
+ * gradients from stage 2 on. */
+MUST_CHECK int zero_open(struct zero *z, struct params *of,
+                         const struct zero_options *opt, struct error *err);
 void zero_close(struct zero *z);
 
 /* Before the first micro-batch of a step. */
 void zero_start_step(struct zero *z);
-/* After the last one, when the embedding's gradient is complete here: all that this rank
- * owns (all, in stage 0) becomes its sum over the data ranks. [collective] */
+/* After the last one, when the gradients of late layers are complete here: those that are
+ * tied are summed over their stages; then all that this rank owns (all, in stage 0)
+ * becomes its sum over the data ranks. [collective] */
 MUST_CHECK int zero_finish_grads(struct zero *z, struct error *err);
 
 /* For the optimizer: layer i's parameters are needed; and have been updated. [collective]
@@ -134,7 +145,7 @@ MUST_CHECK int zero_read_params(struct zero *z, const struct shard_piece *piece,
 MUST_CHECK int zero_write_params(struct zero *z, const struct shard_piece *piece,
                                  int64_t first, int64_t n, const float *x,
                                  struct error *err);
-/* After writing: bring every rank up to date. [collective] */
+/* After writing: every rank gets what others wrote. [collective] */
 MUST_CHECK int zero_spread_params(struct zero *z, struct error *err);
 
 #endif

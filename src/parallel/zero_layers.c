@@ -1,41 +1,39 @@
 /*
- * Layers that come and go within a step: parameters through slots (stage 3), gradients
- * through buckets (stages 2 and 3).
+ * Layers that come and go within a step: parameters through buffers (stage 3),
+ * gradients through buckets (stages 2 and 3).
  *
- * A slot keeps its layer until another one needs the room, so a layer that is used twice
+ * A buffer keeps its layer until another one needs it, so a layer that is used twice
  * in a row (the last one of forward is the first one of backward) is gathered once.
  */
 #include "parallel/zero_internal.h"
 
 #include <string.h>
 
-#define WIDENED_ELEMENTS 65536
-
 void zero_fail(struct zero *z, const struct error *err)
 {
     comm_abort_with(z->opt.data, err);
 }
 
-static int wait_for_slot(struct zero_slot *slot, struct error *err)
+static int wait_for_buffer(struct zero_buffer *buffer, struct error *err)
 {
     int rc = 0;
-    for (int i = 0; i < slot->n_requests; i++)
-        if (comm_wait(&slot->requests[i], err))
+    for (int i = 0; i < buffer->n_requests; i++)
+        if (comm_wait(&buffer->requests[i], err))
             rc = -1;
-    slot->n_requests = 0;
-    slot->is_busy = false;
+    buffer->n_requests = 0;
+    buffer->is_busy = false;
     return rc;
 }
 
 /* -- parameters ---------------------------------------------------------------------- */
 
-static struct zero_slot *find_slot(struct zero *z, int i)
+static struct zero_buffer *find_buffer(struct zero *z, int i)
 {
     if (!z->layers[i].is_block)
-        return &z->ends[z->layers[i].layer > 0];
-    for (int s = 0; s < ZERO_SLOTS; s++)
-        if (z->slots[s].layer == i)
-            return &z->slots[s];
+        return &z->layers[i].buffer;
+    for (int s = 0; s < ZERO_BUFFERS; s++)
+        if (z->buffers[s].layer == i)
+            return &z->buffers[s];
     return NULL;
 }
 
@@ -57,68 +55,67 @@ static void copy_owned(struct zero *z, const struct zero_layer *l, char *to)
 }
 
 /* Start to gather layer i, unless it is there or on its way. */
-static struct zero_slot *start_gather(struct zero *z, int i)
+static struct zero_buffer *start_gather(struct zero *z, int i)
 {
     struct zero_layer *l = &z->layers[i];
-    struct zero_slot *slot = find_slot(z, i);
-    if (slot && slot->layer == i)
-        return slot;
-    if (!slot) {
-        slot = &z->slots[z->next_slot];
-        z->next_slot = (z->next_slot + 1) % ZERO_SLOTS;
+    struct zero_buffer *buffer = find_buffer(z, i);
+    if (buffer && buffer->layer == i)
+        return buffer;
+    if (!buffer) {
+        buffer = &z->buffers[z->next_buffer];
+        z->next_buffer = (z->next_buffer + 1) % ZERO_BUFFERS;
     }
-    slot->layer = i;
-    slot->is_busy = true;
-    copy_owned(z, l, slot->memory);
-    comm_allgather_start(z->opt.sharding, slot->memory, ZERO_UNIT_BYTES, l->param_bounds,
-                         &slot->requests[0]);
-    slot->n_requests = 1;
-    return slot;
+    buffer->layer = i;
+    buffer->is_busy = true;
+    copy_owned(z, l, buffer->memory);
+    comm_allgather_start(z->opt.sharding, buffer->memory, ZERO_UNIT_BYTES,
+                         l->param_bounds, &buffer->requests[0]);
+    buffer->n_requests = 1;
+    return buffer;
 }
 
-static void bring_params(struct zero *z, int i, int next)
+static void gather_params(struct zero *z, int i, int next)
 {
     struct error err;
-    struct gpt *g = z->gpt;
-    struct zero_slot *slot = start_gather(z, i);
-    if (slot->is_busy && wait_for_slot(slot, &err))
+    struct zero_buffer *buffer = start_gather(z, i);
+    if (buffer->is_busy && wait_for_buffer(buffer, &err))
         zero_fail(z, &err);
-    param_table_bind_layer(&g->table, STORE_PARAMS, z->layers[i].layer, slot->memory,
-                           g->p);
-    // the next layer takes the other slot: the one that is not this one's
+    params_bind_layer(z->of, STORE_PARAMS, i, buffer->memory);
+    // the next block takes the other buffer
     if (z->layers[i].is_block)
-        z->next_slot = (int)(slot - z->slots + 1) % ZERO_SLOTS;
+        z->next_buffer = (int)(buffer - z->buffers + 1) % ZERO_BUFFERS;
     if (next >= 0)
         start_gather(z, next);
 }
 
 /* -- gradients ----------------------------------------------------------------------- */
 
-char *zero_owned_grads(struct zero *z, const struct zero_layer *l)
+char *zero_owned_grad(struct zero *z, const struct zero_layer *l, int64_t at)
 {
     if (z->opt.stage < 2)
-        return (char *)z->gpt->grads + l->grad_at;
-    if (l->layer == 0)
-        return z->end_buckets[0].memory;
-    return (char *)z->grads.owned + l->owned_grad_at - l->owned_grad_first;
+        return (char *)z->grads.whole + l->grad_at + at;
+    if (l->is_late)
+        return l->bucket.memory + at;
+    int64_t owned_at = l->owned_grad_at + (at - l->owned_grad_first);
+    return (char *)z->grads.owned + (owned_at - z->grads.owned_from);
 }
 
 /* to[0, n) += from, both of one type. */
 static void add_typed(struct zero *z, char *to, const char *from, enum dtype dtype,
                       int64_t n)
 {
-    const struct kernels *k = z->gpt->k;
-    struct stream *s = z->gpt->s;
+    const struct kernels *k = z->opt.dev->k;
+    struct stream *s = device_stream(z->opt.dev, STREAM_COMPUTE);
     int64_t size = (int64_t)dtype_bytes(dtype);
-    for (int64_t i = 0; i < n; i += WIDENED_ELEMENTS) {
-        int64_t part = i64_min(WIDENED_ELEMENTS, n - i);
+    for (int64_t i = 0; i < n; i += ZERO_WIDENED_ELEMENTS) {
+        int64_t part = i64_min(ZERO_WIDENED_ELEMENTS, n - i);
         k->load(s, z->widened, from + i * size, dtype, part);
         k->store_add(s, to + i * size, z->widened, dtype, part);
     }
 }
 
 /* The sums that this rank has got in a bucket go to the gradients it owns. */
-static void take_sums(struct zero *z, struct zero_slot *bucket)
+static void add_sums(struct zero *z, struct zero_buffer *bucket)
 {
     struct zero_layer *l = &z->layers[bucket->layer];
     int mine = z->piece_of_rank[comm_rank(z->opt.data)];
@@ -126,7 +123,9 @@ static void take_sums(struct zero *z, struct zero_slot *bucket)
         const struct zero_run *run = &l->runs[r];
         int64_t size = (int64_t)dtype_bytes(run->dtype);
         int64_t first = run->bounds[mine], n = run->bounds[mine + 1] - first;
-        char *to = zero_owned_grads(z, l) + run->at + first * size;
+        if (n == 0)
+            continue;
+        char *to = zero_owned_grad(z, l, run->at + first * size);
         const char *from = bucket->memory + run->at + first * size;
         if (l->has_sums)
             add_typed(z, to, from, run->dtype, n);
@@ -136,60 +135,57 @@ static void take_sums(struct zero *z, struct zero_slot *bucket)
     l->has_sums = true;
 }
 
-static int settle(struct zero *z, struct zero_slot *bucket, struct error *err)
+static int drain(struct zero *z, struct zero_buffer *bucket, struct error *err)
 {
     if (!bucket->is_busy)
         return 0;
-    if (wait_for_slot(bucket, err))
+    if (wait_for_buffer(bucket, err))
         return -1;
-    take_sums(z, bucket);
+    add_sums(z, bucket);
     return 0;
 }
 
-int zero_settle_buckets(struct zero *z, struct error *err)
+int zero_drain_buckets(struct zero *z, struct error *err)
 {
     if (z->opt.stage < 2)
         return 0;
-    for (int i = 0; i < ZERO_SLOTS; i++)
-        if (settle(z, &z->buckets[(z->next_bucket + i) % ZERO_SLOTS], err))
+    for (int i = 0; i < ZERO_BUFFERS; i++)
+        if (drain(z, &z->buckets[(z->next_bucket + i) % ZERO_BUFFERS], err))
             return -1;
-    return settle(z, &z->end_buckets[1], err);
+    for (int i = 0; i < z->opt.map->table->n_layers; i++)
+        if (!z->layers[i].is_block && drain(z, &z->layers[i].bucket, err))
+            return -1;
+    return 0;
 }
 
-static void clear_accumulated(struct zero *z, const struct zero_layer *l, char *memory)
+static struct zero_buffer *bucket_of(struct zero *z, int i)
 {
-    const struct param_table *table = &z->gpt->table;
-    int64_t first, end;
-    param_table_rows(table, l->layer, &first, &end);
-    for (int64_t r = first; r < end; r++) {
-        const struct param *row = &table->params[r];
-        if (row->grad == GRAD_ACCUMULATED)
-            memset(memory + row->in[STORE_GRADS].at - l->grad_at, 0,
-                   (size_t)row->n_elements * sizeof(float));
-    }
+    return z->layers[i].is_block ? &z->buckets[z->next_bucket] : &z->layers[i].bucket;
 }
 
-static void bring_grads(struct zero *z, int i)
+/* An empty bucket for the gradients of layer i, zero where they are added to. */
+static void open_bucket(struct zero *z, int i)
 {
+    const struct param_table *table = z->opt.map->table;
+    struct zero_buffer *bucket = bucket_of(z, i);
+    struct stream *s = device_stream(z->opt.dev, STREAM_COMPUTE);
     struct error err;
-    struct gpt *g = z->gpt;
-    struct zero_slot *bucket =
-        z->layers[i].is_block ? &z->buckets[z->next_bucket] : &z->end_buckets[1];
-    if (settle(z, bucket, &err))
+    if (drain(z, bucket, &err))
         zero_fail(z, &err);
     bucket->layer = i;
-    clear_accumulated(z, &z->layers[i], bucket->memory);
-    param_table_bind_layer(&g->table, STORE_GRADS, z->layers[i].layer, bucket->memory,
-                           g->d);
+    params_bind_layer(z->of, STORE_GRADS, i, bucket->memory);
+    for (int64_t r = table->layers[i].first_row; r < table->layers[i].end_row; r++)
+        if (table->params[r].grad == GRAD_ACCUMULATED)
+            z->opt.dev->k->fill(s, z->of->weights[STORE_GRADS][r].data, 0.0F,
+                                table->params[r].n_elements);
 }
 
-static void take_grads(struct zero *z, int i)
+static void reduce_bucket(struct zero *z, int i)
 {
     struct zero_layer *l = &z->layers[i];
-    struct zero_slot *bucket =
-        l->is_block ? &z->buckets[z->next_bucket] : &z->end_buckets[1];
+    struct zero_buffer *bucket = bucket_of(z, i);
     if (l->is_block)
-        z->next_bucket = (z->next_bucket + 1) % ZERO_SLOTS;
+        z->next_bucket = (z->next_bucket + 1) % ZERO_BUFFERS;
     bucket->is_busy = true;
     for (int r = 0; r < l->n_runs; r++)
         comm_reduce_scatter_start(z->opt.data, bucket->memory + l->runs[r].at,
@@ -202,22 +198,19 @@ static void take_grads(struct zero *z, int i)
 void zero_open_layer(void *zero, int layer, int next, bool is_backward)
 {
     struct zero *z = zero;
-    int i = shard_map_find(z->opt.map, layer);
     if (z->opt.stage >= 3)
-        bring_params(z, i, next < 0 ? -1 : shard_map_find(z->opt.map, next));
-    // the head also needs the embedding, as its matrix
-    if (z->opt.stage >= 3 && layer == z->gpt->dims.L + 1)
-        bring_params(z, shard_map_find(z->opt.map, 0), -1);
-    if (z->opt.stage >= 2 && is_backward)
-        bring_grads(z, i);
+        gather_params(z, layer, next);
+    if (z->opt.stage >= 2 && is_backward && !z->layers[layer].is_late)
+        open_bucket(z, layer);
 }
 
 void zero_close_layer(void *zero, int layer, bool is_backward, bool is_last)
 {
     struct zero *z = zero;
-    int i = shard_map_find(z->opt.map, layer);
-    if (is_backward && z->opt.stage >= 2)
-        take_grads(z, i);
-    else if (is_backward && is_last)
-        zero_sum_layer(z, i, (char *)z->gpt->grads + z->layers[i].grad_at);
+    if (!is_backward || z->layers[layer].is_late)
+        return;
+    if (z->opt.stage >= 2)
+        reduce_bucket(z, layer);
+    else if (is_last)
+        zero_sum_layer(z, layer, (char *)z->grads.whole + z->layers[layer].grad_at);
 }

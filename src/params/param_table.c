@@ -1,114 +1,15 @@
 /*
- * The rows come from three short lists of specs with symbolic dims: what stands before
- * the blocks, one block, what stands after. A spec's place in its list is its place in
- * memory; its number is its identity, which its initial values and the order of the norm
- * depend on, and which stays when a list is put in another order.
+ * The rows of a part are appended layer by layer. A spec's place in its layer is its
+ * place in memory; its number is its identity, which its initial values and the order of
+ * the norm depend on, and which stays when rows are put in another order.
  */
 #include "params/param_table.h"
 
 #include "base/philox.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum param_dim { // a symbolic dim; DIM_END closes a shape that has fewer than four
-    DIM_END,
-    DIM_QKV, // query, key, value
-    DIM_V,
-    DIM_P,
-    DIM_H,
-    DIM_A,
-    DIM_D,
-    DIM_F,
-    N_DIMS,
-};
-
-struct param_spec {
-    const char *name; // in a block: what follows "layers.i."
-    size_t member;
-    enum param_dim shape[PARAM_MAX_DIMS];
-    enum param_role role;
-    enum param_storage storage;
-    enum param_grad grad;
-    enum param_init init;
-    bool decays;
-    int split_dim;
-    int number; // in its list, as it was first
-};
-
-#define MEMBER(name) offsetof(struct layer_params, name)
-
-// clang-format off
-static const struct param_spec embedding_specs[] = {
-    // name                         member          shape                           role          stored        gradient          init         decays split number
-    {"embedding.word.weight",       MEMBER(wte),   {DIM_V, DIM_H},                  PARAM_ROWS,   STORED_TYPED, GRAD_BY_ROWS,     INIT_NORMAL, true,  0,   0},
-    {"embedding.position.weight",   MEMBER(wpe),   {DIM_P, DIM_H},                  PARAM_ROWS,   STORED_TYPED, GRAD_BY_ROWS,     INIT_NORMAL, true,  -1,  1},
-};
-
-static const struct param_spec block_specs[] = {
-    {"ln1.weight",                  MEMBER(ln1_g), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ONES,   false, -1,  0},
-    {"ln1.bias",                    MEMBER(ln1_b), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  1},
-    {"attn.qkv.bias",               MEMBER(qkv_b), {DIM_QKV, DIM_A, DIM_D},         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, 1,   3},
-    {"attn.proj.bias",              MEMBER(proj_b),{DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  5},
-    {"ln2.weight",                  MEMBER(ln2_g), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ONES,   false, -1,  6},
-    {"ln2.bias",                    MEMBER(ln2_b), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  7},
-    {"mlp.fc.bias",                 MEMBER(fc_b),  {DIM_F},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, 0,   9},
-    {"mlp.proj.bias",               MEMBER(fc2_b), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  11},
-    {"attn.qkv.weight",             MEMBER(qkv_w), {DIM_QKV, DIM_A, DIM_D, DIM_H},  PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN, INIT_NORMAL, true,  1,   2},
-    {"attn.proj.weight",            MEMBER(proj_w),{DIM_H, DIM_H},                  PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN, INIT_NORMAL, true,  1,   4},
-    {"mlp.fc.weight",               MEMBER(fc_w),  {DIM_F, DIM_H},                  PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN, INIT_NORMAL, true,  0,   8},
-    {"mlp.proj.weight",             MEMBER(fc2_w), {DIM_H, DIM_F},                  PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN, INIT_NORMAL, true,  1,   10},
-};
-
-static const struct param_spec final_specs[] = {
-    {"final_norm.weight",           MEMBER(lnf_g), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ONES,   false, -1,  0},
-    {"final_norm.bias",             MEMBER(lnf_b), {DIM_H},                         PARAM_VECTOR, STORED_F32,   GRAD_ACCUMULATED, INIT_ZEROS,  false, -1,  1},
-};
-// clang-format on
-
-/* The sizes of the symbolic dims; a model that has none of its own dims is refused. */
-static int resolve_dims(int64_t dims[N_DIMS], const struct config_model *m,
-                        struct error *err)
-{
-    const struct {
-        const char *key;
-        int64_t value;
-    } needed[] = {
-        {"vocab_size", m->vocab_size},
-        {"hidden_size", m->hidden_size},
-        {"num_layers", m->num_layers},
-        {"num_attention_heads", m->num_attention_heads},
-        {"ffn_hidden_size", m->ffn_hidden_size},
-        {"max_position_embeddings", m->max_position_embeddings},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
-        if (needed[i].value < 1)
-            return error_set(err, ERROR_INPUT,
-                             "cannot lay out the model: Model.%s is %lld, must be at "
-                             "least 1",
-                             needed[i].key, (long long)needed[i].value);
-    if (m->num_layers > INT_MAX - 1)
-        return error_set(err, ERROR_INPUT,
-                         "cannot lay out the model: Model.num_layers is %lld, must be at "
-                         "most %d",
-                         (long long)m->num_layers, INT_MAX - 1);
-    if (m->hidden_size % m->num_attention_heads != 0)
-        return error_set(err, ERROR_INPUT,
-                         "cannot lay out the model: Model.hidden_size %lld is not a "
-                         "multiple of Model.num_attention_heads %lld",
-                         (long long)m->hidden_size, (long long)m->num_attention_heads);
-    dims[DIM_END] = 0;
-    dims[DIM_QKV] = 3;
-    dims[DIM_V] = m->vocab_size;
-    dims[DIM_P] = m->max_position_embeddings;
-    dims[DIM_H] = m->hidden_size;
-    dims[DIM_A] = m->num_attention_heads;
-    dims[DIM_D] = m->hidden_size / m->num_attention_heads;
-    dims[DIM_F] = m->ffn_hidden_size;
-    return 0;
-}
 
 int64_t param_share(int64_t full, int mp, int mp_rank, int64_t *first)
 {
@@ -126,12 +27,66 @@ struct param_part param_part_whole(int64_t L)
                                .chunks = {{0, L}}};
 }
 
+/* -- what a part holds --------------------------------------------------------------- */
+
+static bool holds_layer(const struct param_part *part, enum param_layer_kind kind)
+{
+    switch (kind) {
+    case LAYER_EMBEDDING:
+        return part->has_embedding;
+    case LAYER_FINAL_NORM:
+    case LAYER_HEAD:
+        return part->has_head;
+    default:
+        return true; // its chunks say which blocks
+    }
+}
+
+/* Whether a row is tied to this one: any row, or with `part` one of a layer it holds. */
+static bool has_tie_to(const struct param_model *model, const struct param_part *part,
+                       enum param_layer_kind kind, int row)
+{
+    for (int k = 0; k < N_LAYER_KINDS; k++)
+        for (int i = 0; i < model->layers[k].n_rows; i++) {
+            const struct param_tie *tie = &model->layers[k].rows[i].tie;
+            if (tie->is_tied && tie->layer == kind && tie->row == row &&
+                (!part || holds_layer(part, (enum param_layer_kind)k)))
+                return true;
+        }
+    return false;
+}
+
+/* Rows of a kind that are parameters of their own. */
+static int64_t count_own_rows(const struct param_model *model, enum param_layer_kind kind)
+{
+    int64_t n = 0;
+    for (int i = 0; i < model->layers[kind].n_rows; i++)
+        n += !model->layers[kind].rows[i].tie.is_tied;
+    return n;
+}
+
+static int64_t n_layers_of(const struct param_model *model, int kind)
+{
+    return kind == LAYER_BLOCK ? model->n_blocks : 1;
+}
+
+/* Rows of the whole model before this layer, or of all of it. */
+static int64_t count_rows_before(const struct param_model *model, int kind, int64_t block)
+{
+    int64_t n = 0;
+    for (int k = 0; k < kind; k++)
+        n += n_layers_of(model, k) * count_own_rows(model, (enum param_layer_kind)k);
+    return kind == LAYER_BLOCK ? n + block * count_own_rows(model, LAYER_BLOCK) : n;
+}
+
+/* -- rows ---------------------------------------------------------------------------- */
+
 /* The shape of this part of the row; false when its size overflows. */
 static bool set_shape(struct param *row, const struct param_spec *spec,
-                      const struct param_part *part, const int64_t dims[N_DIMS])
+                      const struct param_part *part, const int64_t *dims)
 {
     row->n_elements = 1;
-    for (int i = 0; i < PARAM_MAX_DIMS && spec->shape[i] != DIM_END; i++) {
+    for (int i = 0; i < PARAM_MAX_DIMS && spec->shape[i] != 0; i++) {
         int64_t size = dims[spec->shape[i]];
         if (i == spec->split_dim) {
             row->split_full = size;
@@ -144,27 +99,39 @@ static bool set_shape(struct param *row, const struct param_spec *spec,
     return true;
 }
 
+static void set_name(struct param *row, const struct param_spec *spec,
+                     const struct param_layer *layer)
+{
+    int n = layer->kind == LAYER_BLOCK
+                ? snprintf(row->name, sizeof row->name, "layers.%lld.%s",
+                           (long long)layer->block, spec->name)
+                : snprintf(row->name, sizeof row->name, "%s", spec->name);
+    CHECK(n < PARAM_NAME_BYTES, "parameter name '%s' is cut", row->name);
+}
+
 /* Append the row of `spec`, placed at the first aligned element after the rows so far.
  * False when the flat buffer would pass what can be addressed in bytes. */
 static bool append_row(struct param_table *table, const struct param_spec *spec,
-                       int layer, int64_t number, const struct param_part *part,
-                       const int64_t dims[N_DIMS])
+                       const struct param_part *part, const int64_t *dims)
 {
+    const struct param_layer *layer = &table->layers[table->n_layers];
     struct param *row = &table->params[table->n_params++];
     int64_t end, flat_bytes;
-    row->layer = layer;
-    row->number = number;
-    row->member = spec->member;
-    row->init = spec->init;
-    row->init_scale = 1.0;
-    row->role = spec->role;
-    row->storage = spec->storage;
-    row->grad = spec->grad;
-    row->decays = spec->decays;
-    row->lr_scale = 1.0;
-    row->split_dim = spec->split_dim;
-    row->is_counted = spec->split_dim >= 0 || part->mp_rank == 0;
-    row->offset = table->n_flat;
+    *row = (struct param){
+        .role = spec->role,
+        .storage = spec->storage,
+        .grad = spec->grad,
+        .init = spec->init,
+        .init_scale = spec->init_scale,
+        .decays = spec->decays,
+        .lr_scale = spec->lr_scale,
+        .split_dim = spec->split_dim,
+        .owner = spec->owner,
+        .is_counted = spec->split_dim >= 0 || part->mp_rank == 0,
+        .layer = table->n_layers,
+        .offset = table->n_flat,
+    };
+    set_name(row, spec, layer);
     if (!set_shape(row, spec, part, dims) ||
         __builtin_add_overflow(row->offset, row->n_elements, &end) ||
         __builtin_add_overflow(end, PARAM_ALIGN, &end) ||
@@ -175,68 +142,103 @@ static bool append_row(struct param_table *table, const struct param_spec *spec,
     return true;
 }
 
-static bool append_rows(struct param_table *table, const struct param_spec *specs,
-                        size_t n_specs, int layer, int64_t number,
-                        const struct param_part *part, const int64_t dims[N_DIMS])
+/* A part that lacks a layer still holds the rows of it that its own layers are tied to,
+ * as copies that do not count: those of another part do. */
+static bool append_layer(struct param_table *table, const struct param_model *model,
+                         const struct param_part *part, enum param_layer_kind kind,
+                         int64_t block)
 {
-    for (size_t i = 0; i < n_specs; i++) {
-        char *name = table->params[table->n_params].name;
-        int n = specs == block_specs
-                    ? snprintf(name, PARAM_NAME_BYTES, "layers.%d.%s", layer - 1,
-                               specs[i].name)
-                    : snprintf(name, PARAM_NAME_BYTES, "%s", specs[i].name);
-        CHECK(n < PARAM_NAME_BYTES, "parameter name '%s' is cut", name);
-        if (!append_row(table, &specs[i], layer, number + specs[i].number, part, dims))
+    struct param_layer *layer = &table->layers[table->n_layers];
+    bool is_held = holds_layer(part, kind);
+    int64_t first_number = count_rows_before(model, kind, block);
+    *layer =
+        (struct param_layer){.kind = kind, .block = block, .first_row = table->n_params};
+    for (int i = 0; i < model->layers[kind].n_rows; i++) {
+        const struct param_spec *spec = &model->layers[kind].rows[i];
+        if (spec->tie.is_tied || (!is_held && !has_tie_to(model, part, kind, i)))
+            continue;
+        CHECK(table->n_params - layer->first_row == i,
+              "row %d of a layer is without "
+              "those before it",
+              i); // users find rows by their place
+        if (!append_row(table, spec, part, model->dims))
             return false;
+        struct param *row = &table->params[table->n_params - 1];
+        row->number = first_number + spec->number;
+        row->is_tied = has_tie_to(model, NULL, kind, i);
+        row->is_counted &= is_held;
+        layer->is_late |= row->grad == GRAD_BY_ROWS;
+    }
+    layer->end_row = table->n_params;
+    if (layer->first_row == layer->end_row)
+        return true;
+    const struct param *last = &table->params[layer->end_row - 1];
+    layer->first = table->params[layer->first_row].offset;
+    layer->end = last->offset + last->n_elements;
+    if (table->by_kind[kind] < 0)
+        table->by_kind[kind] = table->n_layers;
+    table->n_layers++;
+    return true;
+}
+
+static bool append_blocks(struct param_table *table, const struct param_model *model,
+                          const struct param_part *part)
+{
+    for (int c = 0; c < part->n_chunks; c++)
+        for (int64_t i = part->chunks[c].first; i < part->chunks[c].end; i++) {
+            table->n_blocks++;
+            if (!append_layer(table, model, part, LAYER_BLOCK, i))
+                return false;
+        }
+    return true;
+}
+
+/* The layer of a row that is tied is that of the other row. */
+static void resolve_tie(struct param_table *table, const struct param_model *model,
+                        enum param_layer_kind kind)
+{
+    for (int i = 0; i < model->layers[kind].n_rows; i++) {
+        const struct param_tie *tie = &model->layers[kind].rows[i].tie;
+        if (!tie->is_tied)
+            continue;
+        CHECK(model->layers[kind].n_rows == 1 && tie->layer < kind,
+              "a row that is tied is not the only one of its layer");
+        table->by_kind[kind] = table->by_kind[tie->layer];
+        table->tied_row[kind] = tie->row;
+    }
+}
+
+static bool append_all(struct param_table *table, const struct param_model *model,
+                       const struct param_part *part)
+{
+    for (int k = 0; k < N_LAYER_KINDS; k++) {
+        enum param_layer_kind kind = (enum param_layer_kind)k;
+        table->by_kind[kind] = -1;
+        if (kind == LAYER_BLOCK ? !append_blocks(table, model, part)
+                                : !append_layer(table, model, part, kind, 0))
+            return false;
+        if (holds_layer(part, kind))
+            resolve_tie(table, model, kind);
     }
     return true;
 }
 
-/* The last stage of a pipeline holds the word embedding too, as the head's matrix; it is
- * the first stage's that counts. */
-static bool append_embedding(struct param_table *table, const struct param_part *part,
-                             const int64_t dims[N_DIMS])
+int param_table_init(struct param_table *table, const struct param_model *model,
+                     const struct param_part *part, struct error *err)
 {
-    size_t n = part->has_embedding ? ARRAY_LEN(embedding_specs) : part->has_head ? 1 : 0;
-    if (!append_rows(table, embedding_specs, n, 0, 0, part, dims))
-        return false;
-    if (n == 1)
-        table->params[0].is_counted = false;
-    return true;
-}
-
-static bool append_all(struct param_table *table, const struct param_part *part,
-                       int64_t L, const int64_t dims[N_DIMS])
-{
-    int64_t n_first = ARRAY_LEN(embedding_specs), n_block = ARRAY_LEN(block_specs);
-    if (!append_embedding(table, part, dims))
-        return false;
-    for (int c = 0; c < part->n_chunks; c++)
-        for (int64_t i = part->chunks[c].first; i < part->chunks[c].end; i++)
-            if (!append_rows(table, block_specs, ARRAY_LEN(block_specs), (int)i + 1,
-                             n_first + i * n_block, part, dims))
-                return false;
-    return !part->has_head || append_rows(table, final_specs, ARRAY_LEN(final_specs),
-                                          (int)L + 1, n_first + L * n_block, part, dims);
-}
-
-int param_table_init_part(struct param_table *table, const struct config_model *m,
-                          const struct param_part *part, struct error *err)
-{
-    int64_t dims[N_DIMS];
-    *table = (struct param_table){0};
-    if (resolve_dims(dims, m, err))
-        return -1;
-
-    table->n_params_whole =
-        (int64_t)(ARRAY_LEN(embedding_specs) + ARRAY_LEN(final_specs)) +
-        m->num_layers * (int64_t)ARRAY_LEN(block_specs);
+    int64_t n_layers = model->n_blocks + N_LAYER_KINDS - 1;
+    *table = (struct param_table){.n_params_whole =
+                                      count_rows_before(model, N_LAYER_KINDS, 0)};
     table->params = calloc((size_t)table->n_params_whole, sizeof *table->params);
-    if (!table->params)
+    table->layers = calloc((size_t)n_layers + 1, sizeof *table->layers);
+    if (!table->params || !table->layers) {
+        long long n_params = table->n_params_whole;
+        param_table_release(table);
         return error_set(err, ERROR_RUNTIME,
                          "out of memory for the table of %lld parameters (%lld layers)",
-                         (long long)table->n_params_whole, (long long)m->num_layers);
-    if (!append_all(table, part, m->num_layers, dims)) {
+                         n_params, (long long)model->n_blocks);
+    }
+    if (!append_all(table, model, part)) {
         param_table_release(table);
         return error_set(err, ERROR_INPUT,
                          "the model is too large to address: its parameters take more "
@@ -247,16 +249,10 @@ int param_table_init_part(struct param_table *table, const struct config_model *
     return 0;
 }
 
-int param_table_init(struct param_table *table, const struct config_model *m,
-                     struct error *err)
-{
-    struct param_part whole = param_part_whole(m->num_layers);
-    return param_table_init_part(table, m, &whole, err);
-}
-
 void param_table_release(struct param_table *table)
 {
     free(table->params);
+    free(table->layers);
     *table = (struct param_table){0};
 }
 
@@ -278,57 +274,31 @@ void param_table_set_types(struct param_table *table, enum dtype params, enum dt
     }
 }
 
-static void bind_row(const struct param *row, void *where, struct layer_params *layers)
-{
-    memcpy((char *)&layers[row->layer] + row->member, &where, sizeof where);
-}
+/* -- questions ----------------------------------------------------------------------- */
 
-void param_table_bind(const struct param_table *table, enum param_store store, void *base,
-                      struct layer_params *layers)
+int param_table_layer(const struct param_table *table, enum param_layer_kind kind,
+                      int64_t block)
 {
-    for (int64_t i = 0; i < table->n_params; i++)
-        bind_row(&table->params[i], (char *)base + table->params[i].in[store].at, layers);
-}
-
-void param_table_bind_layer(const struct param_table *table, enum param_store store,
-                            int layer, void *base, struct layer_params *layers)
-{
-    int64_t first, end;
-    param_table_rows(table, layer, &first, &end);
-    for (int64_t i = first; i < end; i++)
-        bind_row(&table->params[i],
-                 (char *)base +
-                     (table->params[i].in[store].at - table->params[first].in[store].at),
-                 layers);
-}
-
-void param_table_rows(const struct param_table *table, int layer, int64_t *first,
-                      int64_t *end)
-{
-    int64_t low = 0, high = table->n_params; // rows below `low` are of layers before it
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (table->params[middle].layer < layer)
-            low = middle + 1;
+    int low = table->by_kind[kind], high = low + (int)table->n_blocks;
+    if (kind != LAYER_BLOCK || low < 0)
+        return low;
+    while (high - low > 1) { // the last layer that is not after the block
+        int middle = low + (high - low) / 2;
+        if (table->layers[middle].block <= block)
+            low = middle;
         else
             high = middle;
     }
-    *first = *end = low;
-    while (*end < table->n_params && table->params[*end].layer == layer)
-        ++*end;
+    return table->layers[low].block == block ? low : -1;
 }
 
-void param_table_layer(const struct param_table *table, int layer, int64_t *first,
-                       int64_t *end)
+int64_t param_table_layer_bytes(const struct param_table *table, enum param_store store,
+                                int layer, int64_t *n_bytes)
 {
-    int64_t first_row, end_row;
-    *first = *end = 0;
-    param_table_rows(table, layer, &first_row, &end_row);
-    if (first_row == end_row)
-        return;
-    const struct param *last = &table->params[end_row - 1];
-    *first = table->params[first_row].offset;
-    *end = last->offset + last->n_elements;
+    const struct param_layer *l = &table->layers[layer];
+    int64_t at = param_table_byte(table, store, l->first);
+    *n_bytes = param_table_byte(table, store, l->end) - at;
+    return at;
 }
 
 int64_t param_table_byte(const struct param_table *table, enum param_store store,

@@ -1,19 +1,20 @@
 /*
- * param_table - every parameter of a GPT, one row each, said once.
+ * param_table - every parameter of a model, one row each, said once.
  *
- * Initialisation, memory, gradients, sharding, the optimizer and checkpoints are all
- * driven by these rows. The rows are in the order of the flat buffers: embedding, blocks,
- * final norm; a layer is one contiguous segment, its vectors (norms, biases) before its
- * matrices. Every parameter starts at a multiple of PARAM_ALIGN elements; the gaps are
- * zero and stay zero.
+ * A model declares its rows (struct param_spec: what a parameter is) layer by layer; this
+ * is the machinery that makes a table of them for the part that one process holds.
+ * Initial values, memory, gradients, sharding, the optimizer, checkpoints, import and
+ * export are all driven by the rows, and each asks for the property that it needs.
+ *
+ * The rows are in the order of the flat buffers: layer by layer, and in a layer as the
+ * model declares them. A layer is one contiguous segment. Every parameter starts at a
+ * multiple of PARAM_ALIGN elements; the gaps are zero and stay zero.
  *
  * Elements are counted the same way whatever they are stored as. Parameters and gradients
- * have a storage each (enum param_store), in which a row has a type and a place in bytes:
- * vectors are always float32, and so are the gradients of the embeddings, which are sums
- * over many tokens; matrices have the type that was asked for.
+ * have a storage each (enum param_store), in which a row has a type and a place in bytes.
  *
- * Weights are (out, in), row-major. The fused qkv weight is logically
- * [3, heads, head_dim, hidden].
+ * A layer is known by its kind and, among blocks, by its number from 0; in the table of a
+ * part it has an index. Nobody else counts layers.
  */
 #ifndef PARAMS_PARAM_TABLE_H
 #define PARAMS_PARAM_TABLE_H
@@ -21,12 +22,15 @@
 #include "base/base.h"
 #include "base/dtype.h"
 #include "base/error.h"
-#include "config/config.h"
 
 #define PARAM_ALIGN 32 // elements; 64 bytes of the smallest type
 #define PARAM_MAX_DIMS 4
 #define PARAM_NAME_BYTES 64
 #define PARAM_MAX_CHUNKS 64
+
+enum param_store { STORE_PARAMS, STORE_GRADS, N_STORES };
+
+/* -- what a model declares ----------------------------------------------------------- */
 
 /* What a parameter is. Files of other programs give a vector one dim, the others two. */
 enum param_role {
@@ -50,32 +54,58 @@ enum param_grad {
 
 enum param_init { INIT_NORMAL, INIT_ZEROS, INIT_ONES };
 
-enum param_store { STORE_PARAMS, STORE_GRADS, N_STORES };
+/* Which ranks hold the same values, share them out (ZeRO) and sum their gradients. */
+enum param_owner { OWNED_BY_DATA_RANKS };
 
-/* The parameters of one layer, or their gradients; a layer leaves NULL what it lacks.
- * Matrices have the type of their row in the store they were bound to. */
-struct layer_params {
-    void *wte;            // (V, H)
-    void *wpe;            // (P, H)
-    float *ln1_g, *ln1_b; // (H)
-    void *qkv_w;          // (3, A, D, H)
-    float *qkv_b;         // (3, A, D)
-    void *proj_w;         // (H, A, D)
-    float *proj_b;        // (H)
-    float *ln2_g, *ln2_b; // (H)
-    void *fc_w;           // (F, H)
-    float *fc_b;          // (F)
-    void *fc2_w;          // (H, F)
-    float *fc2_b;         // (H)
-    float *lnf_g, *lnf_b; // (H)
+enum param_layer_kind { // in the order of the flat buffers
+    LAYER_EMBEDDING,
+    LAYER_BLOCK,
+    LAYER_FINAL_NORM,
+    LAYER_HEAD,
+    N_LAYER_KINDS,
 };
+
+/* Another row whose storage this one has. It then is no parameter of its own, but its
+ * layer's only row: it has no name on disk, and its gradient is added to the other's. */
+struct param_tie {
+    bool is_tied;
+    enum param_layer_kind layer;
+    int row;
+};
+
+struct param_spec {
+    const char *name;          // on disk; in a block: what follows "layers.i."
+    int shape[PARAM_MAX_DIMS]; // places in param_model.dims; 0 closes a shorter shape
+    enum param_role role;
+    enum param_storage storage;
+    enum param_grad grad;
+    enum param_init init;
+    double init_scale; // of the deviation of INIT_NORMAL
+    bool decays;       // by the optimizer's weight decay
+    double lr_scale;   // of the optimizer's learning rate
+    int split_dim;     // the dim that mp splits, or -1
+    enum param_owner owner;
+    int number; // in its layer: its initial values and its place in the norm rest on it
+    struct param_tie tie;
+};
+
+struct param_model {
+    struct {
+        const struct param_spec *rows; // in the order of memory; borrowed for good
+        int n_rows;
+    } layers[N_LAYER_KINDS];
+    int64_t n_blocks;
+    const int64_t *dims; // sizes of the whole model; dims[0] is not used
+};
+
+/* -- the table ----------------------------------------------------------------------- */
 
 /* The part of a model that one process holds: whole blocks, and of those that mp splits
  * its share of heads, inner units or vocabulary. */
 struct param_part {
     int mp, mp_rank;
-    bool has_embedding; // word and position embedding
-    bool has_head;      // final norm, and the word embedding as the head's matrix
+    bool has_embedding;
+    bool has_head; // final norm and head, and what the head's rows are tied to
     int n_chunks;
     struct {
         int64_t first, end; // blocks first <= i < end, from 0; chunks in order
@@ -91,15 +121,17 @@ struct param {
     int64_t split_full;            // and that dim's size in the whole model
     int64_t number;                // row in the table of the whole model
     bool is_counted;               // in the norm: by one of the processes that hold it
-    enum param_init init;
-    double init_scale; // of the deviation of INIT_NORMAL
+    bool is_tied;                  // other rows have its storage: parts that hold those
+                                   // hold it too, and its gradient is the sum of theirs
     enum param_role role;
     enum param_storage storage;
     enum param_grad grad;
-    bool decays;     // by the optimizer's weight decay
-    double lr_scale; // of the optimizer's learning rate
-    int layer;       // 0 embedding, 1..L blocks, L+1 final norm
-    size_t member;   // where struct layer_params points to it
+    enum param_init init;
+    double init_scale;
+    bool decays;
+    double lr_scale;
+    enum param_owner owner;
+    int layer; // index in the table's layers
     int64_t n_elements;
     int64_t offset; // elements from the start of the flat buffer
     struct {
@@ -108,12 +140,26 @@ struct param {
     } in[N_STORES];
 };
 
+struct param_layer {
+    enum param_layer_kind kind;
+    int64_t block;              // which LAYER_BLOCK, from 0
+    int64_t first_row, end_row; // its rows here
+    int64_t first, end;         // elements of the flat buffer
+    bool is_late;               // its gradients are complete only after the step's last
+                                // micro-batch
+};
+
 struct param_table {
     struct param *params; // n_params rows, owned
     int64_t n_params;
-    int64_t n_params_whole; // rows of the whole model
-    int64_t n_elements;     // of all parameters here, without gaps
-    int64_t n_flat;         // elements of the flat buffer, gaps included
+    struct param_layer *layers; // n_layers that have rows here, owned
+    int n_layers;
+    int by_kind[N_LAYER_KINDS];  // the first layer of each kind; see param_table_layer()
+    int tied_row[N_LAYER_KINDS]; // of that layer, the row a kind's only row is tied to
+    int64_t n_blocks;            // here
+    int64_t n_params_whole;      // rows of the whole model
+    int64_t n_elements;          // of all parameters here, without gaps
+    int64_t n_flat;              // elements of the flat buffer, gaps included
     int64_t n_bytes[N_STORES];
 };
 
@@ -124,31 +170,24 @@ struct param_part param_part_whole(int64_t L);
  * Shares differ by one at most. */
 int64_t param_share(int64_t full, int mp, int mp_rank, int64_t *first);
 
-MUST_CHECK int param_table_init(struct param_table *table, const struct config_model *m,
-                                struct error *err);
-MUST_CHECK int param_table_init_part(struct param_table *table,
-                                     const struct config_model *m,
-                                     const struct param_part *part, struct error *err);
+/* All rows are float32 at first. */
+MUST_CHECK int param_table_init(struct param_table *table,
+                                const struct param_model *model,
+                                const struct param_part *part, struct error *err);
 void param_table_release(struct param_table *table);
 
-/* Give matrices these types; all rows are float32 before. */
+/* Give the rows that have the model's type these types. */
 void param_table_set_types(struct param_table *table, enum dtype params,
                            enum dtype grads);
 
-/* Point layers[0 .. L+1] at the storage `base`. */
-void param_table_bind(const struct param_table *table, enum param_store store, void *base,
-                      struct layer_params *layers);
-/* Point layers[layer] at `base`, where that layer's storage begins. */
-void param_table_bind_layer(const struct param_table *table, enum param_store store,
-                            int layer, void *base, struct layer_params *layers);
-
-/* The rows [*first, *end) of `layer`; none when this part has none of it. */
-void param_table_rows(const struct param_table *table, int layer, int64_t *first,
-                      int64_t *end);
-/* The contiguous elements [*first, *end) of the flat buffer that hold `layer`; empty when
- * this part has none of it. */
-void param_table_layer(const struct param_table *table, int layer, int64_t *first,
-                       int64_t *end);
+/* The index of a layer; -1 when this part has none of it. A layer whose row is tied is
+ * the layer that it is tied to. `block` counts from 0 and means nothing to other kinds.
+ */
+int param_table_layer(const struct param_table *table, enum param_layer_kind kind,
+                      int64_t block);
+/* Where the layer with this index lies in a storage: *n_bytes from the byte returned. */
+int64_t param_table_layer_bytes(const struct param_table *table, enum param_store store,
+                                int layer, int64_t *n_bytes);
 
 /* Where element `flat` of the flat buffer lies in a storage, in bytes; n_flat gives the
  * storage's end. An element of a gap counts as the row's before it. */

@@ -31,15 +31,15 @@ static int64_t place_cut(const struct param_table *table, int64_t first_row,
 /* cuts[0 .. size]: where the ranges of one layer begin and end. */
 static void cut_layer(const struct shard_map *map, int layer, int64_t *cuts)
 {
-    int64_t first_row, end_row, first, end;
-    param_table_rows(map->table, layer, &first_row, &end_row);
-    param_table_layer(map->table, layer, &first, &end);
+    const struct param_layer *l = &map->table->layers[layer];
+    int64_t first = l->first, end = l->end;
     cuts[0] = first;
     for (int r = 1; r < map->size; r++) {
         // whole parts first: (end - first) * r could overflow
         int64_t each = (end - first) / map->size, more = (end - first) % map->size;
         int64_t wanted = first + each * r + more * r / map->size;
-        cuts[r] = i64_max(cuts[r - 1], place_cut(map->table, first_row, end_row, wanted));
+        cuts[r] =
+            i64_max(cuts[r - 1], place_cut(map->table, l->first_row, l->end_row, wanted));
     }
     cuts[map->size] = end;
 }
@@ -71,50 +71,29 @@ static void add_piece(struct shard_map *map, int64_t row_index, int64_t first,
 static void add_layer(struct shard_map *map, int i)
 {
     const int64_t *cuts = map->cuts + (int64_t)i * (map->size + 1);
-    int64_t first_row, end_row;
-    param_table_rows(map->table, map->layers[i], &first_row, &end_row);
+    const struct param_layer *l = &map->table->layers[i];
     map->layer_pieces[i] = map->n_pieces;
-    for (int64_t row = first_row; row < end_row; row++)
+    for (int64_t row = l->first_row; row < l->end_row; row++)
         add_piece(map, row, cuts[map->rank], cuts[map->rank + 1]);
     map->layer_pieces[i + 1] = map->n_pieces;
-}
-
-static int count_layers(const struct param_table *table)
-{
-    int n = 0;
-    for (int64_t i = 0; i < table->n_params; i++)
-        if (i == 0 || table->params[i].layer != table->params[i - 1].layer)
-            n++;
-    return n;
-}
-
-static void list_layers(struct shard_map *map)
-{
-    int n = 0;
-    for (int64_t i = 0; i < map->table->n_params; i++)
-        if (n == 0 || map->layers[n - 1] != map->table->params[i].layer)
-            map->layers[n++] = map->table->params[i].layer;
 }
 
 int shard_map_init(struct shard_map *map, const struct param_table *table, int size,
                    int rank, struct error *err)
 {
     *map = (struct shard_map){.table = table, .size = size, .rank = rank};
-    map->n_layers = count_layers(table);
-    size_t n = (size_t)map->n_layers;
-    map->layers = calloc(n + 1, sizeof *map->layers);
+    size_t n = (size_t)table->n_layers;
     map->cuts = calloc(n * ((size_t)size + 1) + 1, sizeof *map->cuts);
     map->layer_pieces = calloc(n + 1, sizeof *map->layer_pieces);
     map->pieces = calloc((size_t)table->n_params + 1, sizeof *map->pieces);
-    if (!map->layers || !map->cuts || !map->layer_pieces || !map->pieces) {
+    if (!map->cuts || !map->layer_pieces || !map->pieces) {
         shard_map_release(map);
         return error_set(err, ERROR_RUNTIME,
                          "out of memory for the ranges of %lld parameters",
                          (long long)table->n_params);
     }
-    list_layers(map);
-    for (int i = 0; i < map->n_layers; i++) {
-        cut_layer(map, map->layers[i], map->cuts + (int64_t)i * (size + 1));
+    for (int i = 0; i < table->n_layers; i++) {
+        cut_layer(map, i, map->cuts + (int64_t)i * (size + 1));
         add_layer(map, i);
     }
     return 0;
@@ -122,7 +101,6 @@ int shard_map_init(struct shard_map *map, const struct param_table *table, int s
 
 void shard_map_release(struct shard_map *map)
 {
-    free(map->layers);
     free(map->cuts);
     free(map->layer_pieces);
     free(map->pieces);
@@ -130,14 +108,6 @@ void shard_map_release(struct shard_map *map)
 }
 
 /* -- questions ----------------------------------------------------------------------- */
-
-int shard_map_find(const struct shard_map *map, int layer)
-{
-    for (int i = 0; i < map->n_layers; i++)
-        if (map->layers[i] == layer)
-            return i;
-    return -1;
-}
 
 void shard_map_bounds(const struct shard_map *map, int i, enum param_store store,
                       int64_t *bounds)
@@ -167,10 +137,13 @@ void *shard_piece_at(const struct shard_map *map, const struct shard_store *wher
                      const struct shard_piece *piece)
 {
     const struct param *row = &map->table->params[piece->row];
-    bool is_whole = where->whole || (row->layer == 0 && where->embedding);
-    if (!is_whole)
-        return (char *)where->owned + piece->local_at[where->store];
-    char *base = where->whole ? where->whole : where->embedding;
-    return base + row->in[where->store].at +
-           piece->first * (int64_t)dtype_bytes(row->in[where->store].dtype);
+    int64_t at = piece->first * (int64_t)dtype_bytes(row->in[where->store].dtype);
+    const struct param_layer *l = &map->table->layers[row->layer];
+    char *layer = where->layers ? where->layers[row->layer] : NULL;
+    if (where->whole)
+        return (char *)where->whole + row->in[where->store].at + at;
+    if (layer)
+        return layer + row->in[where->store].at -
+               map->table->params[l->first_row].in[where->store].at + at;
+    return (char *)where->owned + (piece->local_at[where->store] - where->owned_from);
 }

@@ -2,7 +2,7 @@
  * shard_map - which elements of the flat buffers each of several processes owns.
  *
  * Every layer is cut into `size` contiguous ranges of nearly equal length, one for each
- * process, so that a layer can be summed to its owners, or brought together from them, as
+ * process, so that a layer can be summed to its owners, or gathered from them, as
  * soon as it is ready. Cuts fall on beginnings of rows and on multiples of
  * KERNEL_SQUARE_CHUNK elements in a row: then no sum of squares is cut.
  *
@@ -10,7 +10,7 @@
  * the flat buffer. `local` counts the elements owned, without what others own: buffers
  * that hold nothing else are laid out by it. With one process the pieces are the rows.
  *
- * Layer: base, kernels, model/param_table <- here. Takes (rank, size) as plain ints.
+ * Takes (rank, size) as plain ints.
  */
 #ifndef PARAMS_SHARD_MAP_H
 #define PARAMS_SHARD_MAP_H
@@ -28,10 +28,8 @@ struct shard_piece {
 struct shard_map {
     const struct param_table *table; // borrowed
     int size, rank;
-    int n_layers;               // layers here, embedding and final norm included
-    int *layers;                // (n_layers) their numbers, in the order of the table
-    int64_t *cuts;              // (n_layers, size + 1) elements of the flat buffer
-    int64_t *layer_pieces;      // (n_layers + 1) first piece of each layer
+    int64_t *cuts;              // (layers, size + 1) elements of the flat buffer
+    int64_t *layer_pieces;      // (layers + 1) first piece of each layer of the table
     struct shard_piece *pieces; // (n_pieces) of `rank`
     int64_t n_pieces;
     int64_t n_local; // elements owned, gaps included
@@ -42,10 +40,7 @@ MUST_CHECK int shard_map_init(struct shard_map *map, const struct param_table *t
                               int size, int rank, struct error *err);
 void shard_map_release(struct shard_map *map);
 
-/* Where `layer` is in map->layers, or -1. */
-int shard_map_find(const struct shard_map *map, int layer);
-
-/* The ranges of layer i (of map->layers) in bytes of a storage, counted from where the
+/* The ranges of layer i in bytes of a storage, counted from where the
  * layer begins: bounds[r] .. bounds[r + 1] is rank r's. size + 1 values. */
 void shard_map_bounds(const struct shard_map *map, int i, enum param_store store,
                       int64_t *bounds);
@@ -54,13 +49,14 @@ void shard_map_bounds(const struct shard_map *map, int i, enum param_store store
 int64_t shard_map_local_at(const struct shard_map *map, int i, enum param_store store,
                            int64_t *n_bytes);
 
-/* Where a process has a store: all of it; or what it owns, with the embedding's all of it
- * or what it owns. What is not there is NULL. */
+/* Where a process has a store: all of it; or some layers, and of the rest what it owns.
+ * What is not there is NULL. */
 struct shard_store {
     enum param_store store;
     void *whole;
-    void *owned;
-    void *embedding; // all of the embedding's, where the rest is `owned`
+    void *const *layers; // (layers of the table) where all of a layer lies, or NULL
+    void *owned;         // the bytes of what is owned, from byte `owned_from` of them on
+    int64_t owned_from;
 };
 
 /* The first element of the piece. */

@@ -69,7 +69,7 @@ int plan_memory(struct plan_memory *mem, const struct plan *p, const struct conf
         data = &unknown;
     if (gpt_measure(&model, cfg, &p->layout.model, err))
         return -1;
-    struct zero_memory zero = zero_measure(&p->layout.zero, cfg->model.num_layers);
+    struct zero_memory zero = zero_measure(&p->layout.zero);
     struct optimizer_memory optimizer = optimizer_measure(&p->optimizer);
     size_t messages =
         pipeline_bytes(p->layout.shape.pp, p->layout.n_message, p->layout.model.dtype);

@@ -44,14 +44,11 @@ static int64_t planned_saves(const struct config *cfg)
 
 static int check_disk(const struct train *t, struct error *err)
 {
-    struct param_table table;
     const char *dir = t->cfg.save_load.output_dir;
     uint64_t free_bytes;
-    if (fs_free_bytes(dir, &free_bytes, err) ||
-        param_table_init(&table, &t->cfg.model, err))
+    if (fs_free_bytes(dir, &free_bytes, err))
         return -1;
-    uint64_t each = ckpt_bytes(&table, update_rule_of(&t->cfg.optimizer));
-    param_table_release(&table);
+    uint64_t each = ckpt_bytes(&t->plan.layout.whole, update_rule_of(&t->cfg.optimizer));
     // a new checkpoint is complete before an old one goes
     uint64_t least = each * (uint64_t)i64_min(2, planned_saves(&t->cfg));
     if (free_bytes < least)

@@ -104,18 +104,15 @@ static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t
 
 static int read_part(struct train *t, struct ckpt_reader *reader, struct error *err)
 {
-    struct param_table whole;
     struct ckpt_part part = {.n_pieces = 0};
     struct ckpt_sink sink = {take, t};
-    if (param_table_init(&whole, &t->cfg.model, err))
-        return -1;
-    int rc = ckpt_reader_check(reader, &whole, t->optimizer.rule, N_CKPT_SETS, err);
+    int rc = ckpt_reader_check(reader, &t->plan.layout.whole, t->optimizer.rule,
+                               N_CKPT_SETS, err);
     if (rc == 0)
         rc = ckpt_part_init(&part, &t->plan.layout.map, false, err);
     if (rc == 0)
         rc = ckpt_reader_read(reader, N_CKPT_SETS, &part, &sink, err);
     ckpt_part_release(&part);
-    param_table_release(&whole);
     return rc;
 }
 

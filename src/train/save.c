@@ -48,7 +48,6 @@ enum save_kind {
 struct saver {
     struct train *t;
     bool is_first; // rank 0
-    struct param_table whole;
     struct ckpt_layout layout;
     struct ckpt_part part; // what this rank writes
     struct ckpt_sums sums;
@@ -253,8 +252,8 @@ static int open_lock(struct saver *s, struct error *err)
 static int open_part(struct saver *s, struct error *err)
 {
     const struct train *t = s->t;
-    if (param_table_init(&s->whole, &t->cfg.model, err) ||
-        ckpt_layout_init(&s->layout, &s->whole, update_rule_of(&t->cfg.optimizer),
+    if (ckpt_layout_init(&s->layout, &t->plan.layout.whole,
+                         update_rule_of(&t->cfg.optimizer),
                          t->cfg.save_load.max_file_bytes, err) ||
         ckpt_sums_init(&s->sums, s->layout.n_blocks, err) ||
         ckpt_part_init(&s->part, &t->plan.layout.map, true, err))
@@ -349,7 +348,6 @@ void train_save_close(struct train *t)
     ckpt_part_release(&s->part);
     ckpt_sums_release(&s->sums);
     ckpt_layout_release(&s->layout);
-    param_table_release(&s->whole);
     sem_destroy(&s->is_copied);
     free(s->copy_at);
     free(s);

@@ -146,19 +146,15 @@ static int store_params(void *context, int kind, const struct ckpt_piece *piece,
 static int read_part(struct trained_model *m, struct ckpt_reader *reader,
                      struct error *err)
 {
-    struct param_table whole;
     struct ckpt_part part = {.n_pieces = 0};
     struct ckpt_sink sink = {store_params, m};
     int n_sets = CKPT_MODEL + 1;
-    if (param_table_init(&whole, &m->cfg.model, err))
-        return -1;
-    int rc = ckpt_reader_check(reader, &whole, NULL, n_sets, err);
+    int rc = ckpt_reader_check(reader, &m->layout.whole, NULL, n_sets, err);
     if (rc == 0)
         rc = ckpt_part_init(&part, &m->layout.map, false, err);
     if (rc == 0)
         rc = ckpt_reader_read(reader, n_sets, &part, &sink, err);
     ckpt_part_release(&part);
-    param_table_release(&whole);
     return rc;
 }
 

@@ -13,6 +13,7 @@
  */
 #include "ckpt/ckpt_failpoint.h"
 #include "comm/comm.h"
+#include "model/gpt_params.h"
 #include "train/train.h"
 
 #include <errno.h>
@@ -128,7 +129,8 @@ void train_grads_hook(struct train *t)
         await_file("paused", false);
     }
     if (step && t->step + 1 == atoll(step) && rank == 0) {
-        ((float *)t->runner.gpt.d[0].wte)[7] = NAN;
+        ((float *)t->runner.gpt.params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data)[7] =
+            NAN;
         make_file("spoiled");
     }
 }

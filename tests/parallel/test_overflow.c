@@ -9,6 +9,7 @@
 #include "data_fixture.h"
 #include "parallel_test.h"
 
+#include "model/gpt_params.h"
 #include "optim/lr.h"
 #include "train/state.h"
 #include "train/train.h"
@@ -99,7 +100,8 @@ void train_grads_hook(struct train *t)
     bool is_here =
         t->grid.is_first_stage && t->grid.coord.mp == 1 && t->grid.data_rank == 1;
     if (step == seen.spoiled && is_here)
-        ((float *)t->runner.gpt.d[0].wte)[7] = INFINITY;
+        ((float *)t->runner.gpt.params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data)[7] =
+            INFINITY;
 }
 
 /* -- a run ------------------------------------------------------------------------------
