@@ -2,68 +2,7 @@
 
 #include "data_fixture.h"
 
-/* -- what the sink sees, as one row of numbers --------------------------------------- */
-
-enum { END_OF_DOCUMENT = -1, BAD_LINE = -2 };
-
-struct record {
-    int32_t *at;
-    int64_t n, capacity;
-    int64_t n_left;   // calls until the sink, or the watch, fails; -1: never
-    char reason[256]; // of the last bad line
-};
-
-static int put(struct record *r, int32_t value)
-{
-    if (r->n == r->capacity) {
-        r->capacity = r->capacity ? 2 * r->capacity : 1 << 16;
-        r->at = realloc(r->at, (size_t)r->capacity * sizeof *r->at);
-        assert_non_null(r->at);
-    }
-    r->at[r->n++] = value;
-    return 0;
-}
-
-static int take_tokens(void *context, const int32_t *tokens, int64_t n, struct error *err)
-{
-    struct record *r = context;
-    if (r->n_left >= 0 && r->n_left-- == 0)
-        return error_set(err, ERROR_RUNTIME, "the disk is full");
-    for (int64_t i = 0; i < n; i++)
-        put(r, tokens[i]);
-    return 0;
-}
-
-static int take_end(void *context, struct error *err)
-{
-    (void)err;
-    return put(context, END_OF_DOCUMENT);
-}
-
-static int take_bad_line(void *context, const char *path, int64_t line,
-                         const char *reason, struct error *err)
-{
-    struct record *r = context;
-    (void)path;
-    (void)err;
-    snprintf(r->reason, sizeof r->reason, "%s", reason);
-    put(r, BAD_LINE);
-    return put(r, (int32_t)line);
-}
-
-static int refuse_bad_line(void *context, const char *path, int64_t line,
-                           const char *reason, struct error *err)
-{
-    (void)context;
-    return error_set(err, ERROR_INPUT, "%s:%lld: %s", path, (long long)line, reason);
-}
-
-static int watch_quietly(void *context, struct error *err)
-{
-    (void)context;
-    (void)err;
-    return 0;
-}
+enum { END_OF_DOCUMENT = 1000000 }; // no token of the texts here
 
 /* -- texts and tokenizers ------------------------------------------------------------ */
 
@@ -162,22 +101,30 @@ static void write_json_lines(const char *path, int n_lines)
     assert_int_equal(fclose(f), 0);
 }
 
+struct result {
+    struct token_list tokens;
+    struct token_sink sink;
+    struct bad_lines bad_lines;
+    struct encode_counts counts;
+};
+
 static struct encode_settings make_settings(const struct tokenizer *t, int n_threads,
-                                            struct record *r)
+                                            struct result *r)
 {
+    *r = (struct result){.sink = {.list = &r->tokens, .eos = END_OF_DOCUMENT}};
     return (struct encode_settings){
         .tokenizer = t,
         .json_key = "text",
         .encoding = "bytes", // the texts here are any bytes
         .n_threads = n_threads,
-        .sink = {take_tokens, take_end, take_bad_line, r},
-        .watch = {.tick = watch_quietly, .context = r},
+        .sink = &r->sink,
+        .bad_lines = &r->bad_lines,
     };
 }
 
 /* All of the file through a pipeline of so many threads. */
 static void run(const struct tokenizer *t, int n_threads, const char *path,
-                enum text_kind kind, struct record *r, struct encode_counts *counts)
+                enum text_kind kind, struct result *r)
 {
     const struct encode_settings settings = make_settings(t, n_threads, r);
     struct encode_pipeline *p;
@@ -185,12 +132,11 @@ static void run(const struct tokenizer *t, int n_threads, const char *path,
     assert_ok(encode_pipeline_open(&p, &settings, &err), err);
     assert_ok(encode_pipeline_read(p, path, kind, &err), err);
     assert_ok(encode_pipeline_finish(p, &err), err);
-    encode_pipeline_counts(p, counts);
+    encode_pipeline_counts(p, &r->counts);
     encode_pipeline_close(p);
 }
 
-/* -- tests
- * ------------------------------------------------------------------------------- */
+/* -- tests --------------------------------------------------------------------------- */
 
 /* The text is several batches long; cut in a wrong place it would give other tokens. */
 static void test_encode_pipeline__a_long_document_encodes_as_the_whole(void **state)
@@ -208,20 +154,20 @@ static void test_encode_pipeline__a_long_document_encodes_as_the_whole(void **st
         const struct tokenizer *used = is_bpe ? t : bytes;
         struct encoder *e;
         struct token_list whole = {0};
-        struct record got = {.n_left = -1};
-        struct encode_counts counts;
+        struct result got;
         assert_ok(encoder_open(&e, used, &err), err);
         assert_ok(encoder_encode(e, text, n, false, &whole, &err), err);
-        run(used, 2, path, TEXT_WHOLE_FILE, &got, &counts);
-        assert_int_equal(got.n, whole.n + 1);
-        assert_memory_equal(got.at, whole.ids, (size_t)whole.n * sizeof *whole.ids);
-        assert_int_equal(got.at[whole.n], END_OF_DOCUMENT);
-        assert_int_equal(counts.n_documents, 1);
-        assert_int_equal(counts.n_tokens, whole.n);
-        assert_int_equal(counts.n_text_bytes, n);
+        run(used, 2, path, TEXT_WHOLE_FILE, &got);
+        assert_int_equal(got.tokens.n, whole.n + 1);
+        assert_memory_equal(got.tokens.ids, whole.ids,
+                            (size_t)whole.n * sizeof *whole.ids);
+        assert_int_equal(got.tokens.ids[whole.n], END_OF_DOCUMENT);
+        assert_int_equal(got.counts.n_documents, 1);
+        assert_int_equal(got.counts.n_tokens, whole.n);
+        assert_int_equal(got.counts.n_text_bytes, n);
         encoder_close(e);
         token_list_release(&whole);
-        free(got.at);
+        token_list_release(&got.tokens);
     }
     tokenizer_close(t);
     tokenizer_close(bytes);
@@ -240,20 +186,20 @@ static void test_encode_pipeline__the_result_does_not_depend_on_threads(void **s
     write_json_lines(lines, 30000);
     for (int kind = TEXT_BLANK_LINES; kind <= TEXT_JSON_LINES; kind++) {
         const char *path = kind == TEXT_JSON_LINES ? lines : text_path;
-        struct record first = {.n_left = -1};
-        struct encode_counts first_counts;
-        run(t, 1, path, (enum text_kind)kind, &first, &first_counts);
-        assert_true(first.n > 100000);
+        struct result first;
+        run(t, 1, path, (enum text_kind)kind, &first);
+        assert_true(first.tokens.n > 100000);
         for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
-            struct record other = {.n_left = -1};
-            struct encode_counts counts;
-            run(t, threads[i], path, (enum text_kind)kind, &other, &counts);
-            assert_int_equal(other.n, first.n);
-            assert_memory_equal(other.at, first.at, (size_t)first.n * sizeof *first.at);
-            assert_memory_equal(&counts, &first_counts, sizeof counts);
-            free(other.at);
+            struct result other;
+            run(t, threads[i], path, (enum text_kind)kind, &other);
+            assert_int_equal(other.tokens.n, first.tokens.n);
+            assert_memory_equal(other.tokens.ids, first.tokens.ids,
+                                (size_t)first.tokens.n * sizeof *first.tokens.ids);
+            assert_memory_equal(&other.counts, &first.counts, sizeof first.counts);
+            assert_string_equal(other.bad_lines.first, first.bad_lines.first);
+            token_list_release(&other.tokens);
         }
-        free(first.at);
+        token_list_release(&first.tokens);
     }
     tokenizer_close(t);
     free(text);
@@ -263,22 +209,72 @@ static void test_encode_pipeline__every_line_is_counted_once(void **state)
 {
     struct tokenizer *t = open_tokenizer(*state);
     const char *path = test_path(*state, "x");
-    struct record r = {.n_left = -1};
-    struct encode_counts counts;
-    int32_t line = 0;
+    struct result r;
     write_json_lines(path, 30000);
-    run(t, 2, path, TEXT_JSON_LINES, &r, &counts);
-    assert_int_equal(counts.n_bad_lines, 2 * 600);
-    assert_int_equal(counts.n_empty, 600);
-    assert_int_equal(counts.n_documents, 30000 - 4 * 600);
-    for (int64_t i = 0; i < r.n; i++)
-        if (r.at[i] == BAD_LINE) {
-            int32_t expected = line % 50 == 7 ? line + 10 : line == 0 ? 7 : line + 40;
-            line = r.at[++i];
-            assert_int_equal(line, expected);
-        }
-    assert_non_null(strstr(r.reason, "not JSON"));
-    free(r.at);
+    run(t, 2, path, TEXT_JSON_LINES, &r);
+    assert_int_equal(r.counts.n_bad_lines, 2 * 600);
+    assert_int_equal(r.bad_lines.n, 2 * 600);
+    assert_int_equal(r.counts.n_empty, 600);
+    assert_int_equal(r.counts.n_documents, 30000 - 4 * 600);
+    assert_non_null(strstr(r.bad_lines.first, "x:7, no string under the key"));
+    token_list_release(&r.tokens);
+    tokenizer_close(t);
+}
+
+/* Lines are numbered through all batches of a file. */
+static void test_encode_pipeline__a_bad_line_is_named(void **state)
+{
+    enum { N_LINES = 40000 };
+    static const int bad[] = {1, 2, 999, 16384, 16385, 32768, 39999, N_LINES};
+    struct tokenizer *t = open_tokenizer(*state);
+    const char *path = test_path(*state, "x");
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct result r;
+        char expected[64];
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        for (int line = 1; line <= N_LINES; line++)
+            fputs(line == bad[i] ? "no JSON\n" : "{\"text\": \"the text\"}\n", f);
+        assert_int_equal(fclose(f), 0);
+        run(t, 2, path, TEXT_JSON_LINES, &r);
+        assert_int_equal(r.bad_lines.n, 1);
+        snprintf(expected, sizeof expected, "x:%d, not JSON", bad[i]);
+        assert_non_null(strstr(r.bad_lines.first, expected));
+        token_list_release(&r.tokens);
+    }
+    tokenizer_close(t);
+}
+
+/* Packed or not, UTF-8 or not: every byte, and special tokens for what they are. */
+static void test_encode_pipeline__a_raw_file_is_its_bytes(void **state)
+{
+    static const char text[] = "\x1f\x8b\x08 {\"a\": 1}\n\n\xff\xfe<|endoftext|>\0b";
+    enum { N_BYTES = sizeof text - 1, N_EOS = sizeof "<|endoftext|>" - 1 };
+    const char *path = test_path(*state, "x");
+    struct tokenizer *t;
+    struct error err;
+    test_write_file(path, text, N_BYTES);
+    assert_ok(tokenizer_open(&t, TOKENIZER_BYTES, &err), err);
+    for (int with_special = 0; with_special < 2; with_special++) {
+        struct result r;
+        struct encode_settings settings = make_settings(t, 2, &r);
+        struct encode_pipeline *p;
+        settings.encoding = NULL;
+        settings.with_special = with_special;
+        r.sink.eos = -1;
+        assert_ok(encode_pipeline_open(&p, &settings, &err), err);
+        assert_ok(encode_pipeline_read(p, path, TEXT_RAW_FILE, &err), err);
+        assert_ok(encode_pipeline_finish(p, &err), err);
+        encode_pipeline_close(p);
+        assert_int_equal(r.tokens.n, with_special ? N_BYTES - N_EOS + 1 : N_BYTES);
+        for (int64_t i = 0; i < 16; i++)
+            assert_int_equal(r.tokens.ids[i], (uint8_t)text[i]);
+        assert_int_equal(r.tokens.ids[r.tokens.n - 2], 0);
+        assert_int_equal(r.tokens.ids[r.tokens.n - 1], 'b');
+        if (with_special)
+            assert_int_equal(r.tokens.ids[r.tokens.n - 3], tokenizer_eos(t));
+        token_list_release(&r.tokens);
+    }
     tokenizer_close(t);
 }
 
@@ -289,11 +285,11 @@ static void test_encode_pipeline__the_first_error_is_the_one_reported(void **sta
     struct tokenizer *t = open_tokenizer(*state);
     const char *path = test_path(*state, "x"), *missing = test_path(*state, "missing");
     for (int i = 0; i < 20; i++) {
-        struct record r = {.n_left = -1};
-        struct encode_settings settings = make_settings(t, 2, &r);
+        struct result r;
+        const struct encode_settings settings = make_settings(t, 2, &r);
         struct encode_pipeline *p;
         struct error err = {.text = ""};
-        settings.sink.bad_line = refuse_bad_line;
+        r.bad_lines.is_strict = true;
         write_json_lines(path, 7 + 400 * i);
         assert_ok(encode_pipeline_open(&p, &settings, &err), err);
         int rc = encode_pipeline_read(p, path, TEXT_JSON_LINES, &err);
@@ -302,7 +298,7 @@ static void test_encode_pipeline__the_first_error_is_the_one_reported(void **sta
         assert_int_equal(rc, -1);
         assert_says(err, "x:7: no string under the key");
         encode_pipeline_close(p);
-        free(r.at);
+        token_list_release(&r.tokens);
     }
     tokenizer_close(t);
 }
@@ -312,10 +308,13 @@ static void test_encode_pipeline__a_sink_that_fails_ends_the_reading(void **stat
 {
     struct tokenizer *t = open_tokenizer(*state);
     const char *fifo = test_path(*state, "fifo");
-    struct record r = {.n_left = 0};
+    struct result r;
     const struct encode_settings settings = make_settings(t, 2, &r);
     struct encode_pipeline *p;
     struct error err = {.text = ""};
+    int full = open("/dev/full", O_WRONLY);
+    r.sink = (struct token_sink){.eos = -1};
+    assert_ok(token_text_open(&r.sink.text, full, "the ids", &err), err);
     enum { MUCH = 1 << 19 };
     char *text = malloc(MUCH);
     make_text(text, MUCH, true);
@@ -325,8 +324,10 @@ static void test_encode_pipeline__a_sink_that_fails_ends_the_reading(void **stat
     assert_int_equal(fs_write_exact(fd, text, MUCH), 0);
     assert_ok(encode_pipeline_open(&p, &settings, &err), err);
     assert_int_equal(encode_pipeline_read(p, fifo, TEXT_WHOLE_FILE, &err), -1);
-    assert_says(err, "the disk is full");
+    assert_says(err, "cannot write the ids: No space left");
     encode_pipeline_close(p);
+    token_text_close(r.sink.text);
+    close(full);
     close(fd);
     free(text);
     tokenizer_close(t);
@@ -334,8 +335,8 @@ static void test_encode_pipeline__a_sink_that_fails_ends_the_reading(void **stat
 
 static int stop_after(void *context, struct error *err)
 {
-    struct record *r = context;
-    return r->n_left-- > 0 ? 0 : error_set(err, ERROR_STOPPED, "stopped");
+    int64_t *n_left = context;
+    return (*n_left)-- > 0 ? 0 : error_set(err, ERROR_STOPPED, "stopped");
 }
 
 static void test_encode_pipeline__the_watch_stops_it_at_any_moment(void **state)
@@ -346,16 +347,17 @@ static void test_encode_pipeline__the_watch_stops_it_at_any_moment(void **state)
     char *text = malloc(N);
     test_write_file(path, text, make_text(text, N, false));
     for (int64_t n = 0; n < 12; n++) {
-        struct record r = {.n_left = -1}, watch = {.n_left = n};
+        struct result r;
+        int64_t n_left = n;
         struct encode_settings settings = make_settings(t, 2, &r);
         struct encode_pipeline *p;
         struct error err = {.text = ""};
-        settings.watch = (struct text_watch){.tick = stop_after, .context = &watch};
+        settings.watch = (struct text_watch){.tick = stop_after, .context = &n_left};
         assert_ok(encode_pipeline_open(&p, &settings, &err), err);
         assert_int_equal(encode_pipeline_read(p, path, TEXT_BLANK_LINES, &err), -1);
         assert_int_equal(err.kind, ERROR_STOPPED);
         encode_pipeline_close(p);
-        free(r.at);
+        token_list_release(&r.tokens);
     }
     free(text);
     tokenizer_close(t);
@@ -367,6 +369,8 @@ int main(void)
         data_test(test_encode_pipeline__a_long_document_encodes_as_the_whole),
         data_test(test_encode_pipeline__the_result_does_not_depend_on_threads),
         data_test(test_encode_pipeline__every_line_is_counted_once),
+        data_test(test_encode_pipeline__a_bad_line_is_named),
+        data_test(test_encode_pipeline__a_raw_file_is_its_bytes),
         data_test(test_encode_pipeline__the_first_error_is_the_one_reported),
         data_test(test_encode_pipeline__a_sink_that_fails_ends_the_reading),
         data_test(test_encode_pipeline__the_watch_stops_it_at_any_moment),

@@ -2,8 +2,8 @@
  * trefoil prepare - text or JSON lines into token files.
  *
  * This thread reads the files one after the other; the encode_pipeline turns documents
- * into tokens on all processors and hands them back in order, each followed by the token
- * that ends a document. The reading thread looks for signals, so that stopping goes
+ * into tokens on all processors and writes them in order, each followed by the token that
+ * ends a document. The reading thread looks for signals, so that stopping goes
  * through the same clean-up as any error: nothing is left behind.
  */
 #include "base/clock.h"
@@ -25,7 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BAD_LINES_SHOWN 10
 #define STATUS_SECONDS 0.2 // between two status lines on a terminal
 #define LINE_SECONDS 30.0  // between two lines of progress elsewhere
 
@@ -48,46 +47,13 @@ struct prepare {
     enum dataset_format format;
     struct input_files inputs;
     struct tokenizer *tokenizer;
-    struct dataset_writer *writer; // used by the pipeline's thread while there is one
+    struct dataset_writer *writer;
+    struct token_sink sink;     // the writer and the end of a document
+    struct bad_lines bad_lines; // used by the pipeline's thread, as the sink is
     struct encode_pipeline *pipeline;
-    int64_t n_bad_lines;  // the pipeline's thread counts them
-    char first_bad[512];  // and says what is wrong with the first
     bool has_blank_lines; // documents of plain text end at blank lines
     double start_seconds, shown_seconds;
 };
-
-/* -- what the pipeline calls, on its own thread -------------------------------------- */
-
-static int append(void *context, const int32_t *tokens, int64_t n, struct error *err)
-{
-    struct prepare *p = context;
-    return dataset_writer_append(p->writer, tokens, n, err);
-}
-
-static int end_document(void *context, struct error *err)
-{
-    struct prepare *p = context;
-    int32_t eos = tokenizer_eos(p->tokenizer);
-    if (dataset_writer_append(p->writer, &eos, 1, err))
-        return -1;
-    return dataset_writer_end_document(p->writer, err);
-}
-
-static int bad_line(void *context, const char *path, int64_t line, const char *reason,
-                    struct error *err)
-{
-    struct prepare *p = context;
-    if (p->set.is_strict)
-        return error_set(err, ERROR_INPUT, "%s:%lld: %s", path, (long long)line, reason);
-    if (p->n_bad_lines++ == 0)
-        snprintf(p->first_bad, sizeof p->first_bad, ": first %s:%lld, %s", path,
-                 (long long)line, reason);
-    if (p->n_bad_lines <= MOST_BAD_LINES_SHOWN)
-        log_warning("%s:%lld: line skipped: %s", path, (long long)line, reason);
-    if (p->n_bad_lines == MOST_BAD_LINES_SHOWN)
-        log_warning("further bad lines are only counted; --strict stops at the first");
-    return 0;
-}
 
 /* -- progress, and stopping ---------------------------------------------------------- */
 
@@ -131,7 +97,7 @@ static void show_progress(struct prepare *p)
         log_info("prepare: %s", text);
 }
 
-static int tick(void *context, struct error *err)
+static int watch_prepare(void *context, struct error *err)
 {
     struct prepare *p = context;
     if (stop_check(err))
@@ -236,10 +202,15 @@ static int encode_files(struct prepare *p, struct error *err)
         .json_key = p->set.json_key,
         .encoding = p->set.encoding,
         .n_threads = (int)p->set.threads,
-        .sink = {append, end_document, bad_line, p},
-        .watch = {.tick = tick, .context = p},
+        .sink = &p->sink,
+        .bad_lines = &p->bad_lines,
+        .watch = {.tick = watch_prepare, .context = p},
     };
     const struct fs_names *files = &p->inputs.files;
+    p->sink =
+        (struct token_sink){.dataset = p->writer, .eos = tokenizer_eos(p->tokenizer)};
+    p->bad_lines = (struct bad_lines){.is_strict = p->set.is_strict,
+                                      .advice = "; --strict stops at the first"};
     if (encode_pipeline_open(&p->pipeline, &settings, err))
         return -1;
     for (int64_t i = 0; i < files->n_names; i++)
@@ -256,9 +227,10 @@ static int refuse_nothing(const struct prepare *p, const struct encode_counts *c
         return 0;
     return error_set(err, ERROR_INPUT,
                      "no documents in the %lld input files (%lld empty documents and "
-                     "%lld bad lines skipped%s); nothing was written",
+                     "%lld bad lines skipped%s%s); nothing was written",
                      (long long)p->inputs.files.n_names, (long long)c->n_empty,
-                     (long long)c->n_bad_lines, p->first_bad);
+                     (long long)c->n_bad_lines, p->bad_lines.n ? ": first " : "",
+                     p->bad_lines.first);
 }
 
 static void print_summary(const struct prepare *p, const struct encode_counts *c)

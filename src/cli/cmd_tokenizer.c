@@ -6,11 +6,11 @@
  */
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "cli/cmd.h"
-#include "cli/encode_lanes.h"
 #include "cli/options.h"
 #include "cli/tokenizer_train.h"
-#include "data/text/text_input.h"
+#include "data/text/encode_pipeline.h"
 #include "text/tokenizer.h"
 
 #include <errno.h>
@@ -19,7 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define INPUT_BYTES ((size_t)1 << 20) // held at once, while that is enough
+#define MOST_THREADS 64
+#define INPUT_BYTES ((size_t)1 << 20)
 #define OUTPUT_BYTES ((size_t)1 << 16)
 #define MOST_ID_DIGITS 10
 
@@ -28,24 +29,48 @@ struct request {
     const char *file;
     bool with_special;
     struct tokenizer *tokenizer;
+    // of decoding:
     struct text_source source;
     char *input;
-    size_t n_input, input_capacity;
+    size_t n_input;
     char *output;
     size_t n_output;
 };
 
-/* -- input and output ---------------------------------------------------------------- */
+/* -- encode -------------------------------------------------------------------------- */
+
+static int encode(struct request *r, struct error *err)
+{
+    struct token_sink sink = {.eos = -1};
+    const struct encode_settings settings = {
+        .tokenizer = r->tokenizer,
+        .with_special = r->with_special,
+        .n_threads = (int)i64_min(thread_processors(), MOST_THREADS),
+        .sink = &sink,
+    };
+    struct encode_pipeline *pipeline = NULL;
+    int rc = -1;
+    if (token_text_open(&sink.text, STDOUT_FILENO, "standard output", err) ||
+        encode_pipeline_open(&pipeline, &settings, err) ||
+        encode_pipeline_read(pipeline, r->file, TEXT_RAW_FILE, err) ||
+        encode_pipeline_finish(pipeline, err))
+        goto done;
+    rc = token_text_finish(sink.text, err);
+done:
+    encode_pipeline_close(pipeline); // first: its thread uses the sink
+    token_text_close(sink.text);
+    return rc;
+}
+
+/* -- decode -------------------------------------------------------------------------- */
 
 static int open_input(struct request *r, struct error *err)
 {
     const struct text_watch watch = {.tick = NULL};
-    if (text_source_open(&r->source, r->file ? r->file : TEXT_STANDARD_INPUT, &watch,
-                         err))
+    if (text_source_open(&r->source, r->file, &watch, err))
         return -1;
     r->input = calloc(1, INPUT_BYTES);
     r->output = malloc(OUTPUT_BYTES);
-    r->input_capacity = INPUT_BYTES;
     if (!r->input || !r->output)
         return error_set(err, ERROR_RUNTIME, "out of memory");
     return 0;
@@ -55,25 +80,14 @@ static int open_input(struct request *r, struct error *err)
 static int fill_input(struct request *r, bool *is_end, struct error *err)
 {
     *is_end = false;
-    while (r->n_input < r->input_capacity && !*is_end) {
+    while (r->n_input < INPUT_BYTES && !*is_end) {
         size_t n;
-        if (text_source_read(&r->source, r->input + r->n_input,
-                             r->input_capacity - r->n_input, &n, err))
+        if (text_source_read(&r->source, r->input + r->n_input, INPUT_BYTES - r->n_input,
+                             &n, err))
             return -1;
         *is_end = n == 0;
         r->n_input += n;
     }
-    return 0;
-}
-
-static int grow_input(struct request *r, struct error *err)
-{
-    char *larger = realloc(r->input, 2 * r->input_capacity);
-    if (!larger)
-        return error_set(err, ERROR_RUNTIME, "out of memory for %zu bytes of '%s'",
-                         2 * r->input_capacity, r->source.name);
-    r->input = larger;
-    r->input_capacity *= 2;
     return 0;
 }
 
@@ -86,52 +100,22 @@ static int flush_output(struct request *r, struct error *err)
     return 0;
 }
 
-static int put_bytes(void *context, const char *bytes, size_t n, struct error *err)
+static int put_bytes(struct request *r, const char *bytes, size_t n, struct error *err)
 {
-    struct request *r = context;
     while (n > 0) {
-        size_t room = OUTPUT_BYTES - r->n_output;
-        size_t part = n < room ? n : room;
-        memcpy(r->output + r->n_output, bytes, part);
-        r->n_output += part;
-        bytes += part;
-        n -= part;
+        size_t free_bytes = OUTPUT_BYTES - r->n_output;
+        size_t n_put = n < free_bytes ? n : free_bytes;
+        memcpy(r->output + r->n_output, bytes, n_put);
+        r->n_output += n_put;
+        bytes += n_put;
+        n -= n_put;
         if (r->n_output == OUTPUT_BYTES && flush_output(r, err))
             return -1;
     }
     return 0;
 }
 
-/* -- encode -------------------------------------------------------------------------- */
-
-static int encode(struct request *r, struct error *err)
-{
-    struct encode_lanes *lanes = NULL;
-    bool is_end = false;
-    int rc = -1;
-    if (encode_lanes_open(&lanes, r->tokenizer, r->with_special, err))
-        return -1;
-    while (!is_end) {
-        if (fill_input(r, &is_end, err))
-            goto done;
-        size_t n =
-            is_end ? r->n_input : encode_lanes_last_cut(lanes, r->input, r->n_input);
-        if (!is_end && n == 0 && grow_input(r, err))
-            goto done;
-        if (encode_lanes_encode(lanes, r->input, n, put_bytes, r, err))
-            goto done;
-        memmove(r->input, r->input + n, r->n_input - n);
-        r->n_input -= n;
-    }
-    rc = put_bytes(r, "\n", 1, err);
-done:
-    encode_lanes_close(lanes);
-    return rc;
-}
-
-/* -- decode -------------------------------------------------------------------------- */
-
-struct word {       // of the input, which may come in two pieces
+struct word {       // of the input, which may come in two chunks
     int64_t number; // counted from 1
     int64_t id;     // so far; -1: no id
     size_t n_bytes;
@@ -159,7 +143,7 @@ static int put_token(struct request *r, const struct word *w, struct error *err)
     return put_bytes(r, bytes, n, err);
 }
 
-static void take_digit(struct word *w, char c)
+static void add_digit(struct word *w, char c)
 {
     if (w->n_bytes == 0) {
         w->number++;
@@ -183,12 +167,14 @@ static int decode(struct request *r, struct error *err)
 {
     struct word w = {0};
     bool is_end = false;
+    if (open_input(r, err))
+        return -1;
     while (!is_end) {
         if (fill_input(r, &is_end, err))
             return -1;
         for (size_t i = 0; i < r->n_input; i++) {
             if (!is_white(r->input[i])) {
-                take_digit(&w, r->input[i]);
+                add_digit(&w, r->input[i]);
                 continue;
             }
             if (w.n_bytes > 0 && put_token(r, &w, err))
@@ -197,7 +183,9 @@ static int decode(struct request *r, struct error *err)
         }
         r->n_input = 0;
     }
-    return w.n_bytes > 0 ? put_token(r, &w, err) : 0;
+    if (w.n_bytes > 0 && put_token(r, &w, err))
+        return -1;
+    return flush_output(r, err);
 }
 
 /* -- the commands -------------------------------------------------------------------- */
@@ -207,12 +195,10 @@ static int run(struct request *r, int (*convert)(struct request *, struct error 
 {
     int rc = -1;
     r->source.fd = -1;
-    if (tokenizer_open(&r->tokenizer, r->tokenizer_name, err) || open_input(r, err))
-        goto done;
-    rc = convert(r, err);
-    if (rc == 0)
-        rc = flush_output(r, err);
-done:
+    if (!r->file)
+        r->file = TEXT_STANDARD_INPUT;
+    if (tokenizer_open(&r->tokenizer, r->tokenizer_name, err) == 0)
+        rc = convert(r, err);
     text_source_close(&r->source);
     tokenizer_close(r->tokenizer);
     free(r->input);

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BAD_LINES_SHOWN 10
-
 bool eval_data_is_text(const char *name)
 {
     if (strcmp(name, TEXT_STANDARD_INPUT) == 0)
@@ -57,60 +55,21 @@ done:
 
 /* -- JSON: what prepare would write -------------------------------------------------- */
 
-struct collecting {
-    struct eval_data *data;
-    int32_t eos;
-};
-
-static int take_tokens(void *context, const int32_t *tokens, int64_t n, struct error *err)
-{
-    struct token_list *list = &((struct collecting *)context)->data->tokens;
-    if (n > list->capacity - list->n) {
-        int64_t capacity = 2 * (list->n + n);
-        int32_t *larger = realloc(list->ids, (size_t)capacity * sizeof *larger);
-        if (!larger)
-            return error_set(err, ERROR_RUNTIME, "out of memory for %lld tokens",
-                             (long long)capacity);
-        list->ids = larger;
-        list->capacity = capacity;
-    }
-    memcpy(list->ids + list->n, tokens, (size_t)n * sizeof *tokens);
-    list->n += n;
-    return 0;
-}
-
-static int take_end(void *context, struct error *err)
-{
-    const struct collecting *c = context;
-    return take_tokens(context, &c->eos, 1, err);
-}
-
-static int take_bad_line(void *context, const char *path, int64_t line,
-                         const char *reason, struct error *err)
-{
-    struct eval_data *data = ((struct collecting *)context)->data;
-    (void)err;
-    data->n_bad_lines++;
-    if (data->n_bad_lines <= MOST_BAD_LINES_SHOWN)
-        log_warning("%s:%lld: line skipped: %s", path, (long long)line, reason);
-    if (data->n_bad_lines == MOST_BAD_LINES_SHOWN)
-        log_warning("further bad lines are only counted");
-    return 0;
-}
-
 static int open_json(struct eval_data *data, const struct eval_data_form *form,
                      const struct tokenizer *tokenizer, struct error *err)
 {
-    struct collecting c = {data, tokenizer_eos(tokenizer)};
+    struct token_sink sink = {.list = &data->tokens, .eos = tokenizer_eos(tokenizer)};
+    struct bad_lines bad_lines = {.n = 0};
     const struct encode_settings settings = {
         .tokenizer = tokenizer,
         .json_key = form->json_key ? form->json_key : "text",
         .encoding = form->encoding,
         .n_threads = 1,
-        .sink = {take_tokens, take_end, take_bad_line, &c},
+        .sink = &sink,
+        .bad_lines = &bad_lines,
     };
     struct encode_pipeline *pipeline = NULL;
-    if (c.eos < 0)
+    if (sink.eos < 0)
         return error_set(err, ERROR_INPUT,
                          "the tokenizer '%s' has no token <|endoftext|>, which is to "
                          "stand between the documents of '%s'",
@@ -125,7 +84,7 @@ static int open_json(struct eval_data *data, const struct eval_data_form *form,
         rc = error_set(err, ERROR_INPUT,
                        "'%s' has no documents (%lld bad lines); --json_key names the key "
                        "of the text",
-                       text_source_name(data->name), (long long)data->n_bad_lines);
+                       text_source_name(data->name), (long long)bad_lines.n);
 done:
     encode_pipeline_close(pipeline);
     return rc;

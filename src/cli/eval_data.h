@@ -21,7 +21,6 @@ struct eval_data {
     const char *name;         // borrowed
     struct corpus *corpus;    // NULL: a text or JSON
     struct token_list tokens; // of these
-    int64_t n_bad_lines;      // of JSON, left out as prepare does
     int64_t n_words; // of a text, counted as the original does: between spaces; else 0
 };
 

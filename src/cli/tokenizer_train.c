@@ -1,13 +1,14 @@
 /*
  * trefoil tokenizer train - a byte-level BPE learned from text or JSON lines.
  *
- * Text comes in pieces; it is handed on up to the last place where words surely end, so
+ * Text comes in chunks; it is handed on up to the last place where words surely end, so
  * that a document need not fit in memory and its words are those of the whole.
  */
 #include "cli/tokenizer_train.h"
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/stop.h"
 #include "cli/input_files.h"
@@ -22,7 +23,6 @@
 #include <string.h>
 
 #define HELD_BYTES ((size_t)1 << 20) // of text before it is handed on
-#define MOST_BAD_LINES_SHOWN 10
 #define PROGRESS_SECONDS 0.2
 
 struct training {
@@ -36,8 +36,10 @@ struct training {
     struct input_files files;
     struct bpe_trainer *trainer;
     char *held; // text whose last word may go on
-    size_t n_held, held_capacity;
-    int64_t n_bytes, n_bad_lines;
+    size_t n_held;
+    int64_t held_capacity;
+    int64_t n_bytes;
+    struct bad_lines bad_lines;
     double start_seconds, shown_seconds;
 };
 
@@ -55,46 +57,37 @@ static int hand_on(struct training *tr, size_t n, struct error *err)
     return 0;
 }
 
-static int append(void *context, const char *bytes, size_t n, struct error *err)
+static int append_training_text(void *context, const char *bytes, size_t n,
+                                struct error *err)
 {
     struct training *tr = context;
-    if (n > tr->held_capacity - tr->n_held) {
-        size_t capacity = 2 * (tr->n_held + n);
-        char *larger = realloc(tr->held, capacity);
-        if (!larger)
-            return error_set(err, ERROR_RUNTIME, "out of memory for %zu bytes of text",
-                             capacity);
-        tr->held = larger;
-        tr->held_capacity = capacity;
-    }
+    char *held = grow_array(tr->held, &tr->held_capacity, (int64_t)(tr->n_held + n), 1);
+    if (!held)
+        return error_set(err, ERROR_RUNTIME, "out of memory for %zu bytes of text",
+                         tr->n_held + n);
+    tr->held = held;
     memcpy(tr->held + tr->n_held, bytes, n);
     tr->n_held += n;
     // Looking only when twice as full keeps a text without any end of a word linear.
-    if (tr->n_held < HELD_BYTES || tr->n_held < tr->held_capacity / 2)
+    if (tr->n_held < HELD_BYTES || tr->n_held < (size_t)tr->held_capacity / 2)
         return 0;
     return hand_on(tr, word_split_last_cut(tr->held, tr->n_held), err);
 }
 
-static int end_document(void *context, struct error *err)
+static int end_training_text(void *context, struct error *err)
 {
     struct training *tr = context;
     return hand_on(tr, tr->n_held, err);
 }
 
-static int bad_line(void *context, const char *path, int64_t line, const char *reason,
-                    struct error *err)
+static int skip_bad_line(void *context, const char *path, int64_t line,
+                         const char *reason, struct error *err)
 {
     struct training *tr = context;
-    (void)err;
-    tr->n_bad_lines++;
-    if (tr->n_bad_lines <= MOST_BAD_LINES_SHOWN)
-        log_warning("%s:%lld: line skipped: %s", path, (long long)line, reason);
-    if (tr->n_bad_lines == MOST_BAD_LINES_SHOWN)
-        log_warning("further bad lines are only counted");
-    return 0;
+    return bad_lines_add(&tr->bad_lines, path, line, reason, err);
 }
 
-static int progress(void *context, size_t n, struct error *err)
+static int show_bytes_read(void *context, size_t n, struct error *err)
 {
     struct training *tr = context;
     (void)err;
@@ -110,7 +103,8 @@ static int progress(void *context, size_t n, struct error *err)
 
 static int read_inputs(struct training *tr, struct error *err)
 {
-    struct text_sink sink = {append, end_document, bad_line, progress, tr};
+    struct text_sink sink = {append_training_text, end_training_text, skip_bad_line,
+                             show_bytes_read, tr};
     for (int64_t i = 0; i < tr->files.files.n_names; i++) {
         const char *path = tr->files.files.names[i];
         bool is_json = tr->is_json || input_files_is_json(path);
@@ -125,7 +119,7 @@ static int read_inputs(struct training *tr, struct error *err)
         return error_set(err, ERROR_INPUT,
                          "there is no text in the %lld input files (%lld bad lines "
                          "skipped); nothing was written",
-                         (long long)tr->files.files.n_names, (long long)tr->n_bad_lines);
+                         (long long)tr->files.files.n_names, (long long)tr->bad_lines.n);
     return 0;
 }
 
@@ -156,7 +150,7 @@ static void report(const struct training *tr, const struct tokenizer *t)
         tr->output, (long long)tokenizer_n_merges(t), (long long)tokenizer_vocab_size(t),
         tokenizer_eos(t), (long long)tr->n_bytes,
         (long long)bpe_trainer_n_words(tr->trainer), clock_seconds() - tr->start_seconds,
-        (long long)tr->n_bad_lines);
+        (long long)tr->bad_lines.n);
     if (tokenizer_vocab_size(t) < tr->vocab_size)
         log_warning("the vocabulary has %lld tokens, not %lld: no pair is left that the "
                     "text has %lld times (--min_frequency); give more text",

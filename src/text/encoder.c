@@ -39,6 +39,32 @@ void token_list_release(struct token_list *list)
     *list = (struct token_list){0};
 }
 
+/* Have memory for n more ids. */
+static inline int reserve(struct token_list *list, size_t n, struct error *err)
+{
+    if (n <= (size_t)(list->capacity - list->n))
+        return 0;
+    int32_t *ids = n > INT64_MAX / 8 ? NULL
+                                     : grow_array(list->ids, &list->capacity,
+                                                  list->n + (int64_t)n, sizeof *ids);
+    if (!ids)
+        return error_set(err, ERROR_RUNTIME, "out of memory for %zu tokens",
+                         (size_t)list->n + n);
+    list->ids = ids;
+    return 0;
+}
+
+int token_list_append(struct token_list *list, const int32_t *ids, int64_t n,
+                      struct error *err)
+{
+    if (reserve(list, (size_t)n, err))
+        return -1;
+    if (n > 0)
+        memcpy(list->ids + list->n, ids, (size_t)n * sizeof *ids);
+    list->n += n;
+    return 0;
+}
+
 int encoder_open(struct encoder **out, const struct tokenizer *t, struct error *err)
 {
     int rc = -1;
@@ -71,21 +97,6 @@ void encoder_close(struct encoder *e)
     free(e->cache);
     free(e->prefixed);
     free(e);
-}
-
-/* Room for n more ids. */
-static inline int reserve(struct token_list *list, size_t n, struct error *err)
-{
-    if (n <= (size_t)(list->capacity - list->n))
-        return 0;
-    int32_t *ids = n > INT64_MAX / 8 ? NULL
-                                     : grow_array(list->ids, &list->capacity,
-                                                  list->n + (int64_t)n, sizeof *ids);
-    if (!ids)
-        return error_set(err, ERROR_RUNTIME, "out of memory for %zu tokens",
-                         (size_t)list->n + n);
-    list->ids = ids;
-    return 0;
 }
 
 static int32_t *byte_ids(const struct tokenizer *t, const char *text, size_t n,

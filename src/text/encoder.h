@@ -13,6 +13,8 @@ struct token_list { // grows as needed; zero-initialised is empty
     int64_t n, capacity;
 };
 void token_list_release(struct token_list *list);
+MUST_CHECK int token_list_append(struct token_list *list, const int32_t *ids, int64_t n,
+                                 struct error *err);
 
 struct encoder; // a thread's own caches
 

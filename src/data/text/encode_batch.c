@@ -1,5 +1,6 @@
 #include "data/text/encode_batch.h"
 
+#include "base/grow.h"
 #include "data/text/json_text.h"
 
 #include <stdlib.h>
@@ -14,15 +15,11 @@ int encode_batch_append(struct encode_batch *b, const char *bytes, size_t n,
 {
     if (n == 0)
         return 0;
-    if (n > b->bytes_capacity - b->n_bytes) {
-        size_t needed = b->n_bytes + n, capacity = needed + needed / 2;
-        char *larger = realloc(b->bytes, capacity);
-        if (!larger)
-            return error_set(err, ERROR_RUNTIME, "no memory for %zu bytes of text",
-                             needed);
-        b->bytes = larger;
-        b->bytes_capacity = capacity;
-    }
+    char *larger = grow_array(b->bytes, &b->bytes_capacity, (int64_t)(b->n_bytes + n), 1);
+    if (!larger)
+        return error_set(err, ERROR_RUNTIME, "no memory for %zu bytes of text",
+                         b->n_bytes + n);
+    b->bytes = larger;
     memcpy(b->bytes + b->n_bytes, bytes, n);
     b->n_bytes += n;
     return 0;
@@ -44,16 +41,12 @@ int encode_batch_close_record(struct encode_batch *b, size_t n,
 {
     CHECK(n <= encode_batch_open_bytes(b), "%zu of %zu bytes", n,
           encode_batch_open_bytes(b));
-    if (b->n_records == b->records_capacity) {
-        int64_t capacity = b->records_capacity > 0 ? 2 * b->records_capacity : 64;
-        struct encode_record *larger =
-            realloc(b->records, (size_t)capacity * sizeof *larger);
-        if (!larger)
-            return error_set(err, ERROR_RUNTIME, "no memory for %lld documents",
-                             (long long)capacity);
-        b->records = larger;
-        b->records_capacity = capacity;
-    }
+    struct encode_record *larger =
+        grow_array(b->records, &b->records_capacity, b->n_records + 1, sizeof *larger);
+    if (!larger)
+        return error_set(err, ERROR_RUNTIME, "no memory for %lld documents",
+                         (long long)b->n_records + 1);
+    b->records = larger;
     size_t bytes_end = closed_bytes(b) + n;
     b->records[b->n_records++] = (struct encode_record){
         .kind = kind, .path = path, .line = line, .bytes_end = bytes_end};
@@ -109,7 +102,8 @@ static int encode_json(struct encode_batch *b, struct encode_record *r, const ch
     return rc;
 }
 
-void encode_batch_encode(struct encode_batch *b, struct encoder *e, const char *json_key)
+void encode_batch_encode(struct encode_batch *b, struct encoder *e, const char *json_key,
+                         bool with_special)
 {
     size_t begin = 0;
     while (b->n_encoded < b->n_records) {
@@ -120,7 +114,7 @@ void encode_batch_encode(struct encode_batch *b, struct encoder *e, const char *
         if (r->kind == RECORD_JSON)
             rc = encode_json(b, r, text, n, e, json_key, &b->failure);
         else if (n > 0)
-            rc = encoder_encode(e, text, n, false, &b->tokens, &b->failure);
+            rc = encoder_encode(e, text, n, with_special, &b->tokens, &b->failure);
         if (rc) {
             b->has_failed = true;
             error_prefix(&b->failure, "'%s'", r->path);
@@ -143,7 +137,7 @@ void encode_batch_reset(struct encode_batch *b)
     b->n_encoded = 0;
     b->tokens.n = 0;
     b->is_encoded = b->has_failed = false;
-    if (b->bytes_capacity > KEPT_BYTES) {
+    if (b->bytes_capacity > (int64_t)KEPT_BYTES) {
         free(b->bytes);
         b->bytes = NULL;
         b->bytes_capacity = 0;

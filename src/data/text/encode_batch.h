@@ -2,8 +2,8 @@
  * encode_batch - some text on its way to becoming tokens.
  *
  * A batch is filled by one thread, encoded by another, and read by a third; whoever holds
- * it owns it whole. It is a row of records, each a piece of text that is encoded on its
- * own: a document, a part of one, or a line of JSON that has a document in it.
+ * it owns it whole. It is a row of records, each a text that is encoded on its own: a
+ * document, a stretch of one, or a line of JSON that has a document in it.
  */
 #ifndef DATA_TEXT_ENCODE_BATCH_H
 #define DATA_TEXT_ENCODE_BATCH_H
@@ -13,8 +13,8 @@
 #include "text/encoder.h"
 
 enum encode_record_kind {
-    RECORD_PART,     // of a document that goes on in the next record
-    RECORD_DOCUMENT, // a document, or the last part of one
+    RECORD_STRETCH,  // of a document that goes on in the next record
+    RECORD_DOCUMENT, // a document, or its last stretch
     RECORD_JSON,     // a line of JSON; encoding makes it one of the others
     RECORD_BLANK,    // nothing at all
     RECORD_BAD,      // a line that is no document
@@ -31,7 +31,8 @@ struct encode_record {
 
 struct encode_batch { // all zero is empty
     char *bytes;
-    size_t n_bytes, bytes_capacity; // the ones after the last record are an open one's
+    size_t n_bytes; // the ones after the last record are an open one's
+    int64_t bytes_capacity;
     struct encode_record *records;
     int64_t n_records, records_capacity;
     struct token_list tokens;
@@ -62,7 +63,8 @@ MUST_CHECK int encode_batch_move_open(struct encode_batch *to, struct encode_bat
 
 /* Encode every record; json_key is for lines of JSON. A failure is kept in the batch, so
  * that it is reported when the batches before it are done. */
-void encode_batch_encode(struct encode_batch *b, struct encoder *e, const char *json_key);
+void encode_batch_encode(struct encode_batch *b, struct encoder *e, const char *json_key,
+                         bool with_special);
 
 /* -- the end ------------------------------------------------------------------------- */
 

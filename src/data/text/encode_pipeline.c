@@ -11,6 +11,7 @@
  */
 #include "data/text/encode_pipeline.h"
 
+#include "base/thread.h"
 #include "data/text/encode_batch.h"
 
 #include <errno.h>
@@ -24,7 +25,7 @@
 #define SLOTS_PER_THREAD 4
 #define WAIT_NANOSECONDS 100000000
 
-struct lane { // a thread that encodes, and what it encodes with
+struct encode_thread { // a thread that encodes, and what it encodes with
     struct encode_pipeline *pipeline;
     struct encoder *encoder;
     pthread_t thread;
@@ -35,7 +36,7 @@ struct encode_pipeline {
     struct encode_settings set;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct lane *lanes; // (set.n_threads)
+    struct encode_thread *threads; // (set.n_threads)
     pthread_t writer_thread;
     bool has_writer;
 
@@ -66,10 +67,10 @@ static struct encode_batch *slot(struct encode_pipeline *p, int64_t number)
 
 /* -- encoders and the writer --------------------------------------------------------- */
 
-static void *run_encoder(void *lane_)
+static void *run_encoder(void *thread)
 {
-    struct lane *lane = lane_;
-    struct encode_pipeline *p = lane->pipeline;
+    struct encode_thread *e = thread;
+    struct encode_pipeline *p = e->pipeline;
     pthread_mutex_lock(&p->lock);
     for (;;) {
         while (p->n_taken == p->n_filled && !p->is_stopped)
@@ -78,7 +79,7 @@ static void *run_encoder(void *lane_)
             break;
         struct encode_batch *b = slot(p, p->n_taken++);
         pthread_mutex_unlock(&p->lock);
-        encode_batch_encode(b, lane->encoder, p->set.json_key);
+        encode_batch_encode(b, e->encoder, p->set.json_key, p->set.with_special);
         pthread_mutex_lock(&p->lock);
         b->is_encoded = true;
         pthread_cond_broadcast(&p->changed);
@@ -91,18 +92,17 @@ static int write_record(struct encode_pipeline *p, const struct encode_record *r
                         const int32_t *tokens, int64_t n, struct encode_counts *counts,
                         struct error *err)
 {
-    const struct encode_sink *sink = &p->set.sink;
     if (r->kind == RECORD_BLANK)
         return 0;
     if (r->kind == RECORD_BAD) {
         counts->n_bad_lines++;
-        return sink->bad_line(sink->context, r->path, r->line, r->reason, err);
+        return bad_lines_add(p->set.bad_lines, r->path, r->line, r->reason, err);
     }
-    if (n > 0 && sink->append(sink->context, tokens, n, err))
+    if (n > 0 && token_sink_append(p->set.sink, tokens, n, err))
         return -1;
     counts->n_tokens += n;
     p->document_tokens += n;
-    if (r->kind == RECORD_PART)
+    if (r->kind == RECORD_STRETCH)
         return 0;
     bool is_empty = p->document_tokens == 0;
     p->document_tokens = 0;
@@ -111,7 +111,7 @@ static int write_record(struct encode_pipeline *p, const struct encode_record *r
         return 0;
     }
     counts->n_documents++;
-    return sink->end_document(sink->context, err);
+    return token_sink_end_document(p->set.sink, err);
 }
 
 static int write_batch(struct encode_pipeline *p, const struct encode_batch *b,
@@ -166,7 +166,7 @@ static void *run_writer(void *pipeline)
 
 /* -- the reader ---------------------------------------------------------------------- */
 
-static int tick(void *pipeline, struct error *err)
+static int check_pipeline(void *pipeline, struct error *err)
 {
     struct encode_pipeline *p = pipeline;
     pthread_mutex_lock(&p->lock);
@@ -191,13 +191,13 @@ static int wait_a_little(struct encode_pipeline *p, struct error *err)
     }
     pthread_cond_timedwait(&p->changed, &p->lock, &until);
     pthread_mutex_unlock(&p->lock);
-    int rc = tick(p, err);
+    int rc = check_pipeline(p, err);
     pthread_mutex_lock(&p->lock);
     return rc;
 }
 
 /* A batch larger than all that may be in flight goes alone. */
-static int wait_for_room(struct encode_pipeline *p, size_t n_bytes, struct error *err)
+static int wait_for_slot(struct encode_pipeline *p, size_t n_bytes, struct error *err)
 {
     int rc = 0;
     pthread_mutex_lock(&p->lock);
@@ -210,11 +210,11 @@ static int wait_for_room(struct encode_pipeline *p, size_t n_bytes, struct error
 }
 
 /* Send the closed records of p->filling on their way; the open one stays. */
-static int push(struct encode_pipeline *p, struct error *err)
+static int push_batch(struct encode_pipeline *p, struct error *err)
 {
     if (p->filling.n_records == 0)
         return 0;
-    if (wait_for_room(p, p->filling.n_bytes, err))
+    if (wait_for_slot(p, p->filling.n_bytes, err))
         return -1;
     struct encode_batch *b = slot(p, p->n_filled);
     if (encode_batch_move_open(b, &p->filling, err))
@@ -237,12 +237,13 @@ static int cut_long_document(struct encode_pipeline *p, struct error *err)
     if (p->kind == TEXT_JSON_LINES || b->n_bytes < BATCH_BYTES)
         return 0;
     if (b->n_records > 0)
-        return push(p, err);
+        return push_batch(p, err);
     size_t from = p->n_searched;
-    size_t n_cut = encoder_last_cut(p->cutter, b->bytes + from, b->n_bytes - from, false);
+    size_t n_cut = encoder_last_cut(p->cutter, b->bytes + from, b->n_bytes - from,
+                                    p->set.with_special);
     if (n_cut == 0) {
         p->n_searched = b->n_bytes - 1;
-        if (b->n_bytes > TEXT_MAX_LINE_BYTES)
+        if (b->n_bytes > TEXT_MAX_LINE_BYTES && p->kind != TEXT_RAW_FILE)
             return error_set(
                 err, ERROR_INPUT,
                 "'%s': up to byte %lld of its text there are more than %u "
@@ -254,12 +255,12 @@ static int cut_long_document(struct encode_pipeline *p, struct error *err)
         return 0;
     }
     p->n_searched = 0;
-    if (encode_batch_close_record(b, from + n_cut, RECORD_PART, p->path, 0, err))
+    if (encode_batch_close_record(b, from + n_cut, RECORD_STRETCH, p->path, 0, err))
         return -1;
-    return push(p, err);
+    return push_batch(p, err);
 }
 
-static int take_bytes(void *pipeline, const char *bytes, size_t n, struct error *err)
+static int append_to_batch(void *pipeline, const char *bytes, size_t n, struct error *err)
 {
     struct encode_pipeline *p = pipeline;
     return encode_batch_append(&p->filling, bytes, n, err) || cut_long_document(p, err)
@@ -272,10 +273,10 @@ static int push_if_full(struct encode_pipeline *p, struct error *err)
     p->n_searched = 0;
     if (p->filling.n_bytes < BATCH_BYTES && p->filling.n_records < BATCH_RECORDS)
         return 0;
-    return push(p, err);
+    return push_batch(p, err);
 }
 
-static int take_end(void *pipeline, int64_t line, struct error *err)
+static int close_batch_record(void *pipeline, int64_t line, struct error *err)
 {
     struct encode_pipeline *p = pipeline;
     struct encode_batch *b = &p->filling;
@@ -287,8 +288,8 @@ static int take_end(void *pipeline, int64_t line, struct error *err)
     return push_if_full(p, err);
 }
 
-static int take_bad_line(void *pipeline, int64_t line, const char *reason,
-                         struct error *err)
+static int add_bad_line(void *pipeline, int64_t line, const char *reason,
+                        struct error *err)
 {
     struct encode_pipeline *p = pipeline;
     if (encode_batch_bad_line(&p->filling, p->path, line, reason, err))
@@ -298,10 +299,11 @@ static int take_bad_line(void *pipeline, int64_t line, const char *reason,
 
 static int read_file(struct encode_pipeline *p, struct error *err)
 {
-    const struct text_watch watch = {.tick = tick, .context = p};
+    const struct text_watch watch = {.tick = check_pipeline, .context = p};
     const struct text_form form = {
         .kind = p->kind, .encoding = p->set.encoding, .json_key = p->set.json_key};
-    const struct text_record_sink sink = {take_bytes, take_end, take_bad_line, p};
+    const struct text_record_sink sink = {append_to_batch, close_batch_record,
+                                          add_bad_line, p};
     if (text_input_open(&p->input, p->file, &form, &watch, err))
         return -1;
     int rc = text_records_read(p->input, &sink, err);
@@ -331,7 +333,7 @@ int encode_pipeline_read(struct encode_pipeline *p, const char *path, enum text_
 
 int encode_pipeline_finish(struct encode_pipeline *p, struct error *err)
 {
-    int rc = push(p, err);
+    int rc = push_batch(p, err);
     pthread_mutex_lock(&p->lock);
     while (rc == 0 && p->n_written < p->n_filled)
         rc = wait_a_little(p, err);
@@ -356,27 +358,28 @@ void encode_pipeline_counts(struct encode_pipeline *p, struct encode_counts *cou
 
 /* -- life ---------------------------------------------------------------------------- */
 
-static int start_lane(struct lane *lane, struct encode_pipeline *p, struct error *err)
+static int start_encoder(struct encode_thread *e, struct encode_pipeline *p,
+                         struct error *err)
 {
-    lane->pipeline = p;
-    if (encoder_open(&lane->encoder, p->set.tokenizer, err))
+    e->pipeline = p;
+    if (encoder_open(&e->encoder, p->set.tokenizer, err))
         return -1;
-    int code = pthread_create(&lane->thread, NULL, run_encoder, lane);
+    int code = thread_start(&e->thread, run_encoder, e);
     if (code)
         return error_set(err, ERROR_RUNTIME, "cannot start one of %d threads: %s",
                          p->set.n_threads, strerror(code));
-    lane->is_running = true;
+    e->is_running = true;
     return 0;
 }
 
 static int start_threads(struct encode_pipeline *p, struct error *err)
 {
     for (int i = 0; i < p->set.n_threads; i++)
-        if (start_lane(&p->lanes[i], p, err))
+        if (start_encoder(&p->threads[i], p, err))
             return -1;
     if (encoder_open(&p->cutter, p->set.tokenizer, err))
         return -1;
-    int code = pthread_create(&p->writer_thread, NULL, run_writer, p);
+    int code = thread_start(&p->writer_thread, run_writer, p);
     if (code)
         return error_set(err, ERROR_RUNTIME, "cannot start the writing thread: %s",
                          strerror(code));
@@ -403,8 +406,8 @@ int encode_pipeline_open(struct encode_pipeline **out,
     pthread_cond_init(&p->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     p->slots = calloc((size_t)p->n_slots, sizeof *p->slots);
-    p->lanes = calloc((size_t)n_threads, sizeof *p->lanes);
-    if (!p->slots || !p->lanes) {
+    p->threads = calloc((size_t)n_threads, sizeof *p->threads);
+    if (!p->slots || !p->threads) {
         error_set(err, ERROR_RUNTIME, "out of memory");
         goto done;
     }
@@ -426,10 +429,10 @@ void encode_pipeline_close(struct encode_pipeline *p)
     p->is_stopped = true;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    for (int i = 0; p->lanes && i < p->set.n_threads; i++) {
-        if (p->lanes[i].is_running)
-            pthread_join(p->lanes[i].thread, NULL);
-        encoder_close(p->lanes[i].encoder);
+    for (int i = 0; p->threads && i < p->set.n_threads; i++) {
+        if (p->threads[i].is_running)
+            pthread_join(p->threads[i].thread, NULL);
+        encoder_close(p->threads[i].encoder);
     }
     if (p->has_writer)
         pthread_join(p->writer_thread, NULL);
@@ -441,6 +444,6 @@ void encode_pipeline_close(struct encode_pipeline *p)
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     free(p->slots);
-    free(p->lanes);
+    free(p->threads);
     free(p);
 }

@@ -2,13 +2,14 @@
  * encode_pipeline - text files to tokens on several threads, in the order of the text.
  *
  * The caller's thread reads and fills batches, `n_threads` threads encode them, and one
- * thread hands the tokens to the sink, batch by batch as they were read. So what the sink
- * sees does not depend on the number of threads, and neither does the first error.
+ * thread writes the tokens to the sink, batch by batch as they were read. So what is
+ * written does not depend on the number of threads, and neither does the first error.
  *
- * Memory is bounded: the batches on their way hold at most a few MiB of text a thread. A
+ * Memory is bounded: the batches on their way hold at most a few MiB of text per thread. A
  * long document passes in parts, cut where encoder_last_cut() says that its parts encode
  * as the whole does; only a line of JSON, and a stretch of text in which there is no
- * place to cut, have to be in memory whole, and these end at TEXT_MAX_LINE_BYTES.
+ * place to cut, have to be in memory whole, and these end at TEXT_MAX_LINE_BYTES (but for
+ * TEXT_RAW_FILE).
  */
 #ifndef DATA_TEXT_ENCODE_PIPELINE_H
 #define DATA_TEXT_ENCODE_PIPELINE_H
@@ -16,26 +17,19 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "data/text/text_records.h"
-#include "text/encoder.h"
+#include "data/text/token_sink.h"
 
 #define ENCODE_MAX_THREADS 1024
-
-struct encode_sink { // called from one other thread, in order; -1 with *err ends the run
-    int (*append)(void *context, const int32_t *tokens, int64_t n, struct error *err);
-    /* A document of at least one token is complete. */
-    int (*end_document)(void *context, struct error *err);
-    int (*bad_line)(void *context, const char *path, int64_t line, const char *reason,
-                    struct error *err);
-    void *context;
-};
 
 struct encode_settings {
     const struct tokenizer *tokenizer; // borrowed
     const char *json_key;              // borrowed
     const char *encoding;              // of the files (text_encoding.h); borrowed
     int n_threads;                     // that encode, 1..ENCODE_MAX_THREADS
-    struct encode_sink sink;
-    struct text_watch watch; // called from the caller's thread
+    bool with_special;                 // special tokens in a text are what they say
+    struct token_sink *sink;           // borrowed; the pipeline's until it is closed
+    struct bad_lines *bad_lines;       // the same; NULL where there can be none
+    struct text_watch watch;           // called from the caller's thread
 };
 
 struct encode_counts {

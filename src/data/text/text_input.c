@@ -352,7 +352,7 @@ static int choose_unpacker(struct text_input *in, struct error *err)
     while (in->raw_end < MARK_BYTES && !in->source.is_at_end)
         if (fill_raw(in, err))
             return -1;
-    for (size_t i = 0; i < ARRAY_LEN(unpackers); i++)
+    for (size_t i = 0; i < ARRAY_LEN(unpackers) && in->form.kind != TEXT_RAW_FILE; i++)
         if (in->raw_end >= unpackers[i].n_mark &&
             memcmp(in->raw, unpackers[i].mark, unpackers[i].n_mark) == 0)
             in->unpacker = &unpackers[i];
@@ -369,7 +369,8 @@ int text_input_open(struct text_input **out, const char *path,
     if (!in)
         return error_set(err, ERROR_RUNTIME, "out of memory");
     in->form = *form;
-    in->encoding = text_encoding_kind_of(form->encoding);
+    in->encoding = form->kind == TEXT_RAW_FILE ? TEXT_IS_BYTES
+                                               : text_encoding_kind_of(form->encoding);
     if (text_source_open(&in->source, path, watch, err))
         goto done;
     in->raw = malloc(RAW_BYTES);

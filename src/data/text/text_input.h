@@ -70,6 +70,8 @@ enum text_kind {
     TEXT_BLANK_LINES, // documents are separated by lines of nothing but white space
     TEXT_WHOLE_FILE,  // the file is one document
     TEXT_JSON_LINES,  // each line is a value of JSON, or the file is an array of them
+    TEXT_RAW_FILE,    // one document, the bytes of the file as they are: neither unpacked
+                      // nor checked nor converted
 };
 
 struct text_form { // how a file is to be read

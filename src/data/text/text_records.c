@@ -7,17 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_BAD_LINES_SHOWN 10
 #define CHUNK_BYTES (1 << 18)
 #define MAX_BLANK_BYTES 4096 // a longer line of white space is text
 
-struct source {
+struct record_source {
     struct text_input *in;
     const struct text_record_sink *sink;
     char *chunk;
 };
 
 /* Text that is JSON by the look of it is probably meant to be read as such. */
-static void warn_of_json(const struct source *s, size_t n)
+static void warn_of_json(const struct record_source *s, size_t n)
 {
     const char *newline = memchr(s->chunk, '\n', n);
     size_t n_line = newline ? (size_t)(newline - s->chunk) : n;
@@ -30,27 +31,28 @@ static void warn_of_json(const struct source *s, size_t n)
 }
 
 /* *n := bytes now in s->chunk; 0 at the end of the file. */
-static int read_chunk(struct source *s, size_t *n, struct error *err)
+static int read_chunk(struct record_source *s, size_t *n, struct error *err)
 {
     bool is_first = text_input_text_bytes(s->in) == 0;
     if (text_input_read(s->in, s->chunk, CHUNK_BYTES, n, err))
         return -1;
-    if (is_first && text_input_kind(s->in) != TEXT_JSON_LINES)
+    if (is_first && text_input_kind(s->in) < TEXT_JSON_LINES)
         warn_of_json(s, *n);
     return 0;
 }
 
-static int append(const struct source *s, const char *bytes, size_t n, struct error *err)
+static int append(const struct record_source *s, const char *bytes, size_t n,
+                  struct error *err)
 {
     return n == 0 ? 0 : s->sink->append(s->sink->context, bytes, n, err);
 }
 
-static int end_document(const struct source *s, struct error *err)
+static int end_document(const struct record_source *s, struct error *err)
 {
     return s->sink->end(s->sink->context, 0, err);
 }
 
-static int read_whole_file(struct source *s, struct error *err)
+static int read_whole_file(struct record_source *s, struct error *err)
 {
     size_t n = 0;
     do {
@@ -76,7 +78,7 @@ static bool is_white(char c)
 }
 
 /* The line has something in it: what was held back belongs to the document. */
-static int start_line(struct source *s, struct blank_state *b, struct error *err)
+static int start_line(struct record_source *s, struct blank_state *b, struct error *err)
 {
     if ((b->has_held_newline && append(s, "\n", 1, err)) ||
         append(s, b->held, b->n_held, err))
@@ -87,7 +89,8 @@ static int start_line(struct source *s, struct blank_state *b, struct error *err
     return 0;
 }
 
-static int end_blank_line(struct source *s, struct blank_state *b, struct error *err)
+static int end_blank_line(struct record_source *s, struct blank_state *b,
+                          struct error *err)
 {
     b->n_held = 0;
     b->has_held_newline = false;
@@ -97,8 +100,8 @@ static int end_blank_line(struct source *s, struct blank_state *b, struct error 
     return end_document(s, err);
 }
 
-static int take_blank_chunk(struct source *s, struct blank_state *b, size_t n,
-                            struct error *err)
+static int split_at_blank_lines(struct record_source *s, struct blank_state *b, size_t n,
+                                struct error *err)
 {
     const char *at = s->chunk, *end = at + n;
     while (at < end) {
@@ -123,12 +126,12 @@ static int take_blank_chunk(struct source *s, struct blank_state *b, size_t n,
     return 0;
 }
 
-static int read_blank_lines(struct source *s, struct error *err)
+static int read_blank_lines(struct record_source *s, struct error *err)
 {
     struct blank_state b = {0};
     size_t n = 0;
     do {
-        if (read_chunk(s, &n, err) || take_blank_chunk(s, &b, n, err))
+        if (read_chunk(s, &n, err) || split_at_blank_lines(s, &b, n, err))
             return -1;
     } while (n > 0);
     return end_blank_line(s, &b, err);
@@ -141,7 +144,7 @@ struct line_state {
     size_t n_bytes; // of it so far
 };
 
-static int end_line(struct source *s, struct line_state *l, struct error *err)
+static int end_line(struct record_source *s, struct line_state *l, struct error *err)
 {
     const struct text_record_sink *sink = s->sink;
     char reason[64];
@@ -157,7 +160,7 @@ static int end_line(struct source *s, struct line_state *l, struct error *err)
     return rc;
 }
 
-static int take_lines_chunk(struct source *s, struct line_state *l, size_t n,
+static int split_into_lines(struct record_source *s, struct line_state *l, size_t n,
                             struct error *err)
 {
     const char *at = s->chunk, *end = at + n;
@@ -175,16 +178,16 @@ static int take_lines_chunk(struct source *s, struct line_state *l, size_t n,
     return 0;
 }
 
-static int read_lines(struct source *s, size_t n, struct error *err)
+static int read_lines(struct record_source *s, size_t n, struct error *err)
 {
     struct line_state l = {.number = 1};
     for (; n > 0;)
-        if (take_lines_chunk(s, &l, n, err) || read_chunk(s, &n, err))
+        if (split_into_lines(s, &l, n, err) || read_chunk(s, &n, err))
             return -1;
     return l.n_bytes > 0 ? end_line(s, &l, err) : 0; // the last newline may be missing
 }
 
-static int read_values(struct source *s, size_t n, struct error *err)
+static int read_values(struct record_source *s, size_t n, struct error *err)
 {
     struct json_values v;
     json_values_init(&v, s->sink);
@@ -194,7 +197,7 @@ static int read_values(struct source *s, size_t n, struct error *err)
     return json_values_end(&v, err);
 }
 
-static int read_json(struct source *s, struct error *err)
+static int read_json(struct record_source *s, struct error *err)
 {
     size_t n = 0;
     if (read_chunk(s, &n, err))
@@ -206,15 +209,30 @@ static int read_json(struct source *s, struct error *err)
 int text_records_read(struct text_input *in, const struct text_record_sink *sink,
                       struct error *err)
 {
-    static int (*const readers[])(struct source *, struct error *) = {
+    static int (*const readers[])(struct record_source *, struct error *) = {
         [TEXT_BLANK_LINES] = read_blank_lines,
         [TEXT_WHOLE_FILE] = read_whole_file,
         [TEXT_JSON_LINES] = read_json,
+        [TEXT_RAW_FILE] = read_whole_file,
     };
-    struct source s = {in, sink, malloc(CHUNK_BYTES)};
+    struct record_source s = {in, sink, malloc(CHUNK_BYTES)};
     if (!s.chunk)
         return error_set(err, ERROR_RUNTIME, "out of memory");
     int rc = readers[text_input_kind(in)](&s, err);
     free(s.chunk);
     return rc;
+}
+
+int bad_lines_add(struct bad_lines *b, const char *path, int64_t line, const char *reason,
+                  struct error *err)
+{
+    if (b->is_strict)
+        return error_set(err, ERROR_INPUT, "%s:%lld: %s", path, (long long)line, reason);
+    if (b->n++ == 0)
+        snprintf(b->first, sizeof b->first, "%s:%lld, %s", path, (long long)line, reason);
+    if (b->n <= MOST_BAD_LINES_SHOWN)
+        log_warning("%s:%lld: line skipped: %s", path, (long long)line, reason);
+    if (b->n == MOST_BAD_LINES_SHOWN)
+        log_warning("further bad lines are only counted%s", b->advice ? b->advice : "");
+    return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * text_records - a text file taken apart into documents, or into values of JSON that have
- * documents in them: records. They come in pieces and need not fit in memory.
+ * documents in them: records. They come in chunks and need not fit in memory.
  *
  * Bytes are passed on exactly as they are. Only where blank lines separate documents,
  * these lines and the newline before them belong to no document.
@@ -23,6 +23,17 @@ struct text_record_sink { // where records go; functions return 0 or -1 with *er
     int (*bad_line)(void *context, int64_t line, const char *reason, struct error *err);
     void *context;
 };
+
+/* What becomes of lines that are no documents: they are skipped, the first ones with a
+ * warning; or the first one is an error. Zero-initialised, but for what is to be. */
+struct bad_lines {
+    bool is_strict;     // refuse the first
+    const char *advice; // follows the last warning; NULL: nothing does
+    int64_t n;          // skipped so far
+    char first[512];    // "path:line, reason" of the first
+};
+MUST_CHECK int bad_lines_add(struct bad_lines *b, const char *path, int64_t line,
+                             const char *reason, struct error *err);
 
 /* Read the input to its end. A file of JSON that begins with "[", or with an object that
  * goes on in its next lines, is taken apart into the elements of its arrays and its
