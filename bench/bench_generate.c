@@ -11,6 +11,7 @@
  * counts. Prints one JSON object.
  */
 #include "measure.h"
+#include "model_fixture.h"
 
 #include "model/gpt_decode.h"
 #include "model/gpt_params.h"
@@ -22,8 +23,7 @@
 
 struct bench {
     int64_t layers, hidden, heads, vocab, prompt, tokens, batch, rounds, threads;
-    struct comm *alone;
-    struct gpt gpt;
+    struct model model;
     struct gpt_decoder decoder;
     struct sampler sampler;
     int32_t *prompt_ids;    // (prompt)
@@ -51,14 +51,14 @@ static void open_model(struct bench *b)
     b->prompt_ids = calloc((size_t)b->prompt, sizeof *b->prompt_ids);
     b->slots = calloc((size_t)b->batch, sizeof *b->slots);
     b->ids = calloc((size_t)b->batch, sizeof *b->ids);
-    if (!b->prompt_ids || !b->slots || !b->ids || comm_world_open(&b->alone, &err) ||
-        gpt_open(&b->gpt, &cfg, 1, false, b->alone, &err) ||
-        gpt_decoder_open(&b->decoder, &b->gpt, b->batch, NULL, &err) ||
+    if (!b->prompt_ids || !b->slots || !b->ids ||
+        model_prepare(&b->model, &cfg, 1, 1, LAYOUT_DECODE, &err) ||
+        model_start(&b->model, 0.02, &err) ||
+        gpt_decoder_open(&b->decoder, &b->model.runner.gpt, b->batch, NULL, &err) ||
         sampler_init(&b->sampler, b->vocab, &err)) {
         fprintf(stderr, "bench_generate: no memory for this model\n");
         exit(3);
     }
-    gpt_init_params(&b->gpt, 0.02);
     for (int64_t i = 0; i < b->prompt; i++)
         b->prompt_ids[i] = (int32_t)(i * 7919 % b->vocab);
     for (int64_t i = 0; i < b->batch; i++)
@@ -69,8 +69,7 @@ static void close_model(struct bench *b)
 {
     sampler_release(&b->sampler);
     gpt_decoder_close(&b->decoder);
-    gpt_close(&b->gpt);
-    comm_world_close(b->alone);
+    model_close(&b->model);
     free(b->prompt_ids);
     free(b->slots);
     free(b->ids);
@@ -109,9 +108,9 @@ static void decode_once(struct bench *b)
 static double bytes_a_token(const struct bench *b)
 {
     double n = 0;
-    for (int64_t i = 0; i < b->gpt.params.table->n_params; i++) {
-        const struct param *row = &b->gpt.params.table->params[i];
-        if (row != &b->gpt.params.table->params[GPT_POSITION_WEIGHT])
+    for (int64_t i = 0; i < b->model.runner.gpt.params.table->n_params; i++) {
+        const struct param *row = &b->model.runner.gpt.params.table->params[i];
+        if (row != &b->model.runner.gpt.params.table->params[GPT_POSITION_WEIGHT])
             n += (double)row->n_elements;
     }
     return n * (double)sizeof(float);
@@ -121,8 +120,8 @@ static double bytes_a_token(const struct bench *b)
 static void read_once(struct bench *b)
 {
     enum { SUMS = 32 };
-    const float *weights = b->gpt.params.storage[STORE_PARAMS];
-    int64_t n = b->gpt.params.table->n_flat / SUMS * SUMS;
+    const float *weights = b->model.runner.gpt.params.storage[STORE_PARAMS];
+    int64_t n = b->model.runner.gpt.params.table->n_flat / SUMS * SUMS;
     double total = 0, start = measure_seconds();
 #pragma omp parallel reduction(+ : total)
     {
@@ -142,7 +141,8 @@ static void read_once(struct bench *b)
 
 static void print(const struct bench *b)
 {
-    double read_rate = (double)b->gpt.params.table->n_flat * sizeof(float) / b->best_read;
+    double read_rate =
+        (double)b->model.runner.gpt.params.table->n_flat * sizeof(float) / b->best_read;
     double steps = (double)(b->tokens - 1), step = b->best_decode / steps;
     double bound = bytes_a_token(b) / read_rate;
     printf("{\"threads\": %d, \"batch\": %lld, \"parameters\": %lld, "
@@ -151,9 +151,9 @@ static void print(const struct bench *b)
            "\"read_gb_per_s\": %.3f, \"bound_tokens_per_second\": %.3f, "
            "\"share_of_bound\": %.4f}\n",
            omp_get_max_threads(), (long long)b->batch,
-           (long long)b->gpt.params.table->n_elements, b->best_prompt / (double)b->batch,
-           (double)b->batch / step, step, bytes_a_token(b), read_rate * 1e-9,
-           (double)b->batch / bound, bound / step);
+           (long long)b->model.runner.gpt.params.table->n_elements,
+           b->best_prompt / (double)b->batch, (double)b->batch / step, step,
+           bytes_a_token(b), read_rate * 1e-9, (double)b->batch / bound, bound / step);
 }
 
 int main(int argc, char **argv)

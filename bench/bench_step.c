@@ -1,27 +1,30 @@
 /*
- * bench_step - one training step of Trefoil, timed: forward, backward, gradient norm,
- * clip and AdamW of one micro-batch of random tokens. No data, no log, no checkpoint.
+ * bench_step - one training step of Trefoil, timed as users run it: train_run() on random
+ * tokens that were written to a dataset, so that the loader, the runner, ZeRO, the
+ * agreements between ranks and the metrics are part of it. No evaluation, no checkpoint.
  *
  *   bench_step --layers L --hidden H --heads A --vocab V --batch B --seq S
  *              [--steps n] [--threads t] [--dropout p]
  *              [--dtype float32|float16|bfloat16] [--recompute none|core|attention|block]
  *              [--kernels]
  *
- * Prints one JSON object: seconds of the best and the median step, peak memory, and with
- * --kernels what each kernel took of an average step.
+ * A step is measured from the moment when its gradients are there to that moment of the
+ * next one. Prints one JSON object: seconds of the best and the median step, peak memory,
+ * and with --kernels what each kernel took of an average step.
  */
 #include "kernel_clock.h"
 
 #include "base/clock.h"
-#include "model/gpt.h"
-#include "optim/lr.h"
-#include "optim/optimizer.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "data/formats/dataset_writer.h"
+#include "train/train.h"
 
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 struct bench {
     int64_t layers, hidden, heads, vocab, batch, seq, steps, threads;
@@ -46,6 +49,7 @@ static const struct option options[] = {{"layers", required_argument, NULL, 'l'}
 
 static const char *const dtype_words[] = {"float32", "float16", "bfloat16", NULL};
 static const char *const recompute_words[] = {"none", "core", "attention", "block", NULL};
+static const char *const granularities[] = {"full", "core_attn", "only_attn", "full"};
 
 static int64_t word_index(const char *const *words, const char *word)
 {
@@ -103,25 +107,93 @@ static int parse(struct bench *b, int argc, char **argv)
     return is_known && b->steps > 0 && b->heads > 0 ? 0 : -1;
 }
 
-static struct config config_of(const struct bench *b)
+/* -- what is trained on ------------------------------------------------------------- */
+
+enum {
+    WARM_UP = 2, // the first step touches all memory, the second all of the optimizer's
+    DIR_BYTES = 256,
+};
+
+static int write_tokens(const struct bench *b, const char *dir, struct error *err)
 {
-    return (struct config){
-        .model = {.vocab_size = b->vocab,
-                  .hidden_size = b->hidden,
-                  .num_layers = b->layers,
-                  .num_attention_heads = b->heads,
-                  .ffn_hidden_size = 4 * b->hidden,
-                  .hidden_dropout_prob = b->dropout,
-                  .attention_probs_dropout_prob = b->dropout,
-                  .max_position_embeddings = b->seq},
-        .optimizer = {.weight_decay = 0.01,
-                      .adam_beta1 = 0.9,
-                      .adam_beta2 = 0.999,
-                      .adam_epsilon = 1e-8,
-                      .grad_clip = 1.0},
-        .dataset = {.max_seq_len = b->seq},
-        .seed = 1024,
-    };
+    char prefix[DIR_BYTES + 16];
+    struct dataset_writer *w;
+    struct dataset_meta meta = {.vocab_size = b->vocab, .eos_token_id = 0};
+    struct philox_key key = philox_key(7, PHILOX_SAMPLE_TOKEN, 0);
+    int64_t n = (b->steps + WARM_UP + 1) * b->batch * b->seq + 1;
+    snprintf(prefix, sizeof prefix, "%s/random", dir);
+    if (dataset_writer_open(&w, prefix, DATASET_MEGATRON, b->vocab, err))
+        return -1;
+    int rc = 0;
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        float u = philox_uniform(key, (uint64_t)i, 0);
+        int32_t token = (int32_t)(u * (float)b->vocab);
+        rc = dataset_writer_append(w, &token, 1, err);
+    }
+    if (rc == 0 && dataset_writer_end_document(w, err) == 0)
+        rc = dataset_writer_commit(w, &meta, err);
+    dataset_writer_close(w);
+    return rc;
+}
+
+/* As a user would set it, by "-o". */
+static int configure(struct config *cfg, const struct bench *b, const char *dir,
+                     struct error *err)
+{
+    enum { MOST = 40, BYTES = DIR_BYTES + 64 };
+    static char text[MOST][BYTES];
+    char *settings[MOST];
+    int n = 0;
+#define SET(...) snprintf(text[n++], BYTES, __VA_ARGS__)
+    SET("seed=1024");
+    SET("max_steps=%lld", (long long)b->steps + WARM_UP + 1);
+    SET("logging_freq=1");
+    SET("eval_freq=0");
+    SET("display_progress=False");
+    SET("save_load.save_steps=-1");
+    SET("save_load.output_dir=%s/out", dir);
+    SET("dataset.input_dir=%s", dir);
+    SET("dataset.split=1,0,0");
+    SET("dataset.max_seq_len=%lld", (long long)b->seq);
+    SET("batch_size.global_batch_size=%lld", (long long)b->batch);
+    SET("batch_size.micro_batch_size=%lld", (long long)b->batch);
+    SET("Model.vocab_size=%lld", (long long)b->vocab);
+    SET("Model.hidden_size=%lld", (long long)b->hidden);
+    SET("Model.num_layers=%lld", (long long)b->layers);
+    SET("Model.num_attention_heads=%lld", (long long)b->heads);
+    SET("Model.max_position_embeddings=%lld", (long long)b->seq);
+    SET("Model.hidden_dropout_prob=%g", b->dropout);
+    SET("Model.attention_probs_dropout_prob=%g", b->dropout);
+    SET("Optimizer.lr.max_lr=1e-5");
+    SET("Optimizer.lr.min_lr=1e-5");
+    SET("Optimizer.grad_clip=1.0");
+    SET("mix_precision.dtype=%s", dtype_words[b->dtype]);
+    SET("mix_precision.scale_loss=128"); // no step is left out
+    SET("use_recompute=%s", b->recompute > 0 ? "True" : "False");
+    SET("recompute_granularity=%s", granularities[b->recompute]);
+#undef SET
+    for (int i = 0; i < n; i++)
+        settings[i] = text[i];
+    return config_load_for(cfg, NULL, settings, n, 1, err);
+}
+
+/* -- the clock ----------------------------------------------------------------------- */
+
+static struct {
+    double *at; // (steps + WARM_UP + 1) when a step's gradients were there
+    int64_t n;
+    bool has_clock;
+} seen;
+
+/* Replaces the library's, which does nothing. */
+void train_grads_hook(struct train *t)
+{
+    struct gpt *g = &t->runner.gpt;
+    if (seen.has_clock)
+        g->k = g->dev->k = kernel_clock_table(); // the optimizer's device too
+    if (seen.n == WARM_UP)
+        kernel_clock_reset();
+    seen.at[seen.n++] = clock_seconds();
 }
 
 static int compare(const void *a, const void *b)
@@ -130,82 +202,14 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct step_data {
-    int32_t *tokens, *targets;
-    float *weights;
-    double *loss_sums, *seconds;
-};
-
-static void fill_tokens(struct step_data *data, const struct bench *b)
+static void report(const struct bench *b)
 {
-    int64_t N = b->batch * b->seq;
-    struct philox_key key = philox_key(7, PHILOX_SAMPLE_TOKEN, 0);
-    for (int64_t n = 0; n < N; n++) {
-        data->tokens[n] =
-            (int32_t)(philox_uniform(key, (uint64_t)n, 0) * (float)b->vocab);
-        data->targets[n] =
-            (int32_t)(philox_uniform(key, (uint64_t)n, 1) * (float)b->vocab);
-        data->weights[n] = 1.0F;
-    }
-}
-
-static double grad_norm(struct optimizer *opt, const struct shard_store *grads)
-{
-    struct error err;
-    double norm;
-    if (optimizer_norm(opt, grads, &norm, &err)) {
-        fprintf(stderr, "bench_step: %s\n", err.text);
-        exit(3);
-    }
-    return norm;
-}
-
-static void update(struct gpt *g, struct optimizer *opt, int64_t number)
-{
-    struct error err;
-    struct shard_store params = {.store = STORE_PARAMS,
-                                 .whole = g->params.storage[STORE_PARAMS]};
-    struct shard_store grads = {.store = STORE_GRADS,
-                                .whole = g->params.storage[STORE_GRADS]};
-    struct optimizer_update u = {.params = &params,
-                                 .grads = &grads,
-                                 .lr = 1e-5,
-                                 .grad_norm = grad_norm(opt, &grads),
-                                 .grad_scale = 1,
-                                 .number = number};
-    if (optimizer_step(opt, &u, &err)) {
-        fprintf(stderr, "bench_step: %s\n", err.text);
-        exit(3);
-    }
-}
-
-static double one_step(struct gpt *g, struct optimizer *opt, const struct bench *b,
-                       struct step_data *data, int64_t step)
-{
-    double start = clock_seconds();
-    struct batch batch = {.B = b->batch,
-                          .S = b->seq,
-                          .tokens = data->tokens,
-                          .targets = data->targets,
-                          .loss_mask = data->weights,
-                          .loss_weight = 1.0F / (float)(b->batch * b->seq),
-                          .loss_sums = data->loss_sums,
-                          .step = step,
-                          .is_training = true};
-    gpt_forward(g, &batch);
-    gpt_backward(g, &batch);
-    gpt_finish_grads(g);
-    update(g, opt, step + 1);
-    return clock_seconds() - start;
-}
-
-static void report(const struct bench *b, double *seconds)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
+    double *seconds = seen.at + WARM_UP;
+    for (int64_t i = 0; i < b->steps; i++)
+        seconds[i] = seconds[i + 1] - seconds[i];
     qsort(seconds, (size_t)b->steps, sizeof *seconds, compare);
     printf("{\"seconds_best\": %.6f, \"seconds_median\": %.6f, \"peak_rss_mb\": %.1f",
-           seconds[0], seconds[b->steps / 2], (double)usage.ru_maxrss * 1024 / 1e6);
+           seconds[0], seconds[b->steps / 2], (double)memory_peak_bytes() / 1e6);
     if (b->has_clock) {
         printf(", \"kernels\": ");
         kernel_clock_print(b->steps);
@@ -213,54 +217,47 @@ static void report(const struct bench *b, double *seconds)
     printf("}\n");
 }
 
+static int run(const struct bench *b, const char *dir, struct error *err)
+{
+    static struct config cfg;
+    struct comm *world;
+    seen.at = calloc((size_t)b->steps + WARM_UP + 1, sizeof *seen.at);
+    seen.has_clock = b->has_clock;
+    if (!seen.at)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    log_set_level(LOG_ERROR);
+    if (write_tokens(b, dir, err) || configure(&cfg, b, dir, err) ||
+        comm_world_open(&world, err))
+        return -1;
+    int rc = train_run(&cfg, world, err);
+    comm_world_close(world);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct bench b = {.steps = 5, .threads = 0};
-    struct error err;
+    const char *base = getenv("TMPDIR");
+    char dir[DIR_BYTES];
+    struct error err, ignored;
     if (parse(&b, argc, argv)) {
         fprintf(stderr, "bench_step: see the first lines of bench/bench_step.c\n");
         return 2;
     }
     if (b.threads > 0)
         kernels_set_threads((int)b.threads);
-    struct config cfg = config_of(&b);
-    struct gpt g;
-    struct optimizer opt;
-    struct comm *alone;
-    struct shard_map map;
-    struct device dev;
-    device_cpu_over(&dev, b.has_clock ? kernel_clock_table() : kernels_best(),
-                    (enum dtype)b.dtype);
-    struct gpt_options model = {.dev = &dev,
-                                .B = b.batch,
-                                .n_stashes = 1,
-                                .has_grads = true,
-                                .part = param_part_whole(b.layers),
-                                .dtype = (enum dtype)b.dtype,
-                                .grad_dtype = (enum dtype)b.dtype,
-                                .recompute = (enum gpt_recompute)b.recompute,
-                                .has_one_micro_batch = true};
-    struct optimizer_options state = {
-        .map = &map, .dev = &dev, .cfg = cfg.optimizer, .has_master = b.dtype > 0};
-    int rc = comm_world_open(&alone, &err);
-    model.model_group = alone;
-    if (rc || gpt_open_part(&g, &cfg, &model, &err) ||
-        shard_map_init(&map, g.params.table, 1, 0, &err) ||
-        optimizer_open(&opt, &state, &err)) {
-        fprintf(stderr, "bench_step: %s\n", err.text);
+    snprintf(dir, sizeof dir, "%.200s/trefoil-bench-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(dir)) {
+        perror("bench_step: a directory for the data");
         return 3;
     }
-    gpt_init_params(&g, 0.02);
-    size_t N = (size_t)(b.batch * b.seq);
-    struct step_data data = {malloc(N * sizeof(int32_t)), malloc(N * sizeof(int32_t)),
-                             malloc(N * sizeof(float)),
-                             malloc((size_t)b.batch * sizeof(double)),
-                             malloc((size_t)b.steps * sizeof(double))};
-    fill_tokens(&data, &b);
-    one_step(&g, &opt, &b, &data, 0); // touches all memory
-    kernel_clock_reset();
-    for (int64_t i = 0; i < b.steps; i++)
-        data.seconds[i] = one_step(&g, &opt, &b, &data, i + 1);
-    report(&b, data.seconds);
-    return 0;
+    int rc = run(&b, dir, &err);
+    if (rc)
+        fprintf(stderr, "bench_step: %s\n", err.text);
+    else
+        report(&b);
+    free(seen.at);
+    if (fs_remove_tree(dir, &ignored))
+        fprintf(stderr, "bench_step: %s\n", ignored.text);
+    return rc ? 3 : 0;
 }

@@ -5,9 +5,9 @@
 #ifndef TESTS_GPT_FIXTURE_H
 #define TESTS_GPT_FIXTURE_H
 
+#include "model_fixture.h"
 #include "test.h"
 
-#include "model/gpt.h"
 #include "model/gpt_params.h"
 
 enum { B = 4, S = 33, N = B * S, L = 4, MICRO = 2 };
@@ -93,20 +93,33 @@ static inline struct batch micro_batch(const struct text *t, int64_t b, double *
                           .is_last = b + MICRO == B};
 }
 
-static inline struct gpt_options options_of(struct comm *alone)
+/* Prepare MICRO x 2 samples; `change` says what differs from a float32 model that keeps
+ * everything: types, recomputation, chunks. */
+static inline void prepare(struct model *m, const struct config *cfg,
+                           const struct gpt_options *change)
 {
-    return (struct gpt_options){.B = MICRO,
-                                .n_stashes = 2,
-                                .has_grads = true,
-                                .part = param_part_whole(L),
-                                .model_group = alone,
-                                .n_step_tokens = N};
+    struct config typed = *cfg;
+    struct error err;
+    typed.mix_precision.dtype = change->dtype;
+    typed.mix_precision.fp32_grads = change->grad_dtype == DTYPE_F32;
+    typed.distributed.pp_schedule = SCHEDULE_F_THEN_B; // all are in flight
+    assert_ok(model_prepare(m, &typed, MICRO, B / MICRO, LAYOUT_TRAIN, &err), err);
+    m->layout.model.recompute = change->recompute;
+    m->layout.model.keeps_all = change->keeps_all;
+    if (change->part.n_chunks > 0)
+        m->layout.model.part = change->part;
+    m->layout.model.n_stashes = B / MICRO * m->layout.model.part.n_chunks;
 }
 
-/* All forwards, then all backwards: as a pipeline has them in flight. The model's chunks
- * follow each other through `between`. */
-static inline void run_micro_batches(struct gpt *g, const struct text *t,
-                                     double *loss_sums)
+static inline void start(struct model *m)
+{
+    struct error err;
+    assert_ok(model_start(m, 0.05, &err), err);
+}
+
+/* All forwards, then all backwards, of a model in chunks that follow each other through
+ * `between`: as the stages of a pipeline do, in one process. */
+static inline void run_chunks(struct gpt *g, const struct text *t, double *loss_sums)
 {
     enum { ROWS = MICRO * S };
     int n_chunks = g->part.n_chunks;
@@ -131,31 +144,26 @@ static inline void run_micro_batches(struct gpt *g, const struct text *t,
     free(dx);
 }
 
-/* One step of micro-batches; `change` is what differs from options_of(). */
+/* One step; `change` as for prepare(). */
 static inline struct outcome run_step(const struct config *cfg, const struct text *t,
                                       const struct gpt_options *change)
 {
     struct outcome out = {{0}, NULL, {0}};
-    struct gpt g;
+    struct batch batch = micro_batch(t, 0, out.loss_sums);
+    struct model m;
     struct error err;
-    struct comm *alone;
-    assert_ok(comm_world_open(&alone, &err), err);
-    struct gpt_options opt = options_of(alone);
-    opt.dtype = change->dtype;
-    opt.grad_dtype = change->grad_dtype;
-    opt.recompute = change->recompute;
-    opt.keeps_all = change->keeps_all;
-    if (change->part.n_chunks > 0)
-        opt.part = change->part;
-    opt.n_stashes = 2 * opt.part.n_chunks;
-    assert_ok(gpt_open_part(&g, cfg, &opt, &err), err);
-    gpt_init_params(&g, 0.05);
-    run_micro_batches(&g, t, out.loss_sums);
-    out.grads = widened_grads(&g);
+    prepare(&m, cfg, change);
+    start(&m);
+    batch.B = B;
+    if (change->part.n_chunks > 1)
+        run_chunks(&m.runner.gpt, t, out.loss_sums);
+    else
+        assert_ok(runner_train(&m.runner, &batch, &err), err);
+    assert_ok(runner_finish_grads(&m.runner, &err), err);
+    out.grads = widened_grads(&m.runner.gpt);
     assert_ok(gpt_param_table(&out.table, &cfg->model, NULL, &err), err);
-    assert_int_equal(out.table.n_flat, g.params.table->n_flat);
-    gpt_close(&g);
-    comm_world_close(alone);
+    assert_int_equal(out.table.n_flat, m.runner.gpt.params.table->n_flat);
+    model_close(&m);
     return out;
 }
 

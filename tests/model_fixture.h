@@ -1,7 +1,8 @@
 /*
  * model_fixture - a model in one process, opened the way `trefoil pretrain` and `trefoil
  * eval` do: a layout from a configuration, a runner from the layout; its weights drawn as
- * a run draws them. A test may change m->layout.model between the two.
+ * a run draws them. A test may change m->layout.model between the two. With a pp_degree
+ * the process is the first stage of a pipeline whose others are not there.
  */
 #ifndef TESTS_MODEL_FIXTURE_H
 #define TESTS_MODEL_FIXTURE_H
@@ -21,12 +22,14 @@ struct model {
 static inline int model_prepare(struct model *m, const struct config *cfg, int64_t M,
                                 int64_t n_micro, enum layout_use use, struct error *err)
 {
+    int64_t pp = i64_max(cfg->distributed.pp_degree, 1); // this is its first stage
     *m = (struct model){.cfg = *cfg};
     m->cfg.distributed = (struct config_distributed){
         .dp_degree = 1,
         .mp_degree = 1,
         .pp_degree = 1,
         .virtual_pp_degree = 1,
+        .pp_schedule = cfg->distributed.pp_schedule,
         .sharding = {.sharding_degree = 1, .sharding_stage = 1}};
     m->cfg.batch_size = (struct config_batch){.global_batch_size = M * n_micro,
                                               .local_batch_size = M * n_micro,
@@ -35,6 +38,7 @@ static inline int model_prepare(struct model *m, const struct config *cfg, int64
     struct grid_shape shape = layout_grid(&m->cfg);
     if (comm_world_open(&m->world, err) || grid_open(&m->grid, m->world, &shape, err))
         return -1;
+    m->cfg.distributed.pp_degree = pp;
     return layout_init(&m->layout, &m->cfg, m->grid.coord, use, err);
 }
 

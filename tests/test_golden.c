@@ -4,16 +4,15 @@
  * tests/interop/make_golden.py.
  */
 #include "golden.h"
+#include "model_fixture.h"
 
-#include "model/gpt.h"
 #include "optim/lr.h"
 #include "optim/optimizer.h"
 
 struct fixture {
     struct golden g;
-    struct comm *alone;
-    struct gpt gpt;
-    struct shard_map map;
+    struct model model;
+    struct gpt *gpt; // the model's
     struct optimizer opt;
     struct config cfg;
     int32_t *tokens, *targets;
@@ -44,24 +43,28 @@ static struct config config_of(const struct golden *g)
     };
 }
 
-static void setup(struct fixture *f)
+/* For micro-batches of M samples; 0: all at once. */
+static void setup(struct fixture *f, int64_t M)
 {
     struct error err;
     golden_load(&f->g);
     const struct golden *g = &f->g;
     f->cfg = config_of(g);
-    assert_ok(comm_world_open(&f->alone, &err), err);
-    assert_ok(gpt_open(&f->gpt, &f->cfg, g->B, true, f->alone, &err), err);
-    assert_ok(shard_map_init(&f->map, f->gpt.params.table, 1, 0, &err), err);
+    if (M == 0)
+        M = g->B;
+    struct model *m = &f->model;
+    assert_ok(model_prepare(m, &f->cfg, M, g->B / M, LAYOUT_TRAIN, &err), err);
+    assert_ok(model_start(m, 0.02, &err), err);
+    f->gpt = &m->runner.gpt;
     struct optimizer_options opt = {
-        .map = &f->map, .dev = f->gpt.dev, .cfg = f->cfg.optimizer};
+        .map = &m->layout.map, .dev = f->gpt->dev, .cfg = f->cfg.optimizer};
     assert_ok(optimizer_open(&f->opt, &opt, &err), err);
-    assert_int_equal(f->gpt.params.table->n_params, g->n_params);
+    assert_int_equal(f->gpt->params.table->n_params, g->n_params);
     for (int64_t i = 0; i < g->n_params; i++) {
-        const struct param *row = &f->gpt.params.table->params[i];
+        const struct param *row = &f->gpt->params.table->params[i];
         int64_t number = golden_find(g, row->name);
         for (int64_t j = 0; j < row->n_elements; j++)
-            ((float *)f->gpt.params.storage[STORE_PARAMS])[row->offset + j] =
+            ((float *)f->gpt->params.storage[STORE_PARAMS])[row->offset + j] =
                 (float)golden_value(g, number, j);
     }
     size_t N = (size_t)(g->B * g->S);
@@ -78,22 +81,12 @@ static void teardown(struct fixture *f)
     free(f->mask);
     free(f->loss_sums);
     optimizer_close(&f->opt);
-    shard_map_release(&f->map);
-    gpt_close(&f->gpt);
-    comm_world_close(f->alone);
+    model_close(&f->model);
     golden_release(&f->g);
 }
 
-static double grad_norm(struct optimizer *opt, const struct shard_store *grads)
-{
-    struct error err;
-    double norm;
-    assert_ok(optimizer_norm(opt, grads, &norm, &err), err);
-    return norm;
-}
-
-/* Losses and gradients of one golden step, in micro-batches of M samples. */
-static double run_step(struct fixture *f, int64_t step, int64_t M)
+/* Losses and gradients of one golden step. */
+static double run_step(struct fixture *f, int64_t step)
 {
     const struct golden *g = &f->g;
     int64_t N = g->B * g->S;
@@ -104,37 +97,32 @@ static double run_step(struct fixture *f, int64_t step, int64_t M)
         f->mask[n] = 1.0F;
     }
     double sum = 0;
-    for (int64_t b = 0; b < g->B; b += M) {
-        struct batch batch = {.B = M,
-                              .S = g->S,
-                              .tokens = f->tokens + b * g->S,
-                              .targets = f->targets + b * g->S,
-                              .loss_mask = f->mask + b * g->S,
-                              .loss_weight = 1.0F / (float)N,
-                              .loss_sums = f->loss_sums + b,
-                              .step = step,
-                              .first_sample = b,
-                              .is_training = true,
-                              .accumulate = b > 0};
-        gpt_forward(&f->gpt, &batch);
-        gpt_backward(&f->gpt, &batch);
-    }
+    struct error err;
+    struct batch batch = {.B = g->B,
+                          .S = g->S,
+                          .tokens = f->tokens,
+                          .targets = f->targets,
+                          .loss_mask = f->mask,
+                          .loss_weight = 1.0F / (float)N,
+                          .loss_sums = f->loss_sums,
+                          .step = step};
+    assert_ok(runner_train(&f->model.runner, &batch, &err), err);
+    assert_ok(runner_finish_grads(&f->model.runner, &err), err);
     for (int64_t b = 0; b < g->B; b++)
         sum += f->loss_sums[b];
-    gpt_finish_grads(&f->gpt);
     return sum / (double)N;
 }
 
 static void check_first_step(int64_t M)
 {
     struct fixture f;
-    setup(&f);
-    double loss = run_step(&f, 0, M);
+    setup(&f, M);
+    double loss = run_step(&f, 0);
     assert_close(loss, f.g.loss, 2e-7 * f.g.loss);
     for (int64_t i = 0; i < f.g.n_params; i++) {
-        const struct param *row = &f.gpt.params.table->params[i];
+        const struct param *row = &f.gpt->params.table->params[i];
         golden_check(&f.g, "gradients", golden_find(&f.g, row->name),
-                     (float *)f.gpt.params.storage[STORE_GRADS] + row->offset, 1e-5);
+                     (float *)f.gpt->params.storage[STORE_GRADS] + row->offset, 1e-5);
     }
     teardown(&f);
 }
@@ -156,21 +144,19 @@ static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
     (void)state;
     struct fixture f;
     struct error err;
-    setup(&f);
-    struct shard_store params = {.store = STORE_PARAMS,
-                                 .whole = f.gpt.params.storage[STORE_PARAMS]};
-    struct shard_store grads = {.store = STORE_GRADS,
-                                .whole = f.gpt.params.storage[STORE_GRADS]};
+    setup(&f, 0);
+    struct zero *zero = &f.model.runner.zero;
     for (int64_t step = 0; step < f.g.n_steps; step++) {
         struct golden_step want = golden_step(&f.g, step);
-        double loss = run_step(&f, step, f.g.B);
-        double norm = grad_norm(&f.opt, &grads);
+        double loss = run_step(&f, step);
+        double norm;
+        assert_ok(optimizer_norm(&f.opt, &zero->grads, &norm, &err), err);
         double lr = lr_at(&f.cfg.optimizer.lr, step + 1);
         assert_close(loss, want.loss, 1e-6 * want.loss);
         assert_close(norm, want.grad_norm, 1e-5 * want.grad_norm);
         assert_close(lr, want.lr, 1e-12 * want.lr);
-        struct optimizer_update update = {.params = &params,
-                                          .grads = &grads,
+        struct optimizer_update update = {.params = &zero->params,
+                                          .grads = &zero->grads,
                                           .lr = lr,
                                           .grad_norm = norm,
                                           .grad_scale = 1,
@@ -178,9 +164,9 @@ static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
         assert_ok(optimizer_step(&f.opt, &update, &err), err);
     }
     for (int64_t i = 0; i < f.g.n_params; i++) {
-        const struct param *row = &f.gpt.params.table->params[i];
+        const struct param *row = &f.gpt->params.table->params[i];
         golden_check(&f.g, "parameters_after", golden_find(&f.g, row->name),
-                     (float *)f.gpt.params.storage[STORE_PARAMS] + row->offset, 1e-5);
+                     (float *)f.gpt->params.storage[STORE_PARAMS] + row->offset, 1e-5);
     }
     teardown(&f);
 }

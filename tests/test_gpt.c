@@ -2,9 +2,9 @@
  * The model against itself: what must not change a bit (threads, micro-batches, the way
  * it is run), and what is known of it in advance.
  */
+#include "model_fixture.h"
 #include "test.h"
 
-#include "model/gpt.h"
 #include "model/sampler.h"
 #include "optim/optimizer.h"
 
@@ -52,15 +52,6 @@ static void fill_batch(int32_t *tokens, int32_t *targets, float *mask, int64_t V
     }
 }
 
-static double grad_norm(struct optimizer *opt, void *grads)
-{
-    struct shard_store store = {.store = STORE_GRADS, .whole = grads};
-    struct error err;
-    double norm;
-    assert_ok(optimizer_norm(opt, &store, &norm, &err), err);
-    return norm;
-}
-
 /* One training step in micro-batches of M samples; M divides B. */
 static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
                            bool is_training)
@@ -68,45 +59,37 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
     static int32_t tokens[N], targets[N];
     static float mask[N];
     struct run out = {{0}, 0, 0};
-    struct gpt g;
+    struct model m;
     struct optimizer opt;
     struct error err;
-    struct comm *alone;
     kernels_set_threads(n_threads);
-    assert_ok(comm_world_open(&alone, &err), err);
     fill_batch(tokens, targets, mask, cfg->model.vocab_size);
-    assert_ok(gpt_open(&g, cfg, M, is_training, alone, &err), err);
-    struct shard_map map;
-    assert_ok(shard_map_init(&map, g.params.table, 1, 0, &err), err);
-    struct optimizer_options options = {.map = &map, .dev = g.dev, .cfg = cfg->optimizer};
+    enum layout_use use = is_training ? LAYOUT_TRAIN : LAYOUT_EVALUATE;
+    assert_ok(model_prepare(&m, cfg, M, B / M, use, &err), err);
+    assert_ok(model_start(&m, 0.02, &err), err);
+    const struct gpt *g = &m.runner.gpt;
+    struct optimizer_options options = {
+        .map = &m.layout.map, .dev = g->dev, .cfg = cfg->optimizer};
+    struct batch batch = {.B = B,
+                          .S = S,
+                          .tokens = tokens,
+                          .targets = targets,
+                          .loss_mask = mask,
+                          .loss_weight = 1.0F / N,
+                          .loss_sums = out.loss_sums,
+                          .step = 5};
     assert_ok(optimizer_open(&opt, &options, &err), err);
-    gpt_init_params(&g, 0.02);
-    for (int64_t b = 0; b < B; b += M) {
-        struct batch batch = {.B = M,
-                              .S = S,
-                              .tokens = tokens + b * S,
-                              .targets = targets + b * S,
-                              .loss_mask = mask + b * S,
-                              .loss_weight = 1.0F / N,
-                              .loss_sums = out.loss_sums + b,
-                              .step = 5,
-                              .first_sample = b,
-                              .is_training = is_training,
-                              .accumulate = b > 0};
-        gpt_forward(&g, &batch);
-        if (is_training)
-            gpt_backward(&g, &batch);
-    }
     if (is_training) {
-        gpt_finish_grads(&g);
-        out.norm = grad_norm(&opt, g.params.storage[STORE_GRADS]);
-        out.grads_hash = hash_bytes(g.params.storage[STORE_GRADS],
-                                    (size_t)g.params.table->n_flat * sizeof(float));
+        assert_ok(runner_train(&m.runner, &batch, &err), err);
+        assert_ok(runner_finish_grads(&m.runner, &err), err);
+        assert_ok(optimizer_norm(&opt, &m.runner.zero.grads, &out.norm, &err), err);
+        out.grads_hash = hash_bytes(g->params.storage[STORE_GRADS],
+                                    (size_t)g->params.table->n_flat * sizeof(float));
+    } else {
+        assert_ok(runner_forward(&m.runner, &batch, &err), err);
     }
     optimizer_close(&opt);
-    shard_map_release(&map);
-    gpt_close(&g);
-    comm_world_close(alone);
+    model_close(&m);
     return out;
 }
 

@@ -2,6 +2,7 @@
  * Decoding against training's forward, and against itself: the bits of a text do not
  * depend on slots, neighbours or threads.
  */
+#include "model_fixture.h"
 #include "test.h"
 
 #include "model/gpt_generate.h"
@@ -24,34 +25,26 @@ static struct config small_config(int64_t positions)
     };
 }
 
-struct model {
-    struct config cfg;
-    struct comm *alone;
-    struct gpt gpt;
+struct decoding {
+    struct model model;
     struct gpt_decoder dec;
 };
 
-static void model_open(struct model *m, enum dtype dtype, int64_t positions,
-                       int64_t n_slots)
+static void decoding_open(struct decoding *m, enum dtype dtype, int64_t positions,
+                          int64_t n_slots)
 {
+    struct config cfg = small_config(positions);
     struct error err;
-    *m = (struct model){.cfg = small_config(positions)};
-    assert_ok(comm_world_open(&m->alone, &err), err);
-    struct gpt_options opt = {.B = 1,
-                              .n_stashes = 1,
-                              .part = param_part_whole(m->cfg.model.num_layers),
-                              .model_group = m->alone,
-                              .dtype = dtype};
-    assert_ok(gpt_open_part(&m->gpt, &m->cfg, &opt, &err), err);
-    gpt_init_params(&m->gpt, 0.1);
-    assert_ok(gpt_decoder_open(&m->dec, &m->gpt, n_slots, NULL, &err), err);
+    cfg.mix_precision.dtype = dtype;
+    assert_ok(model_prepare(&m->model, &cfg, 1, 1, LAYOUT_DECODE, &err), err);
+    assert_ok(model_start(&m->model, 0.1, &err), err);
+    assert_ok(gpt_decoder_open(&m->dec, &m->model.runner.gpt, n_slots, NULL, &err), err);
 }
 
-static void model_close(struct model *m)
+static void decoding_close(struct decoding *m)
 {
     gpt_decoder_close(&m->dec);
-    gpt_close(&m->gpt);
-    comm_world_close(m->alone);
+    model_close(&m->model);
 }
 
 static int32_t token(int64_t text, int64_t i)
@@ -67,9 +60,9 @@ static void test_gpt_decode__one_by_one_is_the_prompt_in_one_go(void **state)
     (void)state;
     static const double allowed[] = {2e-5, 1e-3, 1e-2};
     for (size_t d = 0; d < ARRAY_LEN(dtypes); d++) {
-        struct model m;
+        struct decoding m;
         int32_t tokens[S];
-        model_open(&m, dtypes[d], S, 2);
+        decoding_open(&m, dtypes[d], S, 2);
         for (int64_t i = 0; i < S; i++)
             tokens[i] = token(0, i);
         gpt_decoder_prompt(&m.dec, 0, tokens, 1);
@@ -83,7 +76,7 @@ static void test_gpt_decode__one_by_one_is_the_prompt_in_one_go(void **state)
             if (n < S)
                 gpt_decoder_step(&m.dec, (int64_t[]){0}, &tokens[n], 1);
         }
-        model_close(&m);
+        decoding_close(&m);
     }
 }
 
@@ -91,9 +84,9 @@ static void test_gpt_decode__one_by_one_is_the_prompt_in_one_go(void **state)
 static void logits_alone(enum dtype dtype, int64_t t, int64_t n_prompt, int64_t n,
                          float (*logits)[V])
 {
-    struct model m;
+    struct decoding m;
     int32_t tokens[S];
-    model_open(&m, dtype, S, 1);
+    decoding_open(&m, dtype, S, 1);
     for (int64_t i = 0; i < S; i++)
         tokens[i] = token(t, i);
     gpt_decoder_prompt(&m.dec, 0, tokens, n_prompt);
@@ -102,7 +95,7 @@ static void logits_alone(enum dtype dtype, int64_t t, int64_t n_prompt, int64_t 
         if (i + 1 < n)
             gpt_decoder_step(&m.dec, (int64_t[]){0}, &tokens[n_prompt + i], 1);
     }
-    model_close(&m);
+    decoding_close(&m);
 }
 
 /* Texts of different lengths in the slots of one decoder, in reverse order, one of them
@@ -111,12 +104,12 @@ static void check_together(enum dtype dtype, int n_threads)
 {
     enum { TEXTS = 5, STEPS = 6 };
     static float want[TEXTS][STEPS][V];
-    struct model m;
+    struct decoding m;
     kernels_set_threads(1);
     for (int64_t t = 0; t < TEXTS; t++)
         logits_alone(dtype, t, 1 + 3 * t, STEPS, want[t]);
     kernels_set_threads(n_threads);
-    model_open(&m, dtype, S, TEXTS);
+    decoding_open(&m, dtype, S, TEXTS);
     int64_t n_fed[TEXTS] = {0}; // logits seen of each text
     for (int64_t step = 0; step < STEPS; step++) {
         int64_t slots[TEXTS], n = 0;
@@ -146,7 +139,7 @@ static void check_together(enum dtype dtype, int n_threads)
             n_fed[t]++;
         }
     }
-    model_close(&m);
+    decoding_close(&m);
     kernels_set_threads(1);
 }
 
@@ -214,23 +207,23 @@ static void texts_close(struct gpt_text *texts)
 static void continue_texts(struct gpt_text *texts, struct record *r, int64_t positions,
                            int64_t n_slots, int64_t max_tokens, int32_t eos)
 {
-    struct model m;
+    struct decoding m;
     struct error err;
     struct sampler sampler = {.temperature = 0.7, .top_p = 1.0, .seed = 5};
     assert_ok(sampler_init(&sampler, V, &err), err);
-    model_open(&m, DTYPE_F32, positions, n_slots);
+    decoding_open(&m, DTYPE_F32, positions, n_slots);
     texts_open(texts);
     *r = (struct record){.n_ended = 0};
     struct gpt_generate gen = {.decoder = &m.dec,
                                .sampler = &sampler,
-                               .replica = m.alone,
+                               .replica = m.model.world,
                                .max_tokens = max_tokens,
                                .eos = eos,
                                .context = r,
                                .on_token = on_token,
                                .on_end = on_end};
     assert_ok(gpt_generate(&gen, texts, N_TEXTS, &err), err);
-    model_close(&m);
+    decoding_close(&m);
     sampler_release(&sampler);
 }
 
@@ -308,17 +301,17 @@ static void test_gpt_generate__one_position_is_enough(void **state)
 static void test_gpt_generate__a_failure_of_the_caller_ends_it(void **state)
 {
     (void)state;
-    struct model m;
+    struct decoding m;
     struct error err;
     struct gpt_text texts[N_TEXTS];
     struct sampler sampler = {.temperature = 0};
     int n_ended = 0;
     assert_ok(sampler_init(&sampler, V, &err), err);
-    model_open(&m, DTYPE_F32, S, 2);
+    decoding_open(&m, DTYPE_F32, S, 2);
     texts_open(texts);
     struct gpt_generate gen = {.decoder = &m.dec,
                                .sampler = &sampler,
-                               .replica = m.alone,
+                               .replica = m.model.world,
                                .max_tokens = 3,
                                .eos = -1,
                                .context = &n_ended,
@@ -327,21 +320,22 @@ static void test_gpt_generate__a_failure_of_the_caller_ends_it(void **state)
     assert_string_equal(err.text, "no more");
     assert_int_equal(n_ended, 2);
     texts_close(texts);
-    model_close(&m);
+    decoding_close(&m);
     sampler_release(&sampler);
 }
 
 static void test_gpt_decode__too_many_slots_are_refused(void **state)
 {
     (void)state;
-    struct model m;
+    struct decoding m;
     struct error err;
     struct gpt_decoder dec;
-    model_open(&m, DTYPE_F32, S, 1);
-    assert_int_equal(gpt_decoder_open(&dec, &m.gpt, INT64_MAX / 64, NULL, &err), -1);
+    decoding_open(&m, DTYPE_F32, S, 1);
+    assert_int_equal(
+        gpt_decoder_open(&dec, &m.model.runner.gpt, INT64_MAX / 64, NULL, &err), -1);
     assert_non_null(strstr(err.text, "use fewer"));
     gpt_decoder_close(&dec);
-    model_close(&m);
+    decoding_close(&m);
 }
 
 int main(void)

@@ -3,23 +3,25 @@
  * share a sample, in every type.
  */
 #include "gpt_fixture.h"
-#include "model/gpt_params.h"
 
 /* -- the lookup's gradient -------------------------------------------------------------
  */
 
 /* A first stage, whose gradient of the word embedding is the lookup's alone. */
-static struct gpt_options first_stage(struct comm *alone)
+static void prepare_first_stage(struct model *m, const struct config *cfg,
+                                const struct gpt_options *change)
 {
-    struct gpt_options opt = options_of(alone);
-    opt.part.has_head = false;
-    opt.part.chunks[0].end = 1;
-    return opt;
+    struct config two_stages = *cfg;
+    two_stages.distributed.pp_degree = 2;
+    prepare(m, &two_stages, change);
+    assert_false(m->layout.model.part.has_head);
 }
 
 /* One step of it with these tokens, and a gradient of ones from the stage after it. */
-static void run_first_stage(struct gpt *g, const struct text *t)
+static void run_first_stage(struct model *m, const struct text *t)
 {
+    struct gpt *g = &m->runner.gpt;
+    struct error err;
     enum { ROWS = MICRO * S };
     static float x_out[ROWS * 40], dx[ROWS * 40];
     gpt_start_step(g);
@@ -31,43 +33,40 @@ static void run_first_stage(struct gpt *g, const struct text *t)
         gpt_chunk_backward(g, 0, &batch, &g->stashes[0], dx);
     }
     gpt_finish_grads(g);
+    assert_ok(runner_finish_grads(&m->runner, &err), err);
 }
 
 static void test_gpt__the_lookup_has_rows_for_the_tokens_that_occur(void **state)
 {
     (void)state;
     struct config cfg = small_config(0.0);
-    struct error err;
-    struct comm *alone;
-    struct gpt g;
-    assert_ok(comm_world_open(&alone, &err), err);
-    struct gpt_options opt = first_stage(alone);
-    opt.n_step_tokens = 6; // as many as there will be
-    assert_ok(gpt_open_part(&g, &cfg, &opt, &err), err);
-    gpt_init_params(&g, 0.05);
-    assert_int_equal(g.lookup.n_rows_most, 6);
+    struct model m;
+    struct gpt *g = &m.runner.gpt;
+    prepare_first_stage(&m, &cfg, &(struct gpt_options){0});
+    m.layout.model.n_step_tokens = 6; // as many as there will be
+    start(&m);
+    assert_int_equal(g->lookup.n_rows_most, 6);
     struct text t = make_text(101, 1);
-    const float *dwte = g.params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data;
+    const float *dwte = g->params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data;
     static float before[101 * 40];
     for (int first = 10; first <= 90; first += 40) { // three steps, other tokens each
         for (int64_t n = 0; n < N;
              n++) // the second micro-batch shares half with the first
             t.tokens[n] = (int32_t)(first + n % 4 + (n < N / 2 ? 0 : 2));
-        run_first_stage(&g, &t);
+        run_first_stage(&m, &t);
         memcpy(before, dwte, sizeof before);
-        run_first_stage(&g, &t); // nothing of one step is left in the next
+        run_first_stage(&m, &t); // nothing of one step is left in the next
         assert_memory_equal(before, dwte, sizeof before);
-        assert_int_equal(g.lookup.n_rows, 0);
+        assert_int_equal(g->lookup.n_rows, 0);
         for (int64_t v = 0; v < 101; v++) {
             double size = 0;
             for (int64_t c = 0; c < 40; c++)
                 size += fabs((double)dwte[v * 40 + c]);
             assert_int_equal(size > 0, v >= first && v < first + 6);
-            assert_int_equal(g.lookup.slot[v], -1);
+            assert_int_equal(g->lookup.slot[v], -1);
         }
     }
-    gpt_close(&g);
-    comm_world_close(alone);
+    model_close(&m);
 }
 
 /* Every position is one token's: summed over the vocabulary and over positions, the
@@ -77,18 +76,15 @@ static void test_gpt__word_and_position_gradients_have_the_same_sum(void **state
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(all_types); i++) {
         struct config cfg = small_config(0.1);
-        struct error err;
-        struct comm *alone;
-        struct gpt g;
-        assert_ok(comm_world_open(&alone, &err), err);
-        struct gpt_options opt = first_stage(alone);
-        opt.dtype = opt.grad_dtype = all_types[i];
-        assert_ok(gpt_open_part(&g, &cfg, &opt, &err), err);
-        gpt_init_params(&g, 0.05);
+        struct model m;
+        struct gpt *g = &m.runner.gpt;
+        struct gpt_options typed = {.dtype = all_types[i], .grad_dtype = all_types[i]};
+        prepare_first_stage(&m, &cfg, &typed);
+        start(&m);
         struct text t = make_text(101, 1);
-        run_first_stage(&g, &t);
-        const float *dwte = g.params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data,
-                    *dwpe = g.params.weights[STORE_GRADS][GPT_POSITION_WEIGHT].data;
+        run_first_stage(&m, &t);
+        const float *dwte = g->params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data,
+                    *dwpe = g->params.weights[STORE_GRADS][GPT_POSITION_WEIGHT].data;
         for (int64_t c = 0; c < 40; c++) {
             double words = 0, positions = 0;
             for (int64_t v = 0; v < 101; v++)
@@ -98,8 +94,7 @@ static void test_gpt__word_and_position_gradients_have_the_same_sum(void **state
             assert_true(fabs(words) > 1);
             assert_close(words, positions, 1e-5 * fabs(positions));
         }
-        gpt_close(&g);
-        comm_world_close(alone);
+        model_close(&m);
     }
 }
 
@@ -120,16 +115,18 @@ static void set_documents(struct text *t)
 }
 
 /* The loss of one document by itself, in a batch that holds nothing else. */
-static double loss_alone(struct gpt *g, const struct text *t, int64_t at, int64_t length)
+static double loss_alone(struct model *m, const struct text *t, int64_t at,
+                         int64_t length)
 {
     double sum;
+    struct error err;
     struct batch batch = {.B = 1,
                           .S = length,
                           .tokens = t->tokens + at,
                           .targets = t->targets + at,
                           .loss_mask = t->mask + at,
                           .loss_sums = &sum};
-    gpt_forward(g, &batch);
+    assert_ok(runner_forward(&m->runner, &batch, &err), err);
     return sum;
 }
 
@@ -138,28 +135,22 @@ static void test_gpt__documents_of_a_sample_do_not_see_each_other(void **state)
     (void)state;
     struct text t = make_text(101, 1);
     struct config cfg = small_config(0.0);
-    struct error err;
-    struct comm *alone;
     set_documents(&t);
-    assert_ok(comm_world_open(&alone, &err), err);
     for (size_t i = 0; i < ARRAY_LEN(all_types); i++) {
-        struct gpt g;
-        struct gpt_options opt = options_of(alone);
+        struct model m;
         struct gpt_options typed = {.dtype = all_types[i], .grad_dtype = all_types[i]};
-        opt.dtype = opt.grad_dtype = all_types[i];
         struct outcome packed = run_step(&cfg, &t, &typed);
-        assert_ok(gpt_open_part(&g, &cfg, &opt, &err), err);
-        gpt_init_params(&g, 0.05);
+        prepare(&m, &cfg, &typed);
+        start(&m);
         for (int64_t b = 0; b < B; b++) {
             int64_t second = second_document(b);
-            double apart = loss_alone(&g, &t, b * S, second) +
-                           loss_alone(&g, &t, b * S + second, S - second);
+            double apart = loss_alone(&m, &t, b * S, second) +
+                           loss_alone(&m, &t, b * S + second, S - second);
             assert_close(packed.loss_sums[b], apart, 2e-6 * apart);
         }
-        gpt_close(&g);
+        model_close(&m);
         outcome_release(&packed);
     }
-    comm_world_close(alone);
 }
 
 /* The gradients of all documents, each by itself; the caller frees them. */
@@ -192,30 +183,25 @@ static void test_gpt__gradients_of_a_sample_are_the_sums_of_its_documents(void *
     static const double allowed[] = {
         [DTYPE_F32] = 1e-5, [DTYPE_F16] = 2e-3, [DTYPE_BF16] = 2e-2};
     struct config cfg = small_config(0.0);
-    struct error err;
-    struct comm *alone;
     struct text t = make_text(101, 1024);
     set_documents(&t);
-    assert_ok(comm_world_open(&alone, &err), err);
     for (size_t i = 0; i < ARRAY_LEN(all_types); i++) {
-        struct gpt g;
-        struct gpt_options opt = options_of(alone);
-        opt.dtype = all_types[i]; // gradients are added up in float32
+        struct model m;
+        struct gpt_options opt = {.dtype = all_types[i]}; // gradients are float32
         struct outcome packed = run_step(&cfg, &t, &opt), apart = {{0}, NULL, {0}};
-        assert_ok(gpt_open_part(&g, &cfg, &opt, &err), err);
-        gpt_init_params(&g, 0.05);
-        apart.grads = grads_alone(&g, &t);
+        prepare(&m, &cfg, &opt);
+        start(&m);
+        apart.grads = grads_alone(&m.runner.gpt, &t);
         for (int64_t r = 0; r < packed.table.n_params; r++) {
             double d = distance(&packed, &apart, &packed.table.params[r], 1);
             if (!(d <= allowed[all_types[i]]))
                 fail_msg("%s: %s is %.3g apart", dtype_name(all_types[i]),
                          packed.table.params[r].name, d);
         }
-        gpt_close(&g);
+        model_close(&m);
         outcome_release(&packed);
         outcome_release(&apart);
     }
-    comm_world_close(alone);
 }
 
 static void test_gpt__one_document_a_sample_is_no_documents_at_all(void **state)

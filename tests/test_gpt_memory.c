@@ -19,65 +19,61 @@ struct result {
     size_t n;
 };
 
-/* Steps of one micro-batch with nothing cleaned up between them, and an evaluation. */
-static struct result train(const struct config *cfg, const struct gpt_options *opt)
+/* A step of one micro-batch; its gradients' memory may hold stashes, or not. */
+static void prepare_one(struct model *m, const struct config *cfg, bool may_share)
+{
+    struct error err;
+    assert_ok(model_prepare(m, cfg, MICRO, 1, LAYOUT_TRAIN, &err), err);
+    assert_true(m->layout.model.has_one_micro_batch);
+    m->layout.model.has_one_micro_batch = may_share;
+}
+
+/* Steps with nothing cleaned up between them, and an evaluation. */
+static struct result train(struct model *m)
 {
     struct result r = {.grads = NULL};
     struct text t = make_text(101, 64);
-    struct gpt g;
+    const struct gpt *g = &m->runner.gpt;
     struct error err;
-    assert_ok(gpt_open_part(&g, cfg, opt, &err), err);
-    gpt_init_params(&g, 0.05);
+    start(m);
     for (int i = 0; i < STEPS; i++) {
         struct batch batch = micro_batch(&t, 0, r.loss_sums[i]);
         double ignored[MICRO];
         batch.step = i;
-        batch.is_last = true;
-        gpt_forward(&g, &batch);
-        gpt_backward(&g, &batch);
-        gpt_finish_grads(&g);
-        if (i == 0) {
-            batch.is_training = false;
-            batch.loss_sums = ignored;
-            gpt_forward(&g, &batch);
-        }
+        assert_ok(runner_train(&m->runner, &batch, &err), err);
+        assert_ok(runner_finish_grads(&m->runner, &err), err);
+        batch.loss_sums = ignored;
+        if (i == 0)
+            assert_ok(runner_forward(&m->runner, &batch, &err), err);
     }
-    r.n = (size_t)g.params.table->n_bytes[STORE_GRADS];
+    r.n = (size_t)g->params.table->n_bytes[STORE_GRADS];
     r.grads = malloc(r.n);
     assert_non_null(r.grads);
-    memcpy(r.grads, g.params.storage[STORE_GRADS], r.n);
-    gpt_close(&g);
+    memcpy(r.grads, g->params.storage[STORE_GRADS], r.n);
     return r;
 }
 
-static size_t activation_bytes(const struct config *cfg, const struct gpt_options *opt)
+static size_t activation_bytes(const struct model *m)
 {
     struct gpt_memory mem;
     struct error err;
-    assert_ok(gpt_measure(&mem, cfg, opt, &err), err);
+    assert_ok(gpt_measure(&mem, &m->cfg, &m->layout.model, &err), err);
     return mem.activations;
 }
 
-static struct gpt_options one_stash(struct comm *alone, bool has_one_micro_batch)
-{
-    struct gpt_options opt = options_of(alone);
-    opt.n_stashes = 1;
-    opt.has_one_micro_batch = has_one_micro_batch;
-    return opt;
-}
-
-static void compare(struct comm *alone, int64_t ffn, enum dtype dtype,
-                    enum gpt_recompute recompute)
+static void compare(int64_t ffn, enum dtype dtype, enum gpt_recompute recompute)
 {
     struct config cfg = config_with(ffn);
     struct result r[2];
     size_t bytes[2];
+    cfg.mix_precision.dtype = dtype;
     for (int i = 0; i < 2; i++) {
-        struct gpt_options opt = one_stash(alone, i == 1);
-        opt.dtype = opt.grad_dtype = dtype;
-        opt.recompute = recompute;
-        bytes[i] = activation_bytes(&cfg, &opt);
-        r[i] = train(&cfg, &opt);
+        struct model m;
+        prepare_one(&m, &cfg, i == 1);
+        m.layout.model.recompute = recompute;
+        bytes[i] = activation_bytes(&m);
+        r[i] = train(&m);
+        model_close(&m);
     }
     if (ffn % 32 == 0)
         assert_true(bytes[1] < bytes[0]);
@@ -91,10 +87,11 @@ static void compare(struct comm *alone, int64_t ffn, enum dtype dtype,
 
 static void test_memory__of_gradients_holds_stashes_and_no_bit_changes(void **state)
 {
+    (void)state;
     for (size_t t = 0; t < ARRAY_LEN(all_types); t++)
         for (int r = RECOMPUTE_NOTHING; r <= RECOMPUTE_BLOCK; r++) {
-            compare(*state, 160, all_types[t], (enum gpt_recompute)r);
-            compare(*state, 150, all_types[t], (enum gpt_recompute)r);
+            compare(160, all_types[t], (enum gpt_recompute)r);
+            compare(150, all_types[t], (enum gpt_recompute)r);
         }
 }
 
@@ -103,40 +100,34 @@ static void test_memory__of_gradients_holds_stashes_and_no_bit_changes(void **st
 static void test_memory__that_is_saved_is_at_most_that_of_matrices(void **state)
 {
     struct config cfg = config_with(160);
-    struct gpt_options kept = one_stash(*state, false), shared = one_stash(*state, true);
+    struct model kept, shared;
+    (void)state;
+    prepare_one(&kept, &cfg, false);
+    prepare_one(&shared, &cfg, true);
     size_t matrices = (4 * 40 * 40 + 2 * 40 * 160) * sizeof(float);
     size_t largest = MICRO * S * 160 * sizeof(float);
-    size_t saved = activation_bytes(&cfg, &kept) - activation_bytes(&cfg, &shared);
+    size_t saved = activation_bytes(&kept) - activation_bytes(&shared);
     assert_in_range(saved, (L - 1) * (matrices - largest), (L - 1) * matrices);
+    model_close(&kept);
+    model_close(&shared);
 }
 
 /* Gradients that are sums over micro-batches or chunks in flight are not free. */
 static void test_memory__of_sums_is_left_alone(void **state)
 {
     struct config cfg = config_with(160);
-    struct gpt_options opt = one_stash(*state, false);
-    size_t kept = activation_bytes(&cfg, &opt);
-    opt.n_stashes = 2;
-    opt.has_one_micro_batch = true;
-    assert_true(activation_bytes(&cfg, &opt) > kept * 19 / 10);
-    opt.n_stashes = 1;
-    opt.grads_are_owned = true;
-    assert_int_equal(activation_bytes(&cfg, &opt), kept);
-}
-
-static int open_alone(void **state)
-{
-    struct error err;
-    struct comm *alone;
-    assert_ok(comm_world_open(&alone, &err), err);
-    *state = alone;
-    return 0;
-}
-
-static int close_alone(void **state)
-{
-    comm_world_close(*state);
-    return 0;
+    struct model m;
+    (void)state;
+    prepare_one(&m, &cfg, false);
+    struct gpt_options *opt = &m.layout.model;
+    size_t kept = activation_bytes(&m);
+    opt->n_stashes = 2;
+    opt->has_one_micro_batch = true;
+    assert_true(activation_bytes(&m) > kept * 19 / 10);
+    opt->n_stashes = 1;
+    opt->grads_are_owned = true;
+    assert_int_equal(activation_bytes(&m), kept);
+    model_close(&m);
 }
 
 int main(void)
@@ -147,5 +138,5 @@ int main(void)
         cmocka_unit_test(test_memory__of_sums_is_left_alone),
     };
     kernels_set_threads(1);
-    return cmocka_run_group_tests(tests, open_alone, close_alone);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

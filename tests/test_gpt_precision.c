@@ -119,12 +119,17 @@ static void test_gpt__chunks_of_a_pipeline_do_not_change_a_bit(void **state)
     }
 }
 
-static size_t activation_bytes(const struct gpt_options *opt)
+/* With one micro-batch in flight. */
+static size_t activation_bytes(const struct gpt_options *change)
 {
     struct config cfg = small_config(0.1);
     struct gpt_memory mem;
+    struct model m;
     struct error err;
-    assert_ok(gpt_measure(&mem, &cfg, opt, &err), err);
+    prepare(&m, &cfg, change);
+    m.layout.model.n_stashes = 1;
+    assert_ok(gpt_measure(&mem, &cfg, &m.layout.model, &err), err);
+    model_close(&m);
     return mem.activations;
 }
 
@@ -133,9 +138,7 @@ static void test_gpt__recomputing_saves_what_it_says(void **state)
     (void)state;
     static const bool all[L] = {true, true, true, true};
     for (size_t t = 0; t < ARRAY_LEN(all_types); t++) {
-        struct gpt_options opt = options_of(NULL);
-        opt.n_stashes = 1;
-        opt.dtype = opt.grad_dtype = all_types[t];
+        struct gpt_options opt = {.dtype = all_types[t], .grad_dtype = all_types[t]};
         size_t bytes[RECOMPUTE_BLOCK + 1], one_block, input;
         for (int r = RECOMPUTE_NOTHING; r <= RECOMPUTE_BLOCK; r++) {
             opt.recompute = (enum gpt_recompute)r;

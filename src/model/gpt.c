@@ -13,25 +13,6 @@
 
 #include <string.h>
 
-/* -- initial weights ----------------------------------------------------------------- */
-
-void gpt_init_params(struct gpt *g, double std)
-{
-    enum { BLOCK = 16384 }; // elements a thread draws at a time
-    for (int64_t i = 0; i < g->params.table->n_params; i++) {
-        const struct param *row = &g->params.table->params[i];
-        enum dtype dtype = row->in[STORE_PARAMS].dtype;
-        char *to = g->params.weights[STORE_PARAMS][i].data;
-#pragma omp parallel for schedule(static)
-        for (int64_t at = 0; at < row->n_elements; at += BLOCK) {
-            float x[BLOCK];
-            int64_t n = i64_min(BLOCK, row->n_elements - at);
-            param_init_values(row, at, n, g->seed, std, x);
-            dtype_store(to + at * (int64_t)dtype_bytes(dtype), x, dtype, n);
-        }
-    }
-}
-
 /* -- the group that shares each block ------------------------------------------------ */
 
 void gpt_lost_peer(struct gpt *g, const struct error *err)
@@ -305,18 +286,4 @@ void gpt_finish_grads(struct gpt *g)
         lookup->slot[lookup->ids[i]] = -1;
     }
     lookup->n_rows = 0;
-}
-
-/* -- a whole model ------------------------------------------------------------------- */
-
-void gpt_forward(struct gpt *g, const struct batch *batch)
-{
-    if (batch->is_training && !batch->accumulate)
-        gpt_start_step(g);
-    gpt_chunk_forward(g, 0, batch, &g->stashes[0], NULL, NULL);
-}
-
-void gpt_backward(struct gpt *g, const struct gpt_batch *batch)
-{
-    gpt_chunk_backward(g, 0, batch, &g->stashes[0], NULL);
 }

@@ -159,22 +159,15 @@ struct gpt_memory { // bytes
     size_t params, grads, activations, scratch;
 };
 
-/* The memory that gpt_open_part() would take; takes none. */
+/* The memory that gpt_open() would take; takes none. */
 MUST_CHECK int gpt_measure(struct gpt_memory *mem, const struct config *cfg,
                            const struct gpt_options *opt, struct error *err);
 
 /* A model for micro-batches of up to B samples of up to max_seq_len tokens. Parameters
- * are zero: see gpt_init_params(). gpt_close() also takes a half-opened model. */
-MUST_CHECK int gpt_open_part(struct gpt *g, const struct config *cfg,
-                             const struct gpt_options *opt, struct error *err);
-/* The whole model in this process, one stash; `alone` is a group of one. */
-MUST_CHECK int gpt_open(struct gpt *g, const struct config *cfg, int64_t B,
-                        bool has_grads, struct comm *alone, struct error *err);
+ * are zero. gpt_close() also takes a half-opened model. */
+MUST_CHECK int gpt_open(struct gpt *g, const struct config *cfg,
+                        const struct gpt_options *opt, struct error *err);
 void gpt_close(struct gpt *g);
-
-/* Initial weights: Normal(0, std), zeros, ones; a function of (seed, logical element).
- * For a model that has its parameters itself. */
-void gpt_init_params(struct gpt *g, double std);
 
 /* Before the first micro-batch of a training step. */
 void gpt_start_step(struct gpt *g);
@@ -195,10 +188,6 @@ void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
 /* After the last micro-batch of a step: the gradient of the word embedding becomes the
  * sum of the lookup's and the head's, as far as they are here. */
 void gpt_finish_grads(struct gpt *g);
-
-/* A whole model's micro-batch: its only chunk, in stash 0. */
-void gpt_forward(struct gpt *g, const struct batch *batch);
-void gpt_backward(struct gpt *g, const struct gpt_batch *batch);
 
 bool gpt_chunk_has_embedding(const struct gpt *g, int chunk);
 bool gpt_chunk_has_head(const struct gpt *g, int chunk);

@@ -328,8 +328,8 @@ int gpt_measure(struct gpt_memory *mem, const struct config *cfg,
     return 0;
 }
 
-int gpt_open_part(struct gpt *g, const struct config *cfg, const struct gpt_options *opt,
-                  struct error *err)
+int gpt_open(struct gpt *g, const struct config *cfg, const struct gpt_options *opt,
+             struct error *err)
 {
     struct gpt_memory mem;
     if (gpt_measure(&mem, cfg, opt, err) || prepare(g, cfg, opt, err))
@@ -352,18 +352,6 @@ int gpt_open_part(struct gpt *g, const struct config *cfg, const struct gpt_opti
     for (int64_t i = 0; i < g->dims.V && g->lookup.n_rows_most > 0; i++)
         g->lookup.slot[i] = -1;
     return 0;
-}
-
-int gpt_open(struct gpt *g, const struct config *cfg, int64_t B, bool has_grads,
-             struct comm *alone, struct error *err)
-{
-    struct gpt_options opt = {.B = B,
-                              .n_stashes = 1,
-                              .has_grads = has_grads,
-                              .part = param_part_whole(cfg->model.num_layers),
-                              .model_group = alone,
-                              .n_step_tokens = cfg->model.vocab_size};
-    return gpt_open_part(g, cfg, &opt, err);
 }
 
 void gpt_close(struct gpt *g)

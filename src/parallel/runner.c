@@ -13,7 +13,7 @@ int runner_open(struct runner *r, const struct layout *l, const struct config *c
     zero.dp = grid->dp;
     zero.tied = grid->tied;
     *r = (struct runner){.grid = grid};
-    if (gpt_open_part(&r->gpt, cfg, &model, err) ||
+    if (gpt_open(&r->gpt, cfg, &model, err) ||
         zero_open(&r->zero, &r->gpt.params, &zero, err))
         return -1;
     return pipeline_open(&r->pipeline, grid->pipe, &l->schedule, l->n_message,
