@@ -4,7 +4,6 @@
 #include "base/fs.h"
 #include "launch/hang.h"
 #include "launch/host_watch.h"
-#include "launch/proc_stat.h"
 #include "launch/watch_link.h"
 
 #include <signal.h>
@@ -357,12 +356,16 @@ static void test_link__a_report_arrives_and_the_end_comes_back(void **unused)
     struct seen_rank here[2] = {{0}, frozen(RANK_STOPPED, 6, 0)}, seen[2] = {{0}};
     bool is_end = false;
     (void)unused;
+    here[1].pid = 4711;
+    here[1].state = BEAT_FAILED;
+    here[1].code = 2;
+    here[1].said_ns = 123456789012345678;
+    here[1].reason = "cannot read 'x y'";
+    here[1].is_lasting = true;
     open_link(&server, &reporter, true);
     for (int i = 0; i < 1200 && !is_end; i++) {
-        is_end = watch_reporter_tick(&reporter, here, 2, 5);
-        watch_server_serve(&server, seen);
-        if (seen[1].is_seen)
-            watch_server_end(&server);
+        is_end = watch_reporter_tick(&reporter, here, 2, 5, false) == WATCH_END;
+        watch_server_serve(&server, seen[1].is_seen ? WATCH_END : WATCH_ON, seen);
         usleep(10000);
     }
     assert_true(is_end);
@@ -370,6 +373,9 @@ static void test_link__a_report_arrives_and_the_end_comes_back(void **unused)
     assert_int_equal(seen[1].condition, RANK_STOPPED);
     assert_true(seen[1].in_condition >= 6 && seen[1].step == 12 && seen[1].peer == 0);
     assert_true(strlen(seen[1].host) > 0 && (int)server.hang_timeout == 5);
+    assert_true(seen[1].pid == 4711 && seen[1].state == BEAT_FAILED && seen[1].code == 2);
+    assert_true(seen[1].said_ns == 123456789012345678 && seen[1].is_lasting);
+    assert_string_equal(seen[1].reason, "cannot read 'x y'");
     close_link(&server, &reporter);
 }
 
@@ -381,24 +387,12 @@ static void test_link__who_does_not_know_the_token_is_not_heard(void **unused)
     (void)unused;
     open_link(&server, &reporter, false);
     for (int i = 0; i < 100; i++) {
-        assert_false(watch_reporter_tick(&reporter, here, 2, 5));
-        watch_server_serve(&server, seen);
+        assert_int_equal(watch_reporter_tick(&reporter, here, 2, 5, true), WATCH_ON);
+        watch_server_serve(&server, WATCH_END, seen);
         assert_false(seen[1].is_seen);
         usleep(10000);
     }
     close_link(&server, &reporter);
-}
-
-static void test_proc_stat__a_variable_of_a_process_is_found(void **unused)
-{
-    char value[8];
-    (void)unused;
-    assert_false(
-        proc_stat_environment(getpid(), "NO_SUCH_VARIABLE=", value, sizeof value));
-    assert_true(proc_stat_environment(getpid(), "PATH=", value, sizeof value));
-    assert_int_equal(proc_stat_state(getpid()), 'R');
-    assert_true(proc_stat_field(getpid(), PROC_START_TICKS) > 0);
-    assert_int_equal(proc_stat_field(getpid(), PROC_PARENT), getppid());
 }
 
 int main(void)
@@ -419,7 +413,6 @@ int main(void)
         cmocka_unit_test(test_watch__progress_of_any_thread_ends_the_quiet),
         cmocka_unit_test(test_link__a_report_arrives_and_the_end_comes_back),
         cmocka_unit_test(test_link__who_does_not_know_the_token_is_not_heard),
-        cmocka_unit_test(test_proc_stat__a_variable_of_a_process_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,6 @@ base:
 config:    base
 device:    base
 comm:      base
-launch:    base
 text:      base
 params:    base device
 model:     base config device comm params
@@ -19,7 +18,8 @@ parallel:  base config device comm params model
 optim:     base config device comm params
 ckpt:      base config device comm params optim text
 hub:       base config device comm params model optim ckpt text
-train:     base config device comm data params model parallel optim ckpt launch text
+train:     base config device comm data params model parallel optim ckpt text
+launch:    base config comm ckpt
 cli:       base config device comm data params model parallel optim ckpt hub train launch text
 "
 

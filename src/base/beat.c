@@ -54,7 +54,7 @@ size_t beat_file_bytes(int n_ranks)
     return sizeof(struct beat_file) + (size_t)n_ranks * sizeof(struct beat_slot);
 }
 
-static const char *directory(void)
+const char *beat_directory(void)
 {
     const char *tmp = getenv("TMPDIR");
     return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : tmp && *tmp ? tmp : "/tmp";
@@ -65,9 +65,13 @@ static const char *directory(void)
 void beat_path(char *path, size_t size, const char *key)
 {
     char host[65] = "";
+    const char *name = strrchr(key, '/');
     gethostname(host, sizeof host - 1);
-    snprintf(path, size, "%s/" FILE_NAME "%u.%s.%s", directory(), (unsigned)geteuid(),
-             key, host);
+    if (name && access(key, W_OK) == 0)
+        snprintf(path, size, "%s/beat.%s", key, host);
+    else
+        snprintf(path, size, "%s/" FILE_NAME "%u.%s.%s", beat_directory(),
+                 (unsigned)geteuid(), name ? name + 1 : key, host);
 }
 
 void beat_sweep(void)
@@ -75,11 +79,11 @@ void beat_sweep(void)
     char path[PATH_MAX], prefix[64];
     struct stat info;
     snprintf(prefix, sizeof prefix, FILE_NAME "%u.", (unsigned)geteuid());
-    DIR *dir = opendir(directory());
+    DIR *dir = opendir(beat_directory());
     for (const struct dirent *entry; dir && (entry = readdir(dir));) {
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
             continue;
-        snprintf(path, sizeof path, "%s/%s", directory(), entry->d_name);
+        snprintf(path, sizeof path, "%s/%s", beat_directory(), entry->d_name);
         if (lstat(path, &info) == 0 && info.st_uid == geteuid() &&
             time(NULL) - info.st_mtime > LEFT_AFTER)
             unlink(path);
@@ -146,6 +150,9 @@ struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct erro
     beat_mine = &file_here->slots[rank];
     atomic_store(&beat_mine->peer, BEAT_NOBODY);
     atomic_store(&beat_mine->step, -1);
+    struct stat space = {0};
+    if (stat("/proc/self/ns/pid", &space) == 0)
+        atomic_store(&beat_mine->pid_space, space.st_ino);
     atomic_store(&beat_mine->pid, (int)getpid());
     return file_here;
 }
@@ -192,4 +199,54 @@ void beat_set_hang_timeout(double seconds)
 void beat_over(void)
 {
     atomic_store(&beat_mine->is_over, 1);
+}
+
+/* -- last words ---------------------------------------------------------------------- */
+
+bool beat_last_word(enum beat_state state, int code)
+{
+    struct timespec now;
+    if (atomic_load(&beat_mine->state) != BEAT_ALIVE)
+        return false;
+    clock_gettime(CLOCK_REALTIME, &now);
+    atomic_store(&beat_mine->said_ns, (long long)now.tv_sec * 1000000000 + now.tv_nsec);
+    atomic_store(&beat_mine->code, code);
+    atomic_store(&beat_mine->state, (int)state); // the rest is there when this is seen
+    return true;
+}
+
+bool beat_fail(const char *reason, int exit_code, bool is_lasting, int64_t log_bytes)
+{
+    int nobody = 0;
+    if (atomic_load(&beat_mine->state) != BEAT_ALIVE)
+        return false;
+    if (file_here &&
+        atomic_compare_exchange_strong(&file_here->failure.by, &nobody,
+                                       1 + (int)(beat_mine - file_here->slots))) {
+        struct beat_failure *failure = &file_here->failure;
+        failure->is_lasting = is_lasting;
+        snprintf(failure->text, sizeof failure->text, "%s", reason);
+        for (char *c = failure->text; *c; c++)
+            *c = *c == '\n' ? ' ' : *c;
+        atomic_store(&failure->is_written, 1);
+    }
+    atomic_store(&beat_mine->log_bytes, log_bytes);
+    return beat_last_word(BEAT_FAILED, exit_code);
+}
+
+/* -- progress ------------------------------------------------------------------------ */
+
+bool beat_is_shown(void)
+{
+    return file_here && beat_mine == &file_here->slots[0] &&
+           atomic_load(&file_here->is_shown) != 0;
+}
+
+void beat_show_progress(const char *text)
+{
+    if (!beat_is_shown())
+        return;
+    atomic_fetch_add(&file_here->n_shown, 1);
+    snprintf(file_here->progress, sizeof file_here->progress, "%s", text);
+    atomic_fetch_add(&file_here->n_shown, 1);
 }

@@ -65,9 +65,18 @@ const char *beat_action_name(enum beat_action action);
 #define BEAT_NOBODY (-1)    // no rank is waited for
 #define BEAT_EVERYBODY (-2) // all of them
 
-/* One rank. Written by it alone, but for is_held. */
+enum beat_state { // the last word of a rank: the first that it says counts
+    BEAT_ALIVE,   // none yet
+    BEAT_FAILED,  // code: its exit code
+    BEAT_CRASHED, // caught a deadly signal; code: which
+    BEAT_ENDED,   // code: its exit code
+    BEAT_N_STATES,
+};
+
+/* One rank. Written by it alone, but for is_held and is_reported. */
 struct beat_slot {
     _Alignas(128) atomic_int pid; // 0: the rank has not begun
+    atomic_ullong pid_space;      // in which that is its number
     atomic_int phase, action, peer;
     atomic_llong detail;         // of the action
     atomic_llong step;           // -1: none yet
@@ -77,6 +86,21 @@ struct beat_slot {
     _Atomic double hang_timeout; // seconds; 0: the default rule
     atomic_int is_over;          // it has done its work and ends
     atomic_int is_held;          // by the watcher: writes its stack and does no more
+    atomic_int state, code;      // its last word, see beat_last_word()
+    atomic_llong said_ns;        // when, CLOCK_REALTIME
+    atomic_llong log_bytes;      // BEAT_FAILED: of its log before the reason came there
+    atomic_int is_reported;      // the launcher knows the last word
+};
+
+#define BEAT_REASON_BYTES 2048
+#define BEAT_PROGRESS_BYTES 256
+
+/* Why a rank of this host failed: the first one's reason counts for all. */
+struct beat_failure {
+    atomic_int by;         // 1 + rank; 0: nobody
+    atomic_int is_written; // the rest is
+    int is_lasting;        // a job that is started again fails again
+    char text[BEAT_REASON_BYTES];
 };
 
 struct beat_file {
@@ -84,7 +108,11 @@ struct beat_file {
     atomic_int must_end;              // the watcher ends the job: a rank that can, aborts
     atomic_int contact_of;            // whose `contact` is, BEAT_CONTACT_...
     char contact[256];                // where that watcher listens to others
-    struct beat_slot slots[];         // by rank of the job
+    struct beat_failure failure;
+    atomic_int is_shown; // somebody shows the progress of rank 0
+    atomic_uint n_shown; // texts so far, twice; odd: it is being written
+    char progress[BEAT_PROGRESS_BYTES];
+    struct beat_slot slots[]; // by rank of the job
 };
 
 #define BEAT_CONTACT_HERE 1 // of the watcher of this host
@@ -158,10 +186,23 @@ void beat_set_hang_timeout(double seconds);
 /* The work of this process is done: that it is gone is no fault. */
 void beat_over(void);
 
+/* The last word of this rank. False: it has said one before, which counts. May be called
+ * in a signal handler. */
+bool beat_last_word(enum beat_state state, int code);
+/* The same for a failure with its reason, of which the lines are joined. */
+bool beat_fail(const char *reason, int exit_code, bool is_lasting, int64_t log_bytes);
+
+/* Whether the launcher shows the progress of this rank, and the text to show. */
+bool beat_is_shown(void);
+void beat_show_progress(const char *text);
+
 /* -- the watcher's side -------------------------------------------------------------- */
 
-/* A place for the file of a job whose name is `key`, on this host: in shared memory where
- * there is some, else in TMPDIR. */
+/* Where memory is shared between processes: /dev/shm, or the directory for temporary
+ * files where that cannot be used. */
+const char *beat_directory(void);
+/* A place for the file of a job whose name is `key`, on this host. A key that is the path
+ * of a directory of this host: in there. */
 void beat_path(char *path, size_t size, const char *key);
 size_t beat_file_bytes(int n_ranks);
 /* As beat_open(), without taking a slot. */

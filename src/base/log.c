@@ -143,6 +143,23 @@ void log_line(enum log_level level, const char *fmt, ...)
     va_end(args);
 }
 
+static bool is_own;
+
+void log_is_own(void)
+{
+    is_own = true;
+}
+
+void log_own(const char *fmt, ...)
+{
+    va_list args;
+    if (!is_own)
+        return;
+    va_start(args, fmt);
+    write_line(LOG_INFO, fmt, args);
+    va_end(args);
+}
+
 /* -- from a signal handler ----------------------------------------------------------- */
 
 void log_number(char text[LOG_NUMBER_BYTES], int64_t value)

@@ -22,6 +22,11 @@ void log_line(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 #define log_warning(...) log_line(LOG_WARNING, __VA_ARGS__)
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 
+/* A line of this rank alone, whatever the level: shown once log_is_own() was called, where
+ * its log is a file of its own. Rank 0, whose lines are seen, says such things for all. */
+void log_own(const char *fmt, ...) PRINTF_LIKE(1, 2);
+void log_is_own(void);
+
 /* The words, as one line, from a signal handler: async-signal-safe. Dropped where it
  * would have to wait. */
 void log_from_handler(enum log_level level, const char *const *words, size_t n_words);

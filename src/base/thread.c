@@ -18,3 +18,8 @@ int thread_processors(void)
     // OpenMP's number: with OMP_PROC_BIND this thread alone is bound to one of them
     return omp_get_num_procs();
 }
+
+bool thread_is_crowded(int64_t n_ranks)
+{
+    return n_ranks > (int64_t)RANKS_PER_PROCESSOR * thread_processors();
+}

@@ -12,5 +12,9 @@ MUST_CHECK int thread_start(pthread_t *thread, void *(*run)(void *), void *conte
 
 /* The processors that this process may run on. */
 int thread_processors(void);
+/* Whether n_ranks are too many for those: more than RANKS_PER_PROCESSOR for each must be
+ * asked for. */
+bool thread_is_crowded(int64_t n_ranks);
+#define RANKS_PER_PROCESSOR 4
 
 #endif

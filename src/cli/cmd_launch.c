@@ -3,10 +3,9 @@
 #include "cli/cmd.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
-#include "cli/resume_point.h"
-#include "cli/self_launch.h"
 #include "launch/launch.h"
-#include "launch/launch_command.h"
+#include "launch/mpiexec.h"
+#include "launch/restart.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -85,20 +84,17 @@ static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
     struct pretrain_options options = {0};
     struct config cfg;
     struct resume_point point = {0};
-    struct launch_resume resume;
     int code = 0;
     int rc = launch_plan_pretrain(&options, &cfg, opt, argc, argv, err);
     opt->is_oversubscribed = opt->is_oversubscribed || options.is_oversubscribed;
     if (rc == 0 && opt->max_restarts > 0) {
         rc = resume_point_init(&point, &cfg, argv, err);
-        resume = resume_point_for_launch(&point);
-        opt->resume = &resume;
+        opt->resume = &point;
     }
     if (rc < 0)
         code = error_exit_code(err);
     else if (rc == 0)
         code = launch_run(opt, argv, err);
-    opt->resume = NULL;
     resume_point_release(&point);
     pretrain_options_release(&options);
     return code;
@@ -114,15 +110,15 @@ static int launch(struct launch_options *opt, int argc, char **argv, struct erro
     if (is_pretrain)
         return launch_pretrain(opt, argc, argv, err);
     // the others print results; rank 0 of several hosts, which may be on any, to its log
-    bool has_hosts = opt->hosts || opt->hostfile;
-    return has_hosts ? launch_run(opt, argv, err) : self_launch_printing(opt, argv, err);
+    opt->has_output = !opt->hosts && !opt->hostfile;
+    return launch_run(opt, argv, err);
 }
 
-/* LAUNCH_DAEMON_WORDS: how mpiexec has its daemon started on another host. */
+/* MPIEXEC_DAEMON_WORDS: how mpiexec has its daemon started on another host. */
 static int become_daemon(char **argv)
 {
     process_restore_signals();
-    launch_make_deaf(launch_dialect());
+    mpiexec_make_deaf(mpiexec_dialect());
     execvp(argv[0], argv);
     fprintf(stderr, "cannot run '%s': %s\n", argv[0], strerror(errno));
     return 127;

@@ -8,11 +8,10 @@
 #include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
-#include "cli/resume_point.h"
 #include "cli/self_launch.h"
 #include "comm/comm.h"
 #include "config/config.h"
-#include "launch/worker.h"
+#include "launch/restart.h"
 #include "parallel/layout.h"
 #include "train/room.h"
 #include "train/train.h"
@@ -149,7 +148,6 @@ struct pretrain {
     struct config cfg;
     char **job_argv; // those for the processes of a job that may be started again
     struct resume_point resume_point;
-    struct launch_resume resume;
 };
 
 /* For a job that is started here. */
@@ -161,9 +159,8 @@ static int plan_restarts(struct pretrain *p, struct self_launch_plan *job,
         return error_set(err, ERROR_RUNTIME, "out of memory for a command line");
     if (resume_point_init(&p->resume_point, &p->cfg, p->job_argv, err))
         return -1;
-    p->resume = resume_point_for_launch(&p->resume_point);
     job->max_restarts = p->options.max_restarts;
-    job->resume = &p->resume;
+    job->resume = &p->resume_point;
     return 0;
 }
 
@@ -226,7 +223,7 @@ static int pretrain(struct pretrain *p)
         .argv = p->argv, .context = p, .plan = plan_pretrain, .run = run_pretrain};
     struct error err;
     if (!p->options.is_dry) {
-        if (worker_is_rank() || comm_is_launched())
+        if (comm_launch_info().is_ours || comm_is_launched())
             stop_watch(STOP_RANK); // as early as the others may be asked to stop
         return self_launch(&command);
     }

@@ -1,19 +1,11 @@
-/*
- * The ranks of a job write to their logs, and mpiexec's own output is not the command's
- * either. So what rank 0 prints as a result goes through a named pipe, in the job's
- * temporary directory, to a thread of the process that started the job.
- */
 #include "cli/self_launch.h"
 
 #include "base/beat.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "cli/output_pipe.h"
 #include "device/kernels.h"
 #include "launch/launch.h"
-#include "launch/launch_sweep.h"
-#include "launch/rank_watch.h"
+#include "launch/output_pipe.h"
 #include "launch/worker.h"
 
 #include <errno.h>
@@ -82,22 +74,6 @@ static void set_threads(int64_t num_threads, const struct comm *world)
     }
 }
 
-/* Without the launcher the watchers of several hosts have to be brought together. */
-static int join_watch(struct comm *world, struct error *err)
-{
-    char contact[RANK_WATCH_CONTACT_BYTES] = "";
-    rank_watch_joined();
-    if (worker_is_rank() || comm_local_size(world) == comm_size(world))
-        return 0;
-    if (comm_rank(world) == 0)
-        rank_watch_contact(contact);
-    if (comm_bcast_bytes(world, contact, sizeof contact, 0, err))
-        return -1;
-    if (comm_local_rank(world) == 0)
-        rank_watch_use_contact(contact);
-    return 0;
-}
-
 static int run_here(const struct self_launch *command,
                     const struct self_launch_plan *plan, struct error *err)
 {
@@ -108,7 +84,7 @@ static int run_here(const struct self_launch *command,
         return -1;
     comm_on_abort(world, worker_report_failure);
     set_threads(plan->num_threads, world);
-    int rc = join_watch(world, err);
+    int rc = worker_joined(world, err);
     if (rc == 0)
         rc = comm_agree(world, kernels_start(err), err);
     if (rc == 0)
@@ -126,7 +102,6 @@ static int run_rank(const struct self_launch *command, struct error *err)
     enum log_level level = launch.rank > 0 ? LOG_WARNING : LOG_INFO;
     if (worker_start(err))
         return -1;
-    rank_watch_join(launch.rank, launch.size, launch.rank_variable);
     if (launch.rank == 0 && output_pipe_join(err))
         return -1;
     // what there is to warn of was told by the process that planned this job
@@ -138,84 +113,27 @@ static int run_rank(const struct self_launch *command, struct error *err)
 
 /* -- a job --------------------------------------------------------------------------- */
 
-static int make_temporary(char *path, size_t size, struct error *err)
-{
-    int n = snprintf(path, size, "%s/" LAUNCH_SCRATCH_NAME "%d-XXXXXX",
-                     launch_temporary_dir(), (int)getpid());
-    if (n >= (int)size || !mkdtemp(path))
-        return error_set(err, ERROR_RUNTIME,
-                         "cannot make the directory '%s' for a job: %s; set TMPDIR to "
-                         "one that can be written",
-                         path, n >= (int)size ? "its name is too long" : strerror(errno));
-    return 0;
-}
-
-/* launch_run() of a job whose rank 0 prints through a pipe in `dir`. */
-static int launch_printing(const char *dir, const struct launch_options *opt,
-                           char *const *argv, struct error *err)
-{
-    struct output_pipe pipe;
-    struct error output_err;
-    if (output_pipe_open(&pipe, dir, err))
-        return error_exit_code(err);
-    int code = launch_run(opt, argv, err);
-    if (output_pipe_close(&pipe, &output_err)) { // it is why the job was stopped
-        *err = output_err;
-        code = error_exit_code(err);
-    }
-    return code;
-}
-
-int self_launch_printing(const struct launch_options *opt, char *const *argv,
-                         struct error *err)
-{
-    char dir[PATH_MAX];
-    struct error ignored;
-    if (make_temporary(dir, sizeof dir, err))
-        return error_exit_code(err);
-    int code = launch_printing(dir, opt, argv, err);
-    if (fs_remove_tree(dir, &ignored))
-        log_warning("%s", ignored.text);
-    return code;
-}
-
-/* The job writes to `dir`, and rank 0 prints through it. */
-static int run_job_in(const char *dir, const struct self_launch *command,
-                      const struct self_launch_plan *plan, struct error *err)
-{
-    struct launch_options opt = {.n_ranks = plan->n_processes,
-                                 .log_dir = plan->log_dir[0] ? plan->log_dir : dir,
-                                 .log_dir_key = plan->log_dir_key,
-                                 .is_log_temporary = !plan->log_dir[0],
-                                 .is_oversubscribed = plan->is_oversubscribed,
-                                 .max_restarts = plan->max_restarts,
-                                 .resume = plan->resume};
-    setenv(ENV_PLANNED, "1", 1);
-    int code = plan->has_output ? launch_printing(dir, &opt, command->argv, err)
-                                : launch_run(&opt, command->argv, err);
-    return code ? -1 : 0;
-}
-
 /* Start the processes that are needed: what they do is run_rank(). */
 static int run_job(const struct self_launch *command, const struct self_launch_plan *plan,
                    struct error *err)
 {
-    char dir[PATH_MAX] = "";
-    struct error ignored;
-    bool has_dir = plan->has_output || !plan->log_dir[0];
-    if (has_dir && make_temporary(dir, sizeof dir, err))
-        return -1;
-    int rc = run_job_in(dir, command, plan, err);
-    if (has_dir && fs_remove_tree(dir, &ignored))
-        log_warning("%s", ignored.text);
-    return rc;
+    struct launch_options opt = {.n_ranks = plan->n_processes,
+                                 .log_dir = plan->log_dir[0] ? plan->log_dir : NULL,
+                                 .log_dir_key = plan->log_dir_key,
+                                 .is_log_temporary = !plan->log_dir[0],
+                                 .is_oversubscribed = plan->is_oversubscribed,
+                                 .has_output = plan->has_output,
+                                 .max_restarts = plan->max_restarts,
+                                 .resume = plan->resume};
+    setenv(ENV_PLANNED, "1", 1);
+    return launch_run(&opt, command->argv, err) ? -1 : 0;
 }
 
 int self_launch(const struct self_launch *command)
 {
     struct self_launch_plan plan = {0};
     struct error err;
-    if (comm_is_launched() || worker_is_rank()) {
+    if (comm_is_launched() || comm_launch_info().is_ours || getenv(COMM_ENV_JOB)) {
         int rc = run_rank(command, &err);
         return worker_finish(rc, &err);
     }

@@ -28,7 +28,7 @@ struct self_launch_plan {    // filled by the command; zeros before
     const char *log_dir_key; // what the user sets to choose another; NULL: cannot
     bool is_oversubscribed;  // of a job started here: more ranks than are sensible
     int64_t max_restarts;    // of a job started here, also of one process
-    const struct launch_resume *resume; // how it goes on then; borrowed
+    struct resume_point *resume; // how it goes on then; borrowed
     bool has_output; // rank 0's standard output is the command's: what it prints
                      // is a result, and comes out there as it is printed
 };
@@ -47,9 +47,5 @@ struct self_launch {
 
 /* Runs the command; failures are logged. Returns the exit code for main(). */
 int self_launch(const struct self_launch *command);
-
-/* launch_run() of a job of this machine that has output (see above). */
-int self_launch_printing(const struct launch_options *opt, char *const *argv,
-                         struct error *err);
 
 #endif

@@ -44,12 +44,14 @@ struct comm; // a group of ranks
 
 /* What the environment says about this process, read without touching MPI. */
 struct comm_launch {
-    const char
-        *launcher; // the variable that told, "OMPI_COMM_WORLD_SIZE"; NULL: none did
-    const char *rank_variable; // that told the rank; NULL: none did
-    int rank, size;            // 0 and 1 when no launcher started this process
+    const char *launcher;       // the variable that told the size; NULL: none did
+    const char *job;            // the name of the job, no other has it; NULL: not told
+    int rank, size;             // 0 and 1 when no launcher started this process
+    int local_rank, local_size; // among those of this host; -1: not told
     bool has_mpi; // false: started several times side by side, with no way to meet
+    bool is_ours; // trefoil's own launcher did: `job` is its COMM_ENV_JOB
 };
+#define COMM_ENV_JOB "TREFOIL_JOB" // the directory of a job, on the host of its launcher
 struct comm_launch comm_launch_info(void);
 
 /* This process is one of several that a launcher started. */

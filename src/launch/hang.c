@@ -147,11 +147,6 @@ static const struct {
     [RANK_OUT_OF_REACH] = {"is out of reach (its host or the network)", "out of reach"},
 };
 
-const char *hang_condition_words(enum rank_condition condition)
-{
-    return conditions[condition].words;
-}
-
 static void peer_text(char *buf, size_t size, int peer)
 {
     if (peer >= 0)

@@ -43,7 +43,7 @@ enum rank_condition {
 };
 
 struct seen_rank { // a rank of the job, as the last look showed it
-    bool is_seen;  // its process was; else nothing below counts
+    bool is_seen;  // it has begun; else nothing below counts
     bool is_over;  // it has done its work
     enum rank_condition condition;
     double in_condition; // seconds
@@ -54,6 +54,13 @@ struct seen_rank { // a rank of the job, as the last look showed it
     int64_t n_steps;      // that are through
     int peer;             // a rank, BEAT_NOBODY or BEAT_EVERYBODY
     const char *host;
+    int pid;
+    enum beat_state state; // its last word
+    int code;
+    int64_t said_ns;    // CLOCK_REALTIME of its last word, or when it was seen dead
+    int exit_signal;    // that ended it; 0: none, or nobody saw
+    const char *reason; // BEAT_FAILED: why; NULL: another rank of its host failed first
+    bool is_lasting;    // BEAT_FAILED: would come again
 };
 
 struct hang_rule {
@@ -77,9 +84,6 @@ double hang_bound(const struct hang_rule *rule, const struct seen_rank *rank);
 /* is_culprit: (n_ranks), filled. */
 struct hang hang_judge(const struct seen_rank *ranks, int n_ranks,
                        const struct hang_rule *rule, bool *is_culprit);
-
-/* "is stopped", "is running", ... */
-const char *hang_condition_words(enum rank_condition condition);
 
 /* A table of all ranks: lines, each ended by a new line. */
 void hang_table(FILE *out, const struct seen_rank *ranks, int n_ranks);

@@ -2,9 +2,6 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
-#include "launch/launch_command.h"
-#include "launch/proc_stat.h"
-#include "launch/rank_status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,42 +9,50 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/pidfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LOOK_CLOSER_AFTER 0.3 // seconds without progress: then /proc is asked
-#define SEARCH_EVERY 1.0      // seconds, for ranks that have not begun
-#define FACTS_NAPS 50         // of 10 ms, for what the kernel tells to be written
 #define HELD_UP_AFTER 1.0     // seconds between two looks: this process was held up
 #define SWAP_FAULTS 100       // pages read back since the last action: swapped out
 
+enum { STAT_STATE = 3, STAT_MAJOR_FAULTS = 12, STAT_EXIT_CODE = 52 }; // as in proc(5)
+
 struct host_rank {
-    pid_t pid;            // 0: not seen
-    int pidfd;            // -1: none
-    bool has_begun;       // has a slot
-    uint64_t start_ticks; // 0: it is not of the processes seen from here
-    uint64_t n_actions;   // of the slot, when last looked at
-    double moved;         // clock_seconds() when that changed
-    uint64_t faults;      // major ones, at that moment
+    pid_t pid;          // 0: it has not begun
+    int pidfd;          // -1: gone, or of another space of process numbers
+    uint64_t n_actions; // of the slot, when last looked at
+    double moved;       // clock_seconds() when that changed
+    uint64_t faults;    // major ones, at that moment
     enum rank_condition condition;
     double since; // of the condition
+    bool is_asked;
+    int64_t died_ns; // CLOCK_REALTIME; 0: not seen dead
+    int exit_signal;
 };
 
 int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,
                     struct error *err)
 {
-    *hw = (struct host_watch){.n_ranks = n_ranks, .opened = clock_seconds()};
+    struct stat space = {0};
+    *hw = (struct host_watch){.n_ranks = n_ranks, .deaths_fd = -1};
     gethostname(hw->host, sizeof hw->host - 1);
     snprintf(hw->path, sizeof hw->path, "%s", path);
     hw->file = beat_file_map(path, n_ranks, err);
     if (!hw->file)
         return -1;
+    if (stat("/proc/self/ns/pid", &space) == 0)
+        hw->pid_space = space.st_ino;
+    hw->deaths_fd = epoll_create1(EPOLL_CLOEXEC);
     hw->all = calloc((size_t)n_ranks, sizeof *hw->all);
-    if (!hw->all) {
+    if (!hw->all || hw->deaths_fd < 0) {
         host_watch_close(hw);
-        return error_set(err, ERROR_RUNTIME, "out of memory to watch %d ranks", n_ranks);
+        return error_set(err, ERROR_RUNTIME, "cannot watch %d ranks: %s", n_ranks,
+                         strerror(errno));
     }
     for (int r = 0; r < n_ranks; r++)
         hw->all[r].pidfd = -1;
@@ -59,139 +64,156 @@ void host_watch_close(struct host_watch *hw)
     for (int r = 0; hw->all && r < hw->n_ranks; r++)
         if (hw->all[r].pidfd >= 0)
             close(hw->all[r].pidfd);
-    if (hw->file && !hw->is_borrowed) // killed ranks may not have
-        unlink(hw->path);
+    if (hw->file) {
+        close(hw->deaths_fd);
+        unlink(hw->path); // killed ranks may not have
+    }
     beat_file_unmap(hw->file, hw->n_ranks);
     free(hw->all);
     *hw = (struct host_watch){0};
 }
 
-/* -- who is there -------------------------------------------------------------------- */
+/* -- /proc --------------------------------------------------------------------------- */
 
-static void hold(struct host_rank *rank, pid_t pid, double now)
+/* The text of a small file of /proc/PID; "": there is none. */
+static const char *proc_text(pid_t pid, const char *name, char text[4096])
 {
-    if (rank->pidfd >= 0)
-        close(rank->pidfd);
-    rank->pid = pid;
-    rank->pidfd = pidfd_open(pid, 0);
-    rank->start_ticks = proc_stat_field(pid, PROC_START_TICKS);
-    rank->moved = rank->since = now;
-    rank->condition = RANK_RUNS;
+    char path[384];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, 4095) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
 }
 
-pid_t host_watch_daemon(const char *rank_variable)
+/* Where a field of a stat file begins. The second one is the program's name in brackets,
+ * with any characters in it. */
+static const char *stat_field(pid_t pid, const char *name, int wanted, char text[4096])
 {
-    char name[64], value[16];
-    pid_t pid = getppid();
-    snprintf(name, sizeof name, "%s=", rank_variable);
-    while (pid > 1 && proc_stat_environment(pid, name, value, sizeof value))
-        pid = (pid_t)proc_stat_field(pid, PROC_PARENT);
-    return pid;
-}
-
-/* Whether a process is one of this job's, by where it comes from. */
-static bool is_of_job(const struct host_watch *hw, pid_t pid, const char *rank_name)
-{
-    char value[128];
-    if (hw->job)
-        return proc_stat_environment(pid, LAUNCH_ENV_JOB "=", value, sizeof value) &&
-               strcmp(value, hw->job) == 0;
-    for (pid_t p = pid; p > 1; p = (pid_t)proc_stat_field(p, PROC_PARENT)) {
-        if (p == hw->daemon)
-            return true;
-        if (!proc_stat_environment(p, rank_name, value, sizeof value))
-            break;
+    const char *at = strrchr(proc_text(pid, name, text), ')');
+    for (int field = 2; at && field < wanted; field++) {
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
     }
-    return false;
+    return at ? at : "";
 }
 
-/* Whether it runs under this host's name: what looks like several hosts may share their
- * process numbers. */
-static bool is_of_host(pid_t pid)
+static uint64_t stat_number(pid_t pid, int field)
 {
-    char path[64], mine[64], its[64];
-    snprintf(path, sizeof path, "/proc/%d/ns/uts", (int)pid);
-    ssize_t n_mine = readlink("/proc/self/ns/uts", mine, sizeof mine);
-    ssize_t n_its = readlink(path, its, sizeof its);
-    return n_mine > 0 && n_mine == n_its && memcmp(mine, its, (size_t)n_its) == 0;
+    char text[4096];
+    return strtoull(stat_field(pid, "stat", field, text), NULL, 10);
 }
 
-static void take_unbegun(struct host_watch *hw, pid_t pid, double now)
+/* R, S, T, D, Z, ...; D when any of its threads is in an uninterruptible sleep. */
+static char process_state(pid_t pid)
 {
-    char name[64], value[16];
-    snprintf(name, sizeof name, "%s=", hw->rank_variable);
-    if (!proc_stat_environment(pid, name, value, sizeof value))
-        return;
-    int r = atoi(value);
-    if (r >= 0 && r < hw->n_ranks && hw->all[r].pid == 0 && is_of_host(pid) &&
-        is_of_job(hw, pid, name))
-        hold(&hw->all[r], pid, now);
-}
-
-/* Ranks whose processes are there and have not come to take their slots. */
-static void search(struct host_watch *hw, double now)
-{
-    struct fs_names list;
+    char text[4096], name[320];
+    struct fs_names threads;
     struct error ignored;
-    if (now < hw->next_search || !hw->rank_variable)
-        return;
-    hw->next_search = now + SEARCH_EVERY;
-    if (fs_list("/proc", &list, &ignored))
-        return;
-    for (int64_t i = 0; i < list.n_names; i++) {
-        pid_t pid = atoi(list.names[i]);
-        if (pid > 1 && pid != getpid())
-            take_unbegun(hw, pid, now);
+    char state = *stat_field(pid, "stat", STAT_STATE, text);
+    snprintf(name, sizeof name, "/proc/%d/task", (int)pid);
+    if ((state != 'S' && state != 'R') || fs_list(name, &threads, &ignored))
+        return state;
+    for (int64_t i = 0; i < threads.n_names && state != 'D'; i++) {
+        snprintf(name, sizeof name, "task/%s/stat", threads.names[i]);
+        if (*stat_field(pid, name, STAT_STATE, text) == 'D')
+            state = 'D';
     }
-    fs_names_release(&list);
+    fs_names_release(&threads);
+    return state;
 }
 
-/* -- what they do -------------------------------------------------------------------- */
+static bool is_swapped(const struct host_rank *rank)
+{
+    char text[4096];
+    proc_text(rank->pid, "status", text);
+    const char *swap = strstr(text, "\nVmSwap:"), *rss = strstr(text, "\nVmRSS:");
+    unsigned long long swapped = swap ? strtoull(swap + 8, NULL, 10) : 0;
+    unsigned long long resident = rss ? strtoull(rss + 7, NULL, 10) : 0;
+    uint64_t faults = stat_number(rank->pid, STAT_MAJOR_FAULTS) - rank->faults;
+    return swapped > 0 && (swapped > resident || faults > SWAP_FAULTS);
+}
 
 static enum rank_condition condition_of(const struct host_rank *rank)
 {
-    uint64_t swapped_kb, resident_kb;
-    if (rank->start_ticks == 0)
-        return RANK_RUNS; // of another space of process numbers: nothing is known
-    if (proc_stat_field(rank->pid, PROC_START_TICKS) != rank->start_ticks)
-        return RANK_GONE;
-    char state = proc_stat_state(rank->pid);
+    char state = process_state(rank->pid);
     if (state == 'T' || state == 't')
         return RANK_STOPPED;
-    if (state == 'Z' || state == 'X' || state == '\0')
-        return RANK_GONE;
-    proc_stat_swap(rank->pid, &swapped_kb, &resident_kb);
-    uint64_t faults = proc_stat_field(rank->pid, PROC_MAJOR_FAULTS) - rank->faults;
-    if (swapped_kb > 0 && (swapped_kb > resident_kb || faults > SWAP_FAULTS))
+    if (is_swapped(rank))
         return RANK_SWAPPED;
     return state == 'D' ? RANK_UNINTERRUPTIBLE : RANK_RUNS;
 }
 
-static void note_condition(struct host_rank *rank, double now)
+/* -- beginnings and ends ------------------------------------------------------------- */
+
+/* How it ended is told as long as nobody has asked, which is who started it. */
+static void note_death(struct host_rank *rank)
 {
-    enum rank_condition condition = condition_of(rank);
-    if (condition != rank->condition)
-        rank->since = now;
-    rank->condition = condition;
+    struct timespec now;
+    int status = (int)stat_number(rank->pid, STAT_EXIT_CODE);
+    clock_gettime(CLOCK_REALTIME, &now);
+    rank->died_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    rank->exit_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    rank->condition = RANK_GONE;
+    rank->since = clock_seconds();
+    if (rank->pidfd >= 0)
+        close(rank->pidfd); // leaves the epoll set by that
+    rank->pidfd = -1;
 }
+
+static void hold(struct host_watch *hw, int r, const struct beat_slot *slot)
+{
+    struct host_rank *rank = &hw->all[r];
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)r};
+    rank->pid = atomic_load(&slot->pid);
+    rank->moved = rank->since = clock_seconds();
+    if (atomic_load(&slot->pid_space) != hw->pid_space)
+        return; // nothing can be known of its process
+    rank->pidfd = pidfd_open(rank->pid, 0);
+    if (rank->pidfd < 0 && errno == ESRCH)
+        note_death(rank);
+    else if (rank->pidfd >= 0)
+        epoll_ctl(hw->deaths_fd, EPOLL_CTL_ADD, rank->pidfd, &event);
+}
+
+static void note_deaths(struct host_watch *hw)
+{
+    struct epoll_event events[64];
+    for (int n; (n = epoll_wait(hw->deaths_fd, events, ARRAY_LEN(events), 0)) > 0;)
+        for (int i = 0; i < n; i++)
+            note_death(&hw->all[events[i].data.u32]);
+}
+
+/* -- what they do -------------------------------------------------------------------- */
 
 static void note_progress(struct host_rank *rank, const struct beat_slot *slot,
                           double now)
 {
     uint64_t n_actions = atomic_load_explicit(&slot->progress, memory_order_relaxed) +
                          atomic_load_explicit(&slot->aside, memory_order_relaxed);
-    if (n_actions == rank->n_actions)
-        return;
-    rank->n_actions = n_actions;
-    rank->moved = rank->since = now;
-    rank->condition = RANK_RUNS;
-    rank->faults = 0; // asked for when it is quiet for long enough to matter
+    if (n_actions != rank->n_actions) {
+        rank->n_actions = n_actions;
+        rank->moved = rank->since = now;
+        rank->condition = RANK_RUNS;
+        rank->faults = 0; // asked for when it is quiet for long enough to matter
+    } else if (rank->pidfd >= 0 && now - rank->moved > LOOK_CLOSER_AFTER) {
+        if (rank->faults == 0)
+            rank->faults = stat_number(rank->pid, STAT_MAJOR_FAULTS);
+        enum rank_condition condition = condition_of(rank);
+        rank->since = condition == rank->condition ? rank->since : now;
+        rank->condition = condition;
+    }
 }
 
-static void tell(const struct host_watch *hw, int r, double now, struct seen_rank *seen)
+static void fill_seen(const struct host_watch *hw, int r, double now,
+                      struct seen_rank *seen)
 {
     const struct host_rank *rank = &hw->all[r];
     const struct beat_slot *slot = &hw->file->slots[r];
+    const struct beat_failure *failure = &hw->file->failure;
+    enum beat_state state = (enum beat_state)atomic_load(&slot->state);
     *seen = (struct seen_rank){
         .is_seen = true,
         .is_over = atomic_load(&slot->is_over) != 0 && rank->condition != RANK_STOPPED &&
@@ -202,11 +224,20 @@ static void tell(const struct host_watch *hw, int r, double now, struct seen_ran
         .phase = (enum beat_phase)atomic_load(&slot->phase),
         .action = (enum beat_action)atomic_load(&slot->action),
         .detail = atomic_load(&slot->detail),
-        .step = rank->has_begun ? atomic_load(&slot->step) : -1,
+        .step = atomic_load(&slot->step),
         .n_steps = atomic_load(&slot->n_steps),
-        .peer = rank->has_begun ? atomic_load(&slot->peer) : BEAT_NOBODY,
+        .peer = atomic_load(&slot->peer),
         .host = hw->host,
+        .pid = rank->pid,
+        .state = state,
+        .code = atomic_load(&slot->code),
+        .said_ns = state != BEAT_ALIVE ? atomic_load(&slot->said_ns) : rank->died_ns,
+        .exit_signal = rank->exit_signal,
     };
+    if (atomic_load(&failure->is_written) && atomic_load(&failure->by) == r + 1) {
+        seen->reason = failure->text;
+        seen->is_lasting = failure->is_lasting != 0;
+    }
 }
 
 /* A job that is paused as a whole (a scheduler's suspend, a frozen container) is not
@@ -224,40 +255,26 @@ static void forgive_pause(struct host_watch *hw, double now)
 void host_watch_look(struct host_watch *hw, struct seen_rank *seen)
 {
     double now = clock_seconds();
-    bool is_any_missing = false;
     forgive_pause(hw, now);
+    note_deaths(hw);
     for (int r = 0; r < hw->n_ranks; r++) {
         struct host_rank *rank = &hw->all[r];
         const struct beat_slot *slot = &hw->file->slots[r];
-        int pid = atomic_load(&slot->pid);
-        if (pid != 0 && !rank->has_begun) {
-            hold(rank, pid, now);
-            rank->has_begun = true;
-        }
-        is_any_missing = is_any_missing || rank->pid == 0;
+        if (rank->pid == 0 && atomic_load(&slot->pid) != 0)
+            hold(hw, r, slot);
         if (rank->pid == 0)
             continue;
-        note_progress(rank, slot, now);
-        if (now - rank->moved > LOOK_CLOSER_AFTER) {
-            if (rank->faults == 0)
-                rank->faults = proc_stat_field(rank->pid, PROC_MAJOR_FAULTS);
-            note_condition(rank, now);
-        }
-        tell(hw, r, now, &seen[r]);
+        if (rank->died_ns == 0)
+            note_progress(rank, slot, now);
+        fill_seen(hw, r, now, &seen[r]);
     }
-    if (is_any_missing && now - hw->opened > LOOK_CLOSER_AFTER)
-        search(hw, now);
 }
 
 bool host_watch_any_alive(const struct host_watch *hw)
 {
-    for (int r = 0; r < hw->n_ranks; r++) {
-        const struct host_rank *rank = &hw->all[r];
-        char state = rank->pid ? proc_stat_state(rank->pid) : '\0';
-        if (state && state != 'Z' && state != 'X' &&
-            proc_stat_field(rank->pid, PROC_START_TICKS) == rank->start_ticks)
+    for (int r = 0; r < hw->n_ranks; r++)
+        if (hw->all[r].pidfd >= 0)
             return true;
-    }
     return false;
 }
 
@@ -269,90 +286,30 @@ double host_watch_timeout(const struct host_watch *hw)
     return seconds;
 }
 
-/* -- the end ------------------------------------------------------------------------- */
-
-/* What the kernel says about a process that cannot speak for itself. */
-static void append_kernel_facts(FILE *out, pid_t pid)
-{
-    static const char *const names[] = {"wchan", "syscall", "stack"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        char path[64], *text;
-        size_t n;
-        struct error ignored;
-        snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, names[i]);
-        if (fs_read_all(path, 65536, &text, &n, &ignored))
-            continue;
-        if (n > 0)
-            fprintf(out, "%s: %s%s", names[i], text, text[n - 1] == '\n' ? "" : "\n");
-        free(text);
-    }
-}
-
-/* It runs no handler that would write its stack. */
-static bool is_speechless(const struct seen_rank *seen)
-{
-    return seen->is_seen && !seen->is_over &&
-           (seen->condition == RANK_STOPPED || seen->condition == RANK_UNINTERRUPTIBLE);
-}
-
-static void append_facts(const struct host_watch *hw, int r, const struct seen_rank *seen,
-                         const char *log_dir)
-{
-    char path[PATH_MAX + 32];
-    if (log_dir)
-        rank_log_path(path, sizeof path, log_dir, r);
-    else
-        snprintf(path, sizeof path, "/proc/%d/fd/2", (int)hw->all[r].pid);
-    int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    FILE *out = fd >= 0 ? fdopen(fd, "a") : NULL;
-    if (!out) {
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
-    fprintf(out, "\nrank %d on %s %s; as the kernel sees it:\n", r, hw->host,
-            hang_condition_words(seen->condition));
-    append_kernel_facts(out, hw->all[r].pid);
-    (void)fclose(out);
-}
-
-/* By a child, which is not waited for long: the log may lie on the very disk that hangs.
- * It keeps no file of ours open, least of all a pipe that somebody reads to its end. */
-static void append_facts_aside(const struct host_watch *hw, const struct seen_rank *seen,
-                               const char *log_dir)
-{
-    static const struct timespec nap = {.tv_nsec = 10000000};
-    pid_t pid = fork();
-    if (pid == 0) {
-        int null = open("/dev/null", O_RDWR);
-        for (int fd = 0; fd < 3; fd++)
-            dup2(null, fd);
-        close_range(3, ~0U, 0);
-        for (int r = 0; r < hw->n_ranks; r++)
-            if (hw->all[r].pidfd >= 0 && is_speechless(&seen[r]))
-                append_facts(hw, r, &seen[r], log_dir);
-        _exit(0);
-    }
-    for (int i = 0; pid > 0 && i < FACTS_NAPS && waitpid(pid, NULL, WNOHANG) == 0; i++)
-        nanosleep(&nap, NULL);
-}
+/* -- signals ------------------------------------------------------------------------- */
 
 /* A stopped rank is let go on, into the handler of the signal that is waiting for it, and
  * is held there: so the signal is for its main thread, not for any that MPI has. */
-void host_watch_stacks(struct host_watch *hw, const struct seen_rank *seen,
-                       const char *log_dir)
+void host_watch_stacks(struct host_watch *hw, const struct seen_rank *seen)
 {
-    append_facts_aside(hw, seen, log_dir);
     for (int r = 0; r < hw->n_ranks; r++) {
         const struct host_rank *rank = &hw->all[r];
-        if (rank->pidfd < 0 || seen[r].condition == RANK_GONE || seen[r].is_over)
+        if (rank->pidfd < 0 || seen[r].is_over)
             continue;
-        if (!rank->has_begun)
-            continue; // it has no handler yet
         atomic_store(&hw->file->slots[r].is_held, seen[r].condition == RANK_STOPPED);
         tgkill(rank->pid, rank->pid, HOST_WATCH_STACK_SIGNAL);
         if (seen[r].condition == RANK_STOPPED)
             pidfd_send_signal(rank->pidfd, SIGCONT, NULL, 0);
+    }
+}
+
+void host_watch_ask_to_stop(struct host_watch *hw, int signal_number)
+{
+    for (int r = 0; r < hw->n_ranks; r++) {
+        struct host_rank *rank = &hw->all[r];
+        if (rank->pidfd >= 0 && !rank->is_asked)
+            pidfd_send_signal(rank->pidfd, signal_number, NULL, 0);
+        rank->is_asked = rank->is_asked || rank->pidfd >= 0;
     }
 }
 

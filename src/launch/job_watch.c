@@ -1,7 +1,9 @@
 #include "launch/job_watch.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +11,9 @@
 
 int job_watch_open(struct job_watch *w, const char *path, int n_ranks, struct error *err)
 {
-    *w = (struct job_watch){.hang = {.culprit = -1}, .others = {.fd = -1}};
+    *w = (struct job_watch){
+        .n_ranks = n_ranks, .hang = {.culprit = -1}, .others = {.fd = -1}};
+    beat_sweep();
     if (host_watch_open(&w->here, path, n_ranks, err))
         return -1;
     w->seen = calloc((size_t)n_ranks, sizeof *w->seen);
@@ -20,9 +24,12 @@ int job_watch_open(struct job_watch *w, const char *path, int n_ranks, struct er
     return error_set(err, ERROR_RUNTIME, "out of memory to watch %d ranks", n_ranks);
 }
 
-int job_watch_listen(struct job_watch *w, struct error *err)
+void job_watch_listen(struct job_watch *w, char contact[WATCH_CONTACT_BYTES])
 {
-    return watch_server_open(&w->others, w->here.n_ranks, err);
+    struct error err;
+    if (watch_server_open(&w->others, w->n_ranks, &err))
+        log_warning("ranks of other hosts are not watched: %s", err.text);
+    watch_server_contact(&w->others, contact);
 }
 
 void job_watch_close(struct job_watch *w)
@@ -57,7 +64,7 @@ static double median_step(const struct job_watch *w)
 static void time_steps(struct job_watch *w)
 {
     int r = 0;
-    while (r + 1 < w->here.n_ranks && !w->seen[r].is_seen)
+    while (r + 1 < w->n_ranks && !w->seen[r].is_seen)
         r++;
     int64_t n = w->seen[r].n_steps;
     double now = clock_seconds();
@@ -70,52 +77,62 @@ static void time_steps(struct job_watch *w)
     w->step_since = now;
 }
 
-/* -- the verdict --------------------------------------------------------------------- */
+/* -- what is seen -------------------------------------------------------------------- */
 
-static bool is_news(const struct hang *before, const struct hang *now)
+void job_watch_look(struct job_watch *w, int stop_signal)
 {
-    return now->decision != HANG_NONE &&
-           (before->decision != now->decision || before->culprit != now->culprit);
+    int n_seen = 0;
+    enum watch_order order = w->is_ended   ? WATCH_END
+                             : stop_signal ? WATCH_STOP
+                                           : WATCH_ON;
+    host_watch_look(&w->here, w->seen);
+    watch_server_serve(&w->others, order, w->seen);
+    for (int r = 0; r < w->n_ranks; r++)
+        n_seen += w->seen[r].is_seen;
+    if (n_seen > w->n_seen)
+        w->begun_at = clock_seconds();
+    w->n_seen = n_seen;
+    time_steps(w);
+    if (stop_signal) // in a rank SIGUSR1 is MPICH's
+        host_watch_ask_to_stop(&w->here, stop_signal == SIGUSR1 ? SIGTERM : stop_signal);
 }
 
-/* The stacks are on their way; then everything ends. */
-static void finish(struct job_watch *w)
+/* When this rank failed; 0: it did not, as far as is known. */
+static int64_t failure_time(const struct seen_rank *r)
 {
-    if (w->is_killed || clock_seconds() - w->ended_since < STACK_SECONDS)
-        return;
-    w->is_killed = true;
+    bool failed = r->state == BEAT_CRASHED || (r->state == BEAT_FAILED && r->reason) ||
+                  (r->state == BEAT_ALIVE && r->condition == RANK_GONE);
+    return r->is_seen && failed ? r->said_ns : 0;
+}
+
+int job_watch_first_failure(const struct seen_rank *seen, int n_ranks)
+{
+    int first = -1;
+    for (int r = 0; r < n_ranks; r++) {
+        int64_t t = failure_time(&seen[r]);
+        if (t > 0 && (first < 0 || t < failure_time(&seen[first])))
+            first = r;
+    }
+    return first;
+}
+
+int job_watch_first_unfinished(const struct seen_rank *seen, int n_ranks)
+{
+    for (int r = 0; r < n_ranks; r++)
+        if (!seen[r].is_seen || seen[r].state != BEAT_ENDED)
+            return r;
+    return -1;
+}
+
+/* -- hangs --------------------------------------------------------------------------- */
+
+void job_watch_kill(struct job_watch *w)
+{
+    w->is_ended = true;
     host_watch_kill(&w->here);
 }
 
-enum hang_decision job_watch_tick(struct job_watch *w, bool is_stopping,
-                                  const char *log_dir)
-{
-    if (!w->seen)
-        return HANG_NONE;
-    if (w->ended_since > 0) {
-        finish(w);
-        return HANG_NONE;
-    }
-    host_watch_look(&w->here, w->seen);
-    watch_server_serve(&w->others, w->seen);
-    time_steps(w);
-    double here = host_watch_timeout(&w->here);
-    struct hang_rule rule = {.hang_timeout = here > 0 ? here : w->others.hang_timeout,
-                             .median_step = median_step(w),
-                             .is_stopping = is_stopping};
-    struct hang before = w->hang;
-    w->hang = hang_judge(w->seen, w->here.n_ranks, &rule, w->is_culprit);
-    if (!is_news(&before, &w->hang))
-        return HANG_NONE;
-    if (w->hang.decision == HANG_ENDS) {
-        w->ended_since = clock_seconds();
-        watch_server_end(&w->others);
-        host_watch_stacks(&w->here, w->seen, log_dir);
-    }
-    return w->hang.decision;
-}
-
-char *job_watch_table(const struct job_watch *w)
+static char *make_table(const struct job_watch *w)
 {
     char *text = NULL;
     size_t n;
@@ -123,7 +140,7 @@ char *job_watch_table(const struct job_watch *w)
     if (!out)
         return NULL;
     fprintf(out, "no progress for %.1f s:\n", w->hang.seconds);
-    hang_table(out, w->seen, w->here.n_ranks);
+    hang_table(out, w->seen, w->n_ranks);
     if (fclose(out) == 0) {
         text[n - 1] = '\0'; // the last line's end
         return text;
@@ -132,7 +149,29 @@ char *job_watch_table(const struct job_watch *w)
     return NULL;
 }
 
-void job_watch_sentence(const struct job_watch *w, char *buf, size_t size)
+enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char **table,
+                                   char *who, size_t size)
 {
-    hang_sentence(buf, size, w->seen, w->here.n_ranks, &w->hang, w->is_culprit);
+    if (w->ended_since > 0) { // the stacks are on their way; then everything ends
+        if (clock_seconds() - w->ended_since > STACK_SECONDS)
+            job_watch_kill(w);
+        return HANG_NONE;
+    }
+    double here = host_watch_timeout(&w->here);
+    struct hang_rule rule = {.hang_timeout = here > 0 ? here : w->others.hang_timeout,
+                             .median_step = median_step(w),
+                             .is_stopping = is_stopping};
+    struct hang before = w->hang;
+    w->hang = hang_judge(w->seen, w->n_ranks, &rule, w->is_culprit);
+    if (w->hang.decision == HANG_NONE ||
+        (before.decision == w->hang.decision && before.culprit == w->hang.culprit))
+        return HANG_NONE; // no news
+    if (w->hang.decision == HANG_ENDS) {
+        w->ended_since = clock_seconds();
+        w->is_ended = true;
+        host_watch_stacks(&w->here, w->seen);
+    }
+    *table = make_table(w);
+    hang_sentence(who, size, w->seen, w->n_ranks, &w->hang, w->is_culprit);
+    return w->hang.decision;
 }

@@ -1,5 +1,5 @@
 /*
- * job_watch - all ranks of a job, watched for hangs.
+ * job_watch - all ranks of a job, watched for their ends and for hangs.
  *
  * The launcher has one; where there is no launcher, the watcher of rank 0's host has it
  * (watcher.h). It looks at the ranks of this host itself, and hears of those of other
@@ -17,9 +17,12 @@
 #define JOB_WATCH_STEPS 32 // whose median counts
 
 struct job_watch {
-    struct host_watch here;        // the ranks of this host
-    struct watch_server others;    // those of other hosts
+    struct host_watch here;     // the ranks of this host
+    struct watch_server others; // those of other hosts
+    int n_ranks;
     struct seen_rank *seen;        // (n_ranks)
+    int n_seen;                    // that have begun
+    double begun_at;               // clock_seconds() when the last of them was seen; 0
     bool *is_culprit;              // (n_ranks)
     struct hang hang;              // as last judged
     int64_t n_steps;               // that were through when last looked
@@ -27,25 +30,29 @@ struct job_watch {
     double steps[JOB_WATCH_STEPS]; // seconds of the last ones, a ring
     int64_t n_timed;
     double ended_since; // clock_seconds(); 0: the job was not found to hang
-    bool is_killed;
+    bool is_ended;      // ranks of other hosts are told to die
 };
 
 MUST_CHECK int job_watch_open(struct job_watch *w, const char *path, int n_ranks,
                               struct error *err);
-/* Also hear of other hosts. */
-MUST_CHECK int job_watch_listen(struct job_watch *w, struct error *err);
+/* Also hear of other hosts; `contact` is for their watchers, "" when it cannot. */
+void job_watch_listen(struct job_watch *w, char contact[WATCH_CONTACT_BYTES]);
 void job_watch_close(struct job_watch *w); // one that was not opened, too
 
-/* Look and judge. HANG_NAMED and HANG_ENDS come once for each hang, for the caller to
- * tell; after HANG_ENDS the job is over: the ranks write their stacks, to log_dir or to
- * their standard error, and a moment later they are killed. */
-enum hang_decision job_watch_tick(struct job_watch *w, bool is_stopping,
-                                  const char *log_dir);
+/* Look at all ranks, which are asked to stop after stop_signal (0: none) came. */
+void job_watch_look(struct job_watch *w, int stop_signal);
+/* Judge what was seen. HANG_NAMED and HANG_ENDS come once for each hang; then `table`
+ * (malloc'ed) and `who` are filled, for the caller to tell. After HANG_ENDS the job is
+ * over: the ranks write their stacks, and a moment later they are killed. */
+enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char **table,
+                                   char *who, size_t size);
+/* End the ranks, on all hosts. */
+void job_watch_kill(struct job_watch *w);
 
-/* What was found, for the terminal: how long, and the table; malloc'ed, NULL: no memory.
- */
-char *job_watch_table(const struct job_watch *w);
-/* Who holds the job up, in one sentence. */
-void job_watch_sentence(const struct job_watch *w, char *buf, size_t size);
+/* The rank whose failure came first: it said so, crashed, or is gone without a last word;
+ * -1: none. */
+int job_watch_first_failure(const struct seen_rank *seen, int n_ranks);
+/* The first rank that has not said that it ended; -1: none. */
+int job_watch_first_unfinished(const struct seen_rank *seen, int n_ranks);
 
 #endif

@@ -3,7 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/log_view.h"
-#include "launch/rank_status.h"
+#include "launch/worker.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,42 +12,25 @@
 
 #define COPY_BYTES ((size_t)16384)
 
-_Static_assert(sizeof((struct log_tail *)0)->progress == RANK_PROGRESS_BYTES,
-               "what rank 0 writes is what is read");
-
-void log_tail_open(struct log_tail *tail, const char *log_dir)
-{
-    char path[4096];
-    *tail = (struct log_tail){.log_dir = log_dir, .fd = -1, .progress_fd = -1};
-    rank_progress_path(path, sizeof path, log_dir);
-    unlink(path); // of one that was killed
-    if (log_is_terminal())
-        tail->progress_fd =
-            open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-}
-
 /* Lines push the progress out of the way, so it is shown again after them. */
-static void show_progress(struct log_tail *tail, bool has_lines)
+static void show_progress(struct log_tail *tail, const struct beat_file *file,
+                          bool has_lines)
 {
-    char text[RANK_PROGRESS_BYTES];
-    if (tail->progress_fd < 0 ||
-        pread(tail->progress_fd, text, sizeof text, 0) != sizeof text)
+    unsigned n_shown = atomic_load(&file->n_shown);
+    if (n_shown == 0 || n_shown % 2 != 0 || (n_shown == tail->n_shown && !has_lines))
         return;
-    text[sizeof text - 1] = 0;
-    if (!has_lines && strcmp(text, tail->progress) == 0)
-        return;
-    memcpy(tail->progress, text, sizeof text);
-    log_status("%s", text);
+    tail->n_shown = n_shown;
+    log_status("%.*s", BEAT_PROGRESS_BYTES - 1, file->progress);
 }
 
-/* How much of n bytes at `at` may be shown. Asked after the bytes were read: a rank
- * records where its failure begins before it writes it. */
-static size_t n_showable(const struct log_tail *tail, size_t n)
+/* How much of n bytes may be shown. Asked after the bytes were read: a rank records where
+ * its failure begins before it writes it. */
+static size_t n_showable(const struct log_tail *tail, const struct beat_slot *slot,
+                         size_t n)
 {
-    struct rank_status status;
-    if (!rank_status_read(tail->log_dir, 0, &status) || status.state != RANK_FAILED)
+    if (atomic_load(&slot->state) != BEAT_FAILED)
         return n;
-    int64_t left = status.log_bytes - (int64_t)tail->at;
+    int64_t left = atomic_load(&slot->log_bytes) - (int64_t)tail->at;
     return left < 0 ? 0 : (size_t)i64_min(left, (int64_t)n);
 }
 
@@ -75,18 +58,18 @@ static size_t show_lines(const struct log_view *view, const char *text, size_t n
     return at;
 }
 
-void log_tail_copy(struct log_tail *tail)
+void log_tail_copy(struct log_tail *tail, const struct beat_file *file)
 {
     char path[4096], buf[COPY_BYTES];
     struct log_view view = log_view_of(STDERR_FILENO);
     bool has_lines = false;
     ssize_t n;
     if (tail->fd < 0) {
-        rank_log_path(path, sizeof path, tail->log_dir, 0);
+        worker_log_path(path, sizeof path, tail->log_dir, 0);
         tail->fd = open(path, O_RDONLY | O_CLOEXEC);
     }
     while (tail->fd >= 0 && (n = pread(tail->fd, buf, sizeof buf, tail->at)) > 0) {
-        size_t shown = n_showable(tail, (size_t)n);
+        size_t shown = n_showable(tail, &file->slots[0], (size_t)n);
         if (shown == 0)
             return;
         log_status_clear();
@@ -100,42 +83,30 @@ void log_tail_copy(struct log_tail *tail)
             return; // the rest of the line is to come
         tail->at += (off_t)shown;
     }
-    show_progress(tail, has_lines);
+    show_progress(tail, file, has_lines);
 }
 
 void log_tail_show(struct log_tail *tail, const char *line)
 {
     struct log_view view = log_view_of(STDERR_FILENO);
-    size_t n = strlen(line);
-    char *shown = malloc(n + LOG_VIEW_MORE_BYTES);
+    char shown[COPY_BYTES + LOG_VIEW_MORE_BYTES];
+    size_t n = strnlen(line, COPY_BYTES);
     log_status_clear();
     if (tail->is_in_line)
         put("\n", 1);
-    if (shown)
-        put(shown, log_view_line(&view, line, n, shown));
-    else
-        put(line, n);
-    free(shown);
+    put(shown, log_view_line(&view, line, n, shown));
     tail->is_in_line = false;
 }
 
 void log_tail_skip(struct log_tail *tail)
 {
     off_t end = tail->fd >= 0 ? lseek(tail->fd, 0, SEEK_END) : 0;
-    if (end > tail->at)
-        tail->at = end;
+    tail->at = end > tail->at ? end : tail->at;
 }
 
 void log_tail_close(struct log_tail *tail)
 {
-    char path[4096];
-    if (tail->progress_fd >= 0) {
-        log_status_clear();
-        rank_progress_path(path, sizeof path, tail->log_dir);
-        unlink(path);
-        close(tail->progress_fd);
-        tail->progress_fd = -1;
-    }
+    log_status_clear();
     if (tail->fd >= 0)
         close(tail->fd);
     tail->fd = -1;

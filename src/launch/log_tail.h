@@ -6,6 +6,7 @@
 #define LAUNCH_LOG_TAIL_H
 
 #include "base/base.h"
+#include "base/beat.h"
 
 #include <sys/types.h>
 
@@ -13,17 +14,13 @@ struct log_tail {
     const char *log_dir; // borrowed
     int fd;              // -1: the file is not there yet
     off_t at;            // what comes next
-    int progress_fd;     // of rank_progress_path(); -1: no terminal
-    char progress[256];  // as it is shown
+    unsigned n_shown;    // of the progress that is shown
     bool is_in_line;     // the last line shown has not ended
 };
 
-/* Take nothing yet. On a terminal rank 0 is to leave its progress. */
-void log_tail_open(struct log_tail *tail, const char *log_dir);
-
-/* Copy what is new. Stops before the reason of a failure, which the launcher tells in its
- * own words. */
-void log_tail_copy(struct log_tail *tail);
+/* Copy what is new of the job whose page is `file`. Stops before the reason of a failure,
+ * which the launcher tells in its own words. */
+void log_tail_copy(struct log_tail *tail, const struct beat_file *file);
 /* Show a line that did not reach the file; it ends with a newline. */
 void log_tail_show(struct log_tail *tail, const char *line);
 /* Leave out what was not copied: what comes next is of the job started again. */

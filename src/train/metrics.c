@@ -1,10 +1,10 @@
 #include "train/metrics.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "launch/worker.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -199,14 +199,14 @@ static void show_bar(const struct metrics *m, const struct metrics_step *s,
              (long long)m->max_steps, left, s->loss,
              (double)m->tokens_per_step / s->step_seconds);
     log_status("%s", text);
-    worker_show_progress(text);
+    beat_show_progress(text);
 }
 
 /* A bar on the terminal of this process or of its launcher, or lines. */
 static void show_progress(const struct metrics *m, const struct metrics_step *s)
 {
     char left[64];
-    bool is_seen = log_is_terminal() || worker_is_shown();
+    bool is_seen = log_is_terminal() || beat_is_shown();
     time_left(m, s->step, left, sizeof left);
     if (is_seen && m->has_bar)
         show_bar(m, s, left);

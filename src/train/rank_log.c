@@ -1,7 +1,7 @@
 #include "train/rank_log.h"
 
+#include "base/log.h"
 #include "base/memory.h"
-#include "launch/worker.h"
 
 #include <stdio.h>
 
@@ -27,18 +27,18 @@ void rank_log_begin(const struct train *t)
     const struct plan_memory *mem = &t->memory;
     char part[512];
     describe_part(&t->plan.layout.model.part, part, sizeof part);
-    worker_log("its place: dp %d of %d, pp %d of %d, sharding %d of %d, mp %d of %d; its "
-               "part: %s, %.2f M parameters",
-               at->dp, shape->dp, at->pp, shape->pp, at->sharding, shape->sharding,
-               at->mp, shape->mp, part, (double)t->plan.layout.table.n_elements / MB);
-    worker_log("predicted memory: %.1f MB, of them parameters %.1f, gradients %.1f, "
-               "optimizer %.1f, activations %.1f",
-               mem->total / MB, mem->params / MB, mem->grads / MB, mem->optimizer / MB,
-               mem->activations / MB);
+    log_own("its place: dp %d of %d, pp %d of %d, sharding %d of %d, mp %d of %d; its "
+            "part: %s, %.2f M parameters",
+            at->dp, shape->dp, at->pp, shape->pp, at->sharding, shape->sharding, at->mp,
+            shape->mp, part, (double)t->plan.layout.table.n_elements / MB);
+    log_own("predicted memory: %.1f MB, of them parameters %.1f, gradients %.1f, "
+            "optimizer %.1f, activations %.1f",
+            mem->total / MB, mem->params / MB, mem->grads / MB, mem->optimizer / MB,
+            mem->activations / MB);
 }
 
 void rank_log_end(const struct train *t)
 {
-    worker_log("after step %lld: measured memory %.1f MB at its peak", (long long)t->step,
-               (double)memory_peak_bytes() / MB);
+    log_own("after step %lld: measured memory %.1f MB at its peak", (long long)t->step,
+            (double)memory_peak_bytes() / MB);
 }

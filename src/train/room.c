@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "base/thread.h"
-#include "launch/launch.h"
 #include "train/fit.h"
 
 #include <stdio.h>
@@ -25,12 +24,12 @@ int room_check(int64_t n_ranks, bool is_oversubscribed, const struct config *cfg
         return -1;
     double all = (double)memory_available_bytes();
     double each = all / (double)n_ranks, needed = fit_needed(&mem, n_local);
-    bool is_crowded = !is_oversubscribed && launch_is_crowded(n_ranks);
+    bool is_crowded = !is_oversubscribed && thread_is_crowded(n_ranks);
     if (!is_crowded && needed <= each)
         return 0;
     if (is_crowded)
         snprintf(crowd, sizeof crowd, ", where more than %d need --oversubscribe",
-                 LAUNCH_RANKS_PER_PROCESSOR * n_processors);
+                 RANKS_PER_PROCESSOR * n_processors);
     else
         fit_changes(changes, cfg, data, n_local, each);
     return error_set(err, is_crowded ? ERROR_INPUT : ERROR_RUNTIME,

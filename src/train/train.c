@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
-#include "launch/worker.h"
 #include "optim/lr.h"
 #include "parallel/layout.h"
 #include "train/epoch.h"
@@ -305,7 +304,7 @@ static int skip_update(struct train *t, double loss, double norm, struct error *
 static int train_step(struct train *t, struct error *err)
 {
     double start = clock_seconds(), sum, norm;
-    worker_set_step(t->step + 1);
+    beat_step(t->step + 1);
     stop_set_moment(STOP_IN_STEP, t->step + 1);
     if (train_next_batch(t, t->loader, err))
         return error_prefix(err, "step %lld", (long long)t->step + 1);
@@ -464,11 +463,11 @@ static void log_kernels(void)
 
 static void watch_signals(void)
 {
+    struct comm_launch launch = comm_launch_info();
     enum stop_role role = STOP_RANK;
-    if (!worker_is_rank() && !comm_is_launched())
-        role = STOP_ALONE;
-    else if (!worker_is_rank() && comm_launch_info().rank == 0)
-        role = STOP_FIRST_RANK;
+    if (!launch.is_ours)
+        role =
+            launch.size > 1 ? launch.rank == 0 ? STOP_FIRST_RANK : STOP_RANK : STOP_ALONE;
     stop_set_moment(STOP_AT_START, 0);
     stop_watch(role);
 }

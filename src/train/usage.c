@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "launch/worker.h"
 #include "parallel/layout.h"
 
 #include <stdio.h>

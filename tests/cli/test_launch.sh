@@ -13,20 +13,28 @@ launch() { # launch N ACTION [RANK]
     timeout 60 "$probe" launch -n "$1" --log_dir log pretrain "${@:2}" 2>err
 }
 
-# The processes, shared memory and session directories of jobs with this log directory.
+# The processes and the directory (shared memory, Open MPI's session) of jobs with this log
+# directory; a watcher of another host too.
 leftovers() {
     grep -lzx "TREFOIL_LOG_DIR=$work/log" /proc/[0-9]*/environ 2>/dev/null
-    [ ! -e job_files ] || while read -r name; do compgen -G "$name"; done <job_files
+    [ ! -e job_dir ] || compgen -G "$(cat job_dir)"
 }
 
-# Note which files of the running job must not survive it.
+# rank_pid RANK: its process, if the job runs
+rank_pid() {
+    local process
+    for process in $(grep -lzx "TREFOIL_LOG_DIR=$work/log" /proc/[0-9]*/environ 2>/dev/null); do
+        process=${process%/environ}
+        grep -qzxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" "$process/environ" 2>/dev/null &&
+            echo "${process#/proc/}" && return
+    done
+}
+
+# Note which directory of the running job must not survive it; all of its shared memory is there.
 note_files() {
-    local job
-    job=$(sed -n 's/^job \([0-9]*\)$/\1/p' log/.status.0)
-    [ -z "$job" ] || {
-        printf '/dev/shm/vader_segment.*.%x.*\n' "$job"
-        sed -n 's/^session \(.*\)$/\1/p' log/.status.0
-    } >job_files
+    tr '\0' '\n' <"/proc/$(rank_pid 0)/environ" | sed -n 's|^TREFOIL_JOB=\(.*\)/[^/]*$|\1|p' >job_dir
+    [ -d "$(cat job_dir)" ] || fail "no directory of the job: $(cat job_dir)"
+    ! compgen -G "/dev/shm/vader_segment.*.$(rank_pid 0)" || fail "shared memory elsewhere"
 }
 
 expect() { # expect CODE PATTERN: of the job that just ended with $?
@@ -74,19 +82,18 @@ dies 3 "rank 1 on .* failed at step 3: stuck" linger 1
 
 # -- signals and violence
 start() { # start ACTION: returns when the ranks are at work
-    rm -f saved.* job_files
+    rm -f saved.* job_dir
     : >err
     setsid "$probe" launch -n 2 --log_dir log pretrain "$1" 2>err &
     launcher=$! # and the number of its process group, as for a job of a terminal
     for _ in $(seq 600); do
-        grep -qE 'training|waiting' err && [ -e log/.status.1 ] && break
+        grep -qE 'training|waiting' err && [ -n "$(rank_pid 1)" ] && break
         sleep 0.1
     done
     mpiexec=$(pgrep -P $launcher mpi)
     note_files
     [ -n "$(leftovers)" ] || fail "no process of a running job was found"
 }
-pid_of() { sed -n 's/^pid \([0-9]*\) .*/\1/p' "log/.status.$1"; }
 ends() { # ends CODE PATTERN WHAT
     wait $launcher
     expect "$@"
@@ -104,7 +111,7 @@ start train
 trap - HUP
 kill -HUP $launcher
 sleep 0.5
-kill "$(pid_of 1)"
+kill "$(rank_pid 1)"
 ends 75 "the job was stopped, and can be resumed" "nohup, then SIGTERM to one rank"
 start train
 first=${EPOCHREALTIME/./}
@@ -118,7 +125,7 @@ done
 ends 75 "finishing step [0-9]+; again to stop now" "two signals at once, which are one"
 [ -e saved.0 ] && [ -e saved.1 ] || fail "two signals at once: ranks had no time to save"
 start train
-kill -TERM $launcher "$mpiexec" "$(pid_of 0)" "$(pid_of 1)" # to all, as schedulers do
+kill -TERM $launcher "$mpiexec" "$(rank_pid 0)" "$(rank_pid 1)" # to all, as schedulers do
 ends 75 "the job was stopped by SIGTERM, and can be resumed" "SIGTERM to all processes"
 [ -e saved.0 ] && [ -e saved.1 ] || fail "SIGTERM to all: ranks had no time to save"
 start train
@@ -138,7 +145,7 @@ kill -USR1 $launcher
 ends 3 "rank [01] on .* was killed by signal 15" "signal to ranks that do not save"
 for rank in 0 1; do
     start train
-    kill -9 "$(pid_of $rank)"
+    kill -9 "$(rank_pid $rank)"
     ends 3 "rank $rank on .* was killed(, it seems)? by signal 9.* at step [0-9]+" "kill -9 of rank $rank"
 done
 start wait
@@ -160,9 +167,9 @@ done
 # what a tree that was killed as a whole left, the next job removes
 start wait
 keeper=$(pgrep -P $launcher trefoil-keeper)
-kill -9 $launcher "$keeper" "$mpiexec" "$(pid_of 0)" "$(pid_of 1)"
+kill -9 "$keeper" $launcher "$mpiexec" "$(rank_pid 0)" "$(rank_pid 1)"
 wait $launcher 2>/dev/null
-[ ! -s job_files ] || [ -n "$(leftovers)" ] || fail "a killed tree left nothing"
+[ -n "$(leftovers)" ] || fail "a killed tree left nothing"
 launch 1 hello || fail "hello after a killed tree: $(cat err)"
 [ -z "$(leftovers)" ] || fail "a killed tree: $(leftovers)"
 

@@ -7,10 +7,10 @@ faults=$(dirname "$trefoil")/tests/trefoil_faults
 # What MPI libraries keep to the end is not ours to free.
 export LSAN_OPTIONS=detect_leaks=0
 
-# The processes and status files of a job that is over.
+# The processes of a job that is over, and what is in its log directory beside logs.
 leftovers() {
     grep -lzx "TREFOIL_LOG_DIR=$work/.*" /proc/[0-9]*/environ 2>/dev/null
-    find . -name '.status.*'
+    find . -path '*/log/*' ! -name 'workerlog.*'
 }
 
 # ends CODE PATTERN RESTARTS command...: and nothing is left of it

@@ -6,13 +6,13 @@
  * starts itself by the real `launch` command; each rank then does ACTION. Where a rank is
  * named, it alone misbehaves, at step 3, while the others wait for it in a collective.
  */
+#include "base/beat.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/launch_plan.h"
 #include "comm/comm.h"
-#include "launch/rank_watch.h"
 #include "launch/worker.h"
 
 #include <sched.h>
@@ -54,7 +54,7 @@ static int do_train(struct probe *p, struct error *err)
     stop_watch(STOP_RANK);
     for (int64_t step = 1; step < 1200; step++) {
         int64_t is_stopped = stop_is_wanted();
-        worker_set_step(step);
+        beat_step(step);
         if (comm_max_i64(p->world, &is_stopped, 1, err))
             return -1;
         if (is_stopped) {
@@ -160,13 +160,15 @@ int launch_plan_pretrain(struct pretrain_options *options, struct config *cfg,
 static int run_action(const char *name, const char *culprit, struct error *err)
 {
     struct probe p = {.culprit = culprit ? atoi(culprit) : -1};
-    int rc = error_set(err, ERROR_INPUT, "unknown action '%s'", name);
+    int rc;
     if (comm_world_open(&p.world, err))
         return -1;
     p.rank = comm_world_rank(p.world);
-    rank_watch_joined();
+    if (worker_joined(p.world, err))
+        return -1;
+    rc = error_set(err, ERROR_INPUT, "unknown action '%s'", name);
     comm_on_abort(p.world, worker_report_failure);
-    worker_set_step(3);
+    beat_step(3);
     for (size_t i = 0; i < ARRAY_LEN(actions); i++)
         if (strcmp(name, actions[i].name) == 0)
             rc = actions[i].run(&p, err);
@@ -185,8 +187,6 @@ int main(int argc, char **argv)
         return 2;
     }
     int rc = worker_start(&err);
-    struct comm_launch launch = comm_launch_info();
-    rank_watch_join(launch.rank, launch.size, launch.rank_variable);
     if (rc == 0)
         rc = run_action(argv[2], argv[3], &err);
     return worker_finish(rc, &err);

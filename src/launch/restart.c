@@ -3,7 +3,7 @@
  * directories: a save makes a new one, also where it replaces an old one of the same
  * name.
  */
-#include "cli/resume_point.h"
+#include "launch/restart.h"
 
 #include "base/fs.h"
 
@@ -11,6 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum restart_decision restart_decide(struct restart *r, int64_t step)
+{
+    if (step > r->newest_step) {
+        r->newest_step = step;
+        r->n_idle = 0;
+    }
+    if (r->n_idle >= RESTART_IDLE_MOST)
+        return RESTART_LOOP;
+    if (r->n_restarts >= r->most)
+        return RESTART_SPENT;
+    r->n_restarts++;
+    r->n_idle++;
+    return RESTART_AGAIN;
+}
+
+int restart_pause(int64_t n_restart)
+{
+    int64_t seconds = n_restart > 5 ? RESTART_PAUSE_SECONDS_MOST : 1 << (n_restart - 1);
+    return (int)i64_min(seconds, RESTART_PAUSE_SECONDS_MOST);
+}
 
 /* -- what was there before ----------------------------------------------------------- */
 
@@ -122,9 +143,9 @@ static void add_setting(struct resume_point *r, const struct ckpt_name *own,
     r->words[r->n_argv + 1] = r->setting;
 }
 
-static int next(void *context, char *const **argv, int64_t *step, struct error *err)
+int resume_point_next(struct resume_point *r, char *const **argv, int64_t *step,
+                      struct error *err)
 {
-    struct resume_point *r = context;
     struct ckpt_list list = {0};
     enum fs_type type;
     bool has_others;
@@ -144,9 +165,4 @@ static int next(void *context, char *const **argv, int64_t *step, struct error *
     }
     ckpt_list_release(&list);
     return 0;
-}
-
-struct launch_resume resume_point_for_launch(struct resume_point *r)
-{
-    return (struct launch_resume){.context = r, .next = next};
 }

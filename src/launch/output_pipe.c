@@ -1,4 +1,4 @@
-#include "cli/output_pipe.h"
+#include "launch/output_pipe.h"
 
 #include "base/fs.h"
 #include "base/thread.h"

@@ -5,8 +5,8 @@
  * Both are on one machine. The name reaches the ranks through the environment. A reader
  * of that standard output who goes away stops the job, as it would stop one process.
  */
-#ifndef CLI_OUTPUT_PIPE_H
-#define CLI_OUTPUT_PIPE_H
+#ifndef LAUNCH_OUTPUT_PIPE_H
+#define LAUNCH_OUTPUT_PIPE_H
 
 #include "base/base.h"
 #include "base/error.h"

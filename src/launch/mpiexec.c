@@ -1,0 +1,327 @@
+#include "launch/mpiexec.h"
+
+#include "base/process.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef TREFOIL_MPI_FLAVOUR
+#define TREFOIL_MPI_FLAVOUR "openmpi"
+#endif
+#ifndef TREFOIL_MPIEXEC
+#define TREFOIL_MPIEXEC "" // the build found none: the names of the dialect are tried
+#endif
+
+/*
+ * Open MPI binds ranks to single cores by itself, which would put all threads of a rank
+ * on one: ranks pin themselves (pin.h). Ranks beyond the number of processors are
+ * refused unless oversubscription is allowed; on given hosts the given numbers hold.
+ * SIGTERM, SIGINT and SIGHUP make mpirun kill its ranks after two seconds, saved or not:
+ * it does not hear them (and has its children hear them again). The daemons look after
+ * each other: a host that is gone is found after 60 s, not after the 480 s that are Open
+ * MPI's choice, while a cable that is out for a moment does no harm.
+ */
+const struct mpiexec_dialect mpiexec_openmpi = {
+    .name = "Open MPI",
+    .package = "openmpi-bin",
+    .names = {"mpiexec.openmpi", "mpirun.openmpi"},
+    .always = "--bind-to none --mca oob_tcp_keepalive_time 20 "
+              "--mca oob_tcp_keepalive_intvl 5 --mca oob_tcp_keepalive_probes 8",
+    .one_host = "--oversubscribe",
+    .as_root = "--allow-run-as-root",
+    .hosts = "--host",
+    .hostfile = "--hostfile",
+    .rsh = "--mca plm_rsh_agent",
+    .exported = "-x TREFOIL_LOG_DIR -x TREFOIL_WATCH -x TREFOIL_JOB",
+    .daemon = "--mca orte_launch_agent",
+    .deaf_to = {SIGTERM, SIGINT, SIGHUP, SIGUSR1},
+};
+
+/*
+ * MPICH's Hydra kills all ranks the moment one dies, and then nobody can tell which was
+ * first: on one machine, where the launcher sees that by itself, it is told not to.
+ * SIGTERM it passes on and no more, but a second SIGINT and the first SIGHUP end it: it
+ * does not hear those. Its launcher "rsh" adds no word of its own to the program that
+ * reaches hosts, where "ssh" adds -x.
+ */
+const struct mpiexec_dialect mpiexec_mpich = {
+    .name = "MPICH",
+    .package = "mpich",
+    .names = {"mpiexec.mpich", "mpiexec.hydra"},
+    .one_host = "-disable-auto-cleanup",
+    .hosts = "-hosts",
+    .hostfile = "-f",
+    .rsh = "-launcher rsh -launcher-exec",
+    .rsh_arguments = "HYDRA_LAUNCHER_EXTRA_ARGS",
+    .deaf_to = {SIGINT, SIGHUP, SIGUSR1},
+};
+
+const struct mpiexec_dialect *mpiexec_dialect(void)
+{
+    return strcmp(TREFOIL_MPI_FLAVOUR, "mpich") == 0 ? &mpiexec_mpich : &mpiexec_openmpi;
+}
+
+void mpiexec_make_deaf(const struct mpiexec_dialect *dialect)
+{
+    sigset_t deaf_to;
+    sigemptyset(&deaf_to);
+    for (const int *number = dialect->deaf_to; *number; number++)
+        sigaddset(&deaf_to, *number);
+    sigprocmask(SIG_SETMASK, &deaf_to, NULL);
+}
+
+/* -- the command line ---------------------------------------------------------------- */
+
+static void add_word(struct mpiexec_command *cmd, const char *word, size_t n)
+{
+    char **larger = realloc(cmd->words, ((size_t)cmd->n_words + 2) * sizeof *larger);
+    char *copy = strndup(word, n);
+    cmd->words = larger ? larger : cmd->words;
+    if (!larger || !copy) {
+        free(copy);
+        cmd->is_cut = true;
+        return;
+    }
+    cmd->words[cmd->n_words++] = copy;
+    cmd->words[cmd->n_words] = NULL;
+}
+
+/* The words of `words`, and then `value` as one; nothing when either is NULL. */
+static void add_option(struct mpiexec_command *cmd, const char *words, const char *value)
+{
+    for (size_t n; words && value && *words; words += n + (words[n] == ' ')) {
+        n = strcspn(words, " ");
+        add_word(cmd, words, n);
+    }
+    if (words && value && *value)
+        add_word(cmd, value, strlen(value));
+}
+
+int mpiexec_command_build(struct mpiexec_command *cmd,
+                          const struct mpiexec_dialect *dialect, const char *mpiexec,
+                          const char *program, const struct launch_options *opt,
+                          bool is_root, char *const *argv, struct error *err)
+{
+    char n_ranks[24], daemon[PATH_MAX + 64], hosts[LAUNCH_HOSTS_BYTES];
+    bool has_hosts = opt->hosts || opt->hostfile;
+    size_t n_rsh = opt->rsh ? strcspn(opt->rsh, dialect->rsh_arguments ? " " : "") : 0;
+    *cmd = (struct mpiexec_command){0};
+    snprintf(n_ranks, sizeof n_ranks, "%lld", (long long)opt->n_ranks);
+    // daemons of other hosts are started by this program, which is there since ranks are
+    snprintf(daemon, sizeof daemon, "%s " MPIEXEC_DAEMON_WORDS " orted", program);
+    if (opt->hosts && launch_hosts_spell(hosts, sizeof hosts, opt->hosts, err) < 0)
+        return -1;
+    add_word(cmd, mpiexec, strlen(mpiexec));
+    add_option(cmd, dialect->always, "");
+    add_option(cmd, dialect->daemon, strchr(program, ' ') ? NULL : daemon);
+    add_option(cmd, has_hosts ? NULL : dialect->one_host, "");
+    add_option(cmd, dialect->hosts, opt->hosts ? hosts : NULL);
+    add_option(cmd, dialect->hostfile, opt->hostfile);
+    add_option(cmd, is_root ? dialect->as_root : NULL, "");
+    add_option(cmd, opt->rsh ? dialect->rsh : NULL, "");
+    if (opt->rsh)
+        add_word(cmd, opt->rsh, n_rsh);
+    add_option(cmd, dialect->exported, "");
+    if (dialect->exported && opt->is_oversubscribed)
+        add_option(cmd, "-x", "TREFOIL_OVERSUBSCRIBE");
+    add_option(cmd, "-n", n_ranks);
+    add_word(cmd, program, strlen(program));
+    for (; *argv; argv++)
+        add_word(cmd, *argv, strlen(*argv));
+    if (!cmd->is_cut)
+        return 0;
+    mpiexec_command_release(cmd);
+    return error_set(err, ERROR_RUNTIME, "out of memory for a command line");
+}
+
+void mpiexec_command_release(struct mpiexec_command *cmd)
+{
+    for (int i = 0; i < cmd->n_words; i++)
+        free(cmd->words[i]);
+    free(cmd->words);
+    *cmd = (struct mpiexec_command){0};
+}
+
+static bool is_program(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
+}
+
+bool mpiexec_find_program(const char *name, char *path, size_t size)
+{
+    if (strchr(name, '/'))
+        return snprintf(path, size, "%s", name) < (int)size && is_program(path);
+    const char *dirs = getenv("PATH");
+    for (const char *at = dirs ? dirs : "/usr/bin:/bin"; *name; at++) {
+        size_t n = strcspn(at, ":");
+        int n_path = snprintf(path, size, "%.*s/%s", (int)n, n ? at : ".", name);
+        if (n_path > 0 && (size_t)n_path < size && is_program(path))
+            return true;
+        at += n;
+        if (!*at)
+            break;
+    }
+    return false;
+}
+
+int mpiexec_find(const struct mpiexec_dialect *dialect, char *path, size_t size,
+                 struct error *err)
+{
+    if (mpiexec_find_program(TREFOIL_MPIEXEC, path, size) ||
+        mpiexec_find_program(dialect->names[0], path, size) ||
+        mpiexec_find_program(dialect->names[1], path, size))
+        return 0;
+    return error_set(err, ERROR_RUNTIME,
+                     "several processes need the mpiexec of %s, which this program was "
+                     "built with; neither %s nor %s was found; on Debian: apt install %s",
+                     dialect->name, dialect->names[0], dialect->names[1],
+                     dialect->package);
+}
+
+/* -- the process --------------------------------------------------------------------- */
+
+/* Only calls that are allowed between fork() and exec(). */
+static void become_mpiexec(const struct mpiexec_dialect *dialect, char **words,
+                           int output, pid_t parent)
+{
+    static const char complaint[] = "it could not be executed\n";
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127);
+    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    process_restore_signals();
+    mpiexec_make_deaf(dialect);
+    execv(words[0], words);
+    ssize_t unused = write(STDERR_FILENO, complaint, sizeof complaint - 1);
+    (void)unused;
+    _exit(127);
+}
+
+int mpiexec_open(struct mpiexec_process *m, const struct mpiexec_dialect *dialect,
+                 const struct mpiexec_command *cmd, struct error *err)
+{
+    int ends[2];
+    pid_t parent = getpid();
+    *m = (struct mpiexec_process){.pid = -1, .pidfd = -1, .output = -1};
+    if (pipe2(ends, O_CLOEXEC) == 0) {
+        m->output = ends[0];
+        m->pid = fcntl(ends[0], F_SETFL, O_NONBLOCK) ? -1 : fork();
+        if (m->pid == 0)
+            become_mpiexec(dialect, cmd->words, ends[1], parent);
+        close(ends[1]);
+    }
+    if (m->pid > 0 && (m->pidfd = pidfd_open(m->pid, 0)) >= 0)
+        return 0;
+    return error_set(err, ERROR_RUNTIME, "cannot start '%s': %s", cmd->words[0],
+                     strerror(errno));
+}
+
+static void keep(struct mpiexec_process *m)
+{
+    size_t left = m->is_heard ? 0 : sizeof m->said - 1 - m->n_said;
+    size_t n = m->n_line < left ? m->n_line : left;
+    memcpy(m->said + m->n_said, m->line, n);
+    m->n_said += n;
+    m->said[m->n_said] = '\0';
+}
+
+void mpiexec_listen(struct mpiexec_process *m, const char *mark,
+                    void (*take)(void *context, const char *line), void *context)
+{
+    char buf[4096];
+    ssize_t n;
+    do {
+        n = read(m->output, buf, sizeof buf);
+        for (ssize_t i = 0; i < n || (i == 0 && n == 0 && m->n_line > 0); i++) {
+            if (n > 0)
+                m->line[m->n_line++] = buf[i];
+            if (n > 0 && buf[i] != '\n' && m->n_line < sizeof m->line - 1)
+                continue;
+            m->line[m->n_line] = '\0'; // a line, or the end within one
+            if (strncmp(m->line, mark, strlen(mark)) == 0)
+                take(context, m->line + strlen(mark));
+            else
+                keep(m);
+            m->n_line = 0;
+        }
+    } while (n > 0);
+}
+
+void mpiexec_close(struct mpiexec_process *m)
+{
+    if (m->pidfd >= 0)
+        close(m->pidfd);
+    if (m->output >= 0)
+        close(m->output);
+    m->pidfd = m->output = -1;
+}
+
+/* -- its words ----------------------------------------------------------------------- */
+
+/* Open MPI: "... noticed that process rank 1 with PID 0 on node n exited on signal 9
+ * (Killed)." MPICH: "=   PID 4711 RUNNING AT n". */
+void mpiexec_told_death(const char *said, int *rank, int *pid, char host[256],
+                        int *signal_number)
+{
+    const char *death = strstr(said, "noticed that process rank ");
+    const char *by = death ? strstr(death, "exited on signal ") : NULL;
+    const char *process = strstr(said, "=   PID ");
+    *rank = by ? atoi(death + strlen("noticed that process rank ")) : -1;
+    *signal_number = by ? atoi(by + strlen("exited on signal ")) : 0;
+    *pid = -1;
+    host[0] = '\0';
+    if (process && sscanf(process, "=   PID %d RUNNING AT %255s", pid, host) != 2)
+        *pid = -1;
+}
+
+/* "[vm:4711] [[15526,0],0] ORTE_ERROR_LOG: words" begins at the words. */
+static const char *skip_prefixes(const char *line, const char *end)
+{
+    static const char log_mark[] = "ORTE_ERROR_LOG: ";
+    while (line < end) {
+        if (isspace((unsigned char)*line))
+            line++;
+        else if (*line == '[')
+            while (line < end && *line != ' ')
+                line++;
+        else if (strncmp(line, log_mark, sizeof log_mark - 1) == 0)
+            line += sizeof log_mark - 1;
+        else
+            break;
+    }
+    return line;
+}
+
+void mpiexec_condense(const char *said, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const char *line = said, *end; *line; line = *end ? end + 1 : end) {
+        end = line + strcspn(line, "\n");
+        const char *from = skip_prefixes(line, end), *in_file = strstr(from, " in file ");
+        const char *to = in_file && in_file < end ? in_file : end; // source lines
+        char words[512];
+        if (strncmp(from, "This usually is", 15) == 0 ||
+            strncmp(from, "This is usually", 15) == 0)
+            return; // here Open MPI begins to guess at length
+        snprintf(words, sizeof words, "%.*s", (int)(to > from ? to - from : 0), from);
+        if (words[strspn(words, "-=*# \t")] == '\0' || strstr(text, words))
+            continue; // a frame, or said before
+        int n = snprintf(text + used, size - used, "%s%s", used ? " " : "", words);
+        used += (size_t)i64_min(n, (int64_t)(size - used) - 1);
+    }
+}

@@ -1,0 +1,76 @@
+/*
+ * restart - whether a job that died is started again, when, and from where.
+ *
+ * Two budgets, kept apart: all restarts of a job, which its user sets, and those in a row
+ * that brought no newer checkpoint. A machine that fails now and then costs restarts only;
+ * a job that dies at the same place each time is found by the second, however large the
+ * first is.
+ *
+ * A run that has saved something since it was first started goes on from the newest of
+ * that; one that has not is started as the user started it. Checkpoints of an earlier run
+ * that were in output_dir before are none of its own, unless the run was to continue those.
+ */
+#ifndef LAUNCH_RESTART_H
+#define LAUNCH_RESTART_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "ckpt/ckpt_store.h"
+#include "config/config.h"
+
+#include <sys/types.h>
+#include <time.h>
+
+/* -- whether ------------------------------------------------------------------------- */
+
+#define RESTART_IDLE_MOST 3 // in a row without a newer checkpoint
+#define RESTART_PAUSE_SECONDS_MOST 30
+
+struct restart {
+    int64_t most;        // restarts that the user allows
+    int64_t n_restarts;  // so far
+    int64_t n_idle;      // the last of them, without a newer checkpoint
+    int64_t newest_step; // of a checkpoint so far; -1: none
+};
+
+enum restart_decision {
+    RESTART_AGAIN, // counted as a restart
+    RESTART_SPENT, // the user's restarts are used up
+    RESTART_LOOP,  // restarts do not help
+};
+
+/* The job has died of something that a restart may mend, and its newest checkpoint is of
+ * `step` (-1: there is none). */
+enum restart_decision restart_decide(struct restart *r, int64_t step);
+/* Seconds before restart number n_restart, counted from 1: 1, 2, 4, ... at most
+ * RESTART_PAUSE_SECONDS_MOST. */
+int restart_pause(int64_t n_restart);
+
+/* -- from where ---------------------------------------------------------------------- */
+
+struct resume_mark { // of a directory that was there before: a name may pass to another
+    ino_t inode;
+    struct timespec changed;
+};
+
+struct resume_point {
+    char output_dir[CONFIG_PATH_BYTES];
+    struct ckpt_list before;   // in output_dir at first, not of this run
+    struct resume_mark *marks; // (before.n_names)
+    char **words;              // argv, then what makes it go on; NULL-terminated
+    int n_argv;
+    char setting[CONFIG_PATH_BYTES + 128]; // "save_load.ckpt_dir=..."
+};
+
+/* For the run that `argv` starts: the NULL-terminated words from the command's name on,
+ * which are borrowed and mean *cfg. */
+MUST_CHECK int resume_point_init(struct resume_point *r, const struct config *cfg,
+                                 char *const *argv, struct error *err);
+/* Zeros are fine too. */
+void resume_point_release(struct resume_point *r);
+/* When no process of the job lives: the words to start it with, borrowed until the next
+ * call, and the step of the newest checkpoint that it goes on from; -1: none. */
+MUST_CHECK int resume_point_next(struct resume_point *r, char *const **argv,
+                                 int64_t *step, struct error *err);
+
+#endif

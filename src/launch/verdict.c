@@ -1,0 +1,327 @@
+#include "launch/verdict.h"
+
+#include "base/fs.h"
+#include "launch/job_watch.h"
+#include "launch/mpiexec.h"
+#include "launch/worker.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#define EXIT_STOPPED 75
+#define SAME_MOMENT_NS 500000000 // deaths this close are ordered by what mpiexec says
+
+/* -- causes -------------------------------------------------------------------------- */
+
+/* The rank whose death mpiexec tells of. MPICH tells the process, and of several on one
+ * host not always the right one: asked only about other hosts. */
+static int find_told_rank(const struct job_end *end)
+{
+    int rank, pid, signal_number;
+    char host[256];
+    mpiexec_told_death(end->said, &rank, &pid, host, &signal_number);
+    for (int r = 0; r < end->opt->n_ranks; r++) {
+        const struct seen_rank *seen = &end->ranks[r];
+        if (r == rank ||
+            (seen->is_seen && pid > 0 && seen->pid == pid &&
+             strcmp(seen->host, host) == 0 && strcmp(seen->host, end->host) != 0))
+            return r;
+    }
+    return -1;
+}
+
+/* The rank to blame: the first that failed as far as was seen; but a death that mpiexec
+ * tells of is the cause of what other ranks said in the same moment. */
+static int find_cause(const struct job_end *end)
+{
+    int first = job_watch_first_failure(end->ranks, (int)end->opt->n_ranks);
+    int told = find_told_rank(end);
+    if (told < 0 || (first >= 0 && end->ranks[told].state != BEAT_ALIVE))
+        return first;
+    bool is_late = first >= 0 && end->ranks[told].is_seen &&
+                   end->ranks[told].said_ns - end->ranks[first].said_ns > SAME_MOMENT_NS;
+    return is_late ? first : told;
+}
+
+/* The signal that ended a rank, as it recorded itself, as was seen, or as mpiexec told; 0:
+ * nobody knows. */
+static int find_signal(const struct job_end *end, int r)
+{
+    int rank, pid, told;
+    char host[256];
+    const struct seen_rank *seen = &end->ranks[r];
+    mpiexec_told_death(end->said, &rank, &pid, host, &told);
+    return seen->state == BEAT_CRASHED ? seen->code
+           : seen->exit_signal         ? seen->exit_signal
+           : rank == r                 ? told
+                                       : 0;
+}
+
+/* -- their words --------------------------------------------------------------------- */
+
+/* "; its log: 'PATH'", or nothing where the log goes with the job or was removed. */
+static const char *log_text(char buf[PATH_MAX + 64], const struct job_end *end, int rank,
+                            const char *words)
+{
+    char path[PATH_MAX];
+    buf[0] = '\0';
+    worker_log_path(path, sizeof path, end->log_dir, rank);
+    if (!end->opt->is_log_temporary && fs_is_directory(end->log_dir))
+        snprintf(buf, PATH_MAX + 64, "; %s: '%s'", words, path);
+    return buf;
+}
+
+static const char *step_text(char buf[40], const struct seen_rank *rank)
+{
+    buf[0] = '\0';
+    if (rank->step >= 0)
+        snprintf(buf, 40, " at step %lld", (long long)rank->step);
+    return buf;
+}
+
+/* A failure that the ranks agreed on has "rank R on HOST: " in it, at its head or after
+ * what was to be done, from the one that passes it on: *rank and the host become those of
+ * its origin, and the words are left out of the text. */
+static void take_origin(char *text, int n_ranks, int *rank, char host[256])
+{
+    char *next;
+    for (char *at = strstr(text, "rank "); at; at = strstr(next, "rank ")) {
+        int origin, n = 0;
+        char origin_host[256];
+        next = at + 1;
+        bool is_head = at == text || (at - text >= 2 && strncmp(at - 2, ": ", 2) == 0);
+        if (!is_head ||
+            sscanf(at, "rank %d on %255[^:, ]%n", &origin, origin_host, &n) != 2 ||
+            origin < 0 || origin >= n_ranks)
+            continue;
+        const char *reason = strstr(at + n, ": ");
+        if (!reason)
+            return;
+        *rank = origin;
+        memcpy(host, origin_host, sizeof origin_host);
+        memmove(at, reason + 2, strlen(reason + 2) + 1);
+        next = at; // it may have been agreed on more than once
+    }
+}
+
+static int explain_failure(const struct job_end *end, int rank, struct error *err)
+{
+    const struct seen_rank *seen = &end->ranks[rank];
+    char step[40], log[PATH_MAX + 64], text[BEAT_REASON_BYTES], host[256];
+    enum error_kind kind = seen->code == 2    ? ERROR_INPUT
+                           : seen->is_lasting ? ERROR_DIVERGED
+                                              : ERROR_RUNTIME;
+    snprintf(text, sizeof text, "%s", seen->reason);
+    snprintf(host, sizeof host, "%s", seen->host);
+    take_origin(text, (int)end->opt->n_ranks, &rank, host);
+    return error_set(err, kind, "rank %d on %s failed%s: %s%s", rank, host,
+                     step_text(step, seen), text, log_text(log, end, rank, "its log"));
+}
+
+/* Every other deadly signal a rank records itself: one that nobody saw was SIGKILL but
+ * for an _exit(). */
+static int explain_death(const struct job_end *end, int rank, struct error *err)
+{
+    const struct seen_rank *seen = &end->ranks[rank];
+    int number = find_signal(end, rank);
+    bool is_crash = seen->state == BEAT_CRASHED && number != SIGTERM &&
+                    number != SIGINT && number != SIGHUP;
+    char step[40], log[PATH_MAX + 64];
+    if (!seen->is_seen)
+        return error_set(err, ERROR_RUNTIME, "rank %d was killed before it could begin",
+                         rank);
+    return error_set(
+        err, ERROR_RUNTIME, "rank %d on %s (pid %d) was %s%s by signal %d (%s)%s%s%s%s",
+        rank, seen->host, seen->pid, is_crash ? "ended" : "killed",
+        number ? "" : ", it seems", number ? number : SIGKILL,
+        strsignal(number ? number : SIGKILL), number ? "" : ",", step_text(step, seen),
+        number && number != SIGKILL ? "" : " (as the kernel does when memory runs out)",
+        log_text(log, end, rank,
+                 is_crash ? "its stack is at the end of its log" : "its log"));
+}
+
+/* A host that is lost takes its ranks with it, and then the others are killed or complain
+ * of its silence: none of that is the cause. */
+static int find_lost_rank(const struct job_end *end)
+{
+    for (int r = 0; r < end->opt->n_ranks; r++)
+        if (end->ranks[r].is_seen && end->ranks[r].condition == RANK_OUT_OF_REACH &&
+            end->ranks[r].state == BEAT_ALIVE)
+            return r;
+    return -1;
+}
+
+static int explain_lost_host(const struct job_end *end, int rank, struct error *err)
+{
+    char words[600], which[256] = "";
+    const char *host = end->ranks[rank].host;
+    size_t used = 0;
+    for (int r = 0; r < end->opt->n_ranks; r++)
+        if (end->ranks[r].is_seen && strcmp(end->ranks[r].host, host) == 0 &&
+            used < sizeof which - 32)
+            used += (size_t)snprintf(which + used, sizeof which - used, "%s%d",
+                                     used ? ", " : "", r);
+    mpiexec_condense(end->said, words, sizeof words);
+    return error_set(err, ERROR_RUNTIME,
+                     "host %s was lost with rank %s: the machine, its network or its MPI "
+                     "daemon is gone; mpiexec said: %s",
+                     host, which, words[0] ? words : "nothing");
+}
+
+/* The host that keeps rank `rank` from beginning; "": not known. While no rank has begun,
+ * the first that is not this machine; else the rank's own: they are filled in order. */
+static void find_silent_host(const struct job_end *end, int rank, bool is_any_seen,
+                             char found[256])
+{
+    char spelled[LAUNCH_HOSTS_BYTES], host[256];
+    int first = 0, n;
+    struct error ignored;
+    found[0] = '\0';
+    if (!end->opt->hosts ||
+        launch_hosts_spell(spelled, sizeof spelled, end->opt->hosts, &ignored) < 0)
+        return;
+    for (const char *at = spelled; (at = launch_hosts_next(at, host, &n)); first += n)
+        if (!found[0] && (is_any_seen ? rank >= first && rank < first + n
+                                      : strcmp(host, end->host) != 0))
+            memcpy(found, host, sizeof host);
+}
+
+static int explain_unbegun(const struct job_end *end, struct error *err)
+{
+    char words[600], host[256], remedy[1024], missing[64] = "no rank began";
+    struct rlimit files;
+    const char *rsh = end->opt->rsh ? end->opt->rsh : "ssh";
+    int rank = 0;
+    bool is_any_seen = false;
+    for (int r = (int)end->opt->n_ranks - 1; r >= 0; r--) {
+        is_any_seen = is_any_seen || end->ranks[r].is_seen;
+        rank = end->ranks[r].is_seen ? rank : r;
+    }
+    if (is_any_seen)
+        snprintf(missing, sizeof missing, "rank %d did not begin", rank);
+    find_silent_host(end, rank, is_any_seen, host);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 256)
+        snprintf(remedy, sizeof remedy,
+                 "the limit of open files is %llu here, which is too low: raise it, as "
+                 "in ulimit -n 1024",
+                 (unsigned long long)files.rlim_cur);
+    else if (host[0] || end->opt->hostfile)
+        snprintf(remedy, sizeof remedy, "see that '%s %s true' works by itself", rsh,
+                 host[0] ? host : "HOST");
+    else
+        snprintf(remedy, sizeof remedy, "see that 'mpiexec -n 1 true' works by itself");
+    mpiexec_condense(end->said, words, sizeof words);
+    return error_set(err, ERROR_RUNTIME, "%s%s%s; mpiexec said%s%s; %s", missing,
+                     host[0] ? " on " : "", host, words[0] ? ": " : " nothing", words,
+                     remedy);
+}
+
+static int explain_mpiexec(const struct job_end *end, struct error *err)
+{
+    const char *said = end->said + strspn(end->said, " \n");
+    if (WIFSIGNALED(end->wait_status))
+        return error_set(err, ERROR_RUNTIME,
+                         "mpiexec (pid %d) was killed by signal %d (%s), and the ranks "
+                         "with it",
+                         (int)end->mpiexec, WTERMSIG(end->wait_status),
+                         strsignal(WTERMSIG(end->wait_status)));
+    return error_set(err, ERROR_RUNTIME, "mpiexec ended with code %d%s%.1600s",
+                     WEXITSTATUS(end->wait_status),
+                     *said ? "; it said:\n" : " and did not say why", said);
+}
+
+/* mpiexec is content, but a rank is not accounted for. */
+static int explain_missing(const struct job_end *end, int rank, struct error *err)
+{
+    char log[PATH_MAX + 64];
+    if (!end->ranks[rank].is_seen)
+        return error_set(err, ERROR_RUNTIME,
+                         "rank %d was not heard of: its host must be able to send "
+                         "datagrams to %s",
+                         rank, end->host);
+    return error_set(err, ERROR_RUNTIME, "rank %d ended before its work was done%s", rank,
+                     log_text(log, end, rank, "its log"));
+}
+
+/* -- the verdict --------------------------------------------------------------------- */
+
+static void stopped(const struct job_end *end, enum error_kind kind, const char *how,
+                    struct error *err)
+{
+    const char *name = end->stop_signal ? sigabbrev_np(end->stop_signal) : NULL;
+    error_set(err, kind, "the job was stopped%s%s%s", name ? " by SIG" : "",
+              name ? name : "", how);
+}
+
+static bool is_any_seen(const struct job_end *end)
+{
+    for (int r = 0; r < end->opt->n_ranks; r++)
+        if (end->ranks[r].is_seen)
+            return true;
+    return false;
+}
+
+/* Ranks asked to stop so early that they did not listen yet, or that never do, died of
+ * it. */
+static bool is_stopped_early(const struct job_end *end, int cause)
+{
+    if (!end->stop_signal || !is_any_seen(end))
+        return end->stop_signal != 0;
+    if (cause < 0 || end->ranks[cause].state == BEAT_FAILED || end->ranks[cause].step > 0)
+        return false;
+    int number = find_signal(end, cause);
+    return number == SIGTERM || number == SIGINT || number == SIGHUP || number == 0;
+}
+
+/* Whether a rank said at its end that it was stopped and has saved. */
+static bool is_any_stopped(const struct job_end *end)
+{
+    for (int r = 0; r < end->opt->n_ranks; r++)
+        if (end->ranks[r].state == BEAT_ENDED && end->ranks[r].code == EXIT_STOPPED)
+            return true;
+    return false;
+}
+
+int verdict(const struct job_end *end, struct error *err)
+{
+    int cause = find_cause(end), lost = find_lost_rank(end);
+    int missing = job_watch_first_unfinished(end->ranks, (int)end->opt->n_ranks);
+    const char *reason = cause >= 0 ? end->ranks[cause].reason : NULL;
+    bool has_last_word = cause >= 0 && end->ranks[cause].state != BEAT_ALIVE;
+    bool is_content = WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == 0;
+    // Hydra's mpiexec also dies of the pipe to its own daemon when a rank was killed
+    bool is_shot = WIFSIGNALED(end->wait_status) && !end->is_mpiexec_killed &&
+                   WTERMSIG(end->wait_status) != SIGPIPE;
+
+    if (missing < 0 && is_any_stopped(end))
+        stopped(end, ERROR_STOPPED, ", and can be resumed", err);
+    else if (missing < 0 && (is_content || end->is_mpiexec_killed))
+        return 0;
+    else if (end->hang[0])
+        error_set(err, ERROR_RUNTIME, "%s", end->hang);
+    else if (end->is_stop_repeated && !has_last_word)
+        error_set(err, ERROR_RUNTIME,
+                  "the job was killed by the second signal, before it had stopped; its "
+                  "last checkpoint is intact");
+    else if (end->stop_signal && reason && strncmp(reason, "stopped by ", 11) == 0)
+        error_set(err, ERROR_RUNTIME, "the job was %s", reason); // it had nothing to save
+    else if (is_stopped_early(end, cause))
+        stopped(end, ERROR_RUNTIME, " before it had anything to save", err);
+    else if (lost >= 0 && !is_content)
+        explain_lost_host(end, lost, err);
+    else if (end->is_unbegun ||
+             (!is_any_seen(end) && WIFEXITED(end->wait_status) && !is_content))
+        explain_unbegun(end, err);
+    else if ((is_shot && !has_last_word) || (cause < 0 && !is_content))
+        explain_mpiexec(end, err);
+    else if (cause >= 0 && reason)
+        explain_failure(end, cause, err);
+    else if (cause >= 0)
+        explain_death(end, cause, err);
+    else
+        explain_missing(end, missing, err);
+    return error_exit_code(err);
+}
