@@ -411,7 +411,7 @@ static void plain_step(struct plain *s, const struct world *w,
             double move = m_hat / (sqrt(v_hat) + cfg->adam_epsilon);
             if (cfg->name == OPTIMIZER_ADAMW)
                 move += decay * s->p[e];
-            s->p[e] -= u->lr * move;
+            s->p[e] -= u->lr * row->lr_scale * move;
         }
     }
 }
@@ -442,6 +442,8 @@ static void compare_with_plain(const struct config_optim *cfg, float grad_size)
     assert_true(s.p && s.m && s.v);
     for (size_t i = 0; i < n; i++)
         s.p[i] = (double)p[i];
+    for (int64_t i = 0; i < w.table.n_params; i++)
+        w.table.params[i].lr_scale = 1.0 + 0.5 * (double)(i % 3);
     owners_open(&one, &w, 1, cfg, NULL);
     for (int64_t step = 1; step <= 10; step++) {
         fill_grads(&w, step, grad_size);

@@ -243,7 +243,7 @@ static int update_piece(struct optimizer *o, const struct optimizer_update *u,
     bool is_clipped = cfg->grad_clip > 0 && u->grad_norm > cfg->grad_clip;
     struct update_step step = {
         .cfg = cfg,
-        .lr = u->lr,
+        .lr = u->lr * row->lr_scale,
         .decay = row->decays ? cfg->weight_decay : 0.0,
         .grad_scale = u->grad_scale * (is_clipped ? cfg->grad_clip / u->grad_norm : 1.0),
         .number = u->number,

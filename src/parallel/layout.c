@@ -205,25 +205,37 @@ static void log_embedding(const struct config_model *m, int64_t item)
         (long long)m->type_vocab_size, m->initializer_range);
 }
 
-/* Items of the model's list: embedding, blocks, final norm, head. */
-static void log_item(const struct config *cfg, int64_t item)
+static void log_block(const struct config *cfg, int64_t item)
 {
     const struct config_model *m = &cfg->model;
-    if (item == 0 || item == m->num_layers + 2)
-        log_embedding(m, item);
-    else if (item == m->num_layers + 1)
-        log_info("%lld: LayerNorm(normalized_shape=%lld)", (long long)item,
-                 (long long)m->hidden_size);
-    else
-        log_info("%lld: TransformerDecoderLayer(d_model=%lld, nhead=%lld, "
-                 "dim_feedforward=%lld, dropout=%g, activation=gelu, attn_dropout=%g, "
-                 "act_dropout=%g, weight_attr=<Normal(mean=0.0, std=%g)>, "
-                 "bias_attr=None, num_partitions=%lld)",
-                 (long long)item, (long long)m->hidden_size,
-                 (long long)m->num_attention_heads, (long long)m->ffn_hidden_size,
-                 m->hidden_dropout_prob, m->attention_probs_dropout_prob,
-                 m->hidden_dropout_prob, m->initializer_range,
-                 (long long)cfg->distributed.mp_degree);
+    log_info("%lld: TransformerDecoderLayer(d_model=%lld, nhead=%lld, "
+             "dim_feedforward=%lld, dropout=%g, activation=gelu, attn_dropout=%g, "
+             "act_dropout=%g, weight_attr=<Normal(mean=0.0, std=%g)>, "
+             "bias_attr=None, num_partitions=%lld)",
+             (long long)item, (long long)m->hidden_size,
+             (long long)m->num_attention_heads, (long long)m->ffn_hidden_size,
+             m->hidden_dropout_prob, m->attention_probs_dropout_prob,
+             m->hidden_dropout_prob, m->initializer_range,
+             (long long)cfg->distributed.mp_degree);
+}
+
+/* Items of the model's list, the first of which is `item`: embedding, blocks, final norm,
+ * head. */
+static void log_items(const struct config *cfg, const struct partition *p, int stage,
+                      int chunk, int64_t item)
+{
+    const struct config_model *m = &cfg->model;
+    int64_t first, end;
+    partition_range(p, stage, chunk, &first, &end);
+    if (partition_is_first(p, stage, chunk))
+        log_embedding(m, item++);
+    for (int64_t i = first; i < end; i++)
+        log_block(cfg, item++);
+    if (!partition_is_last(p, stage, chunk))
+        return;
+    log_info("%lld: LayerNorm(normalized_shape=%lld)", (long long)item,
+             (long long)m->hidden_size);
+    log_embedding(m, item + 1);
 }
 
 static void log_boundaries(const int64_t *boundaries, int64_t n)
@@ -251,8 +263,7 @@ static void log_segments(const struct config *cfg, const struct partition *p,
         log_info("stage=%d, global_rank=%d ,layer_number=%lld", stage,
                  grid_rank_of(&shape, (struct grid_coord){.pp = stage}),
                  (long long)(boundaries[i + 1] - boundaries[i]));
-        for (int64_t item = boundaries[i]; item < boundaries[i + 1]; item++)
-            log_item(cfg, item);
+        log_items(cfg, p, stage, (int)(i / p->pp), boundaries[i]);
     }
     log_info("loss: GPTPretrainingCriterionPipe");
 }
