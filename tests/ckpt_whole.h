@@ -1,6 +1,6 @@
 /*
- * ckpt_whole - a whole model in flat buffers, saved and loaded by one process with the
- * steps that jobs use.
+ * ckpt_whole - a whole model in flat buffers, saved and loaded by one process as a job
+ * does it.
  */
 #ifndef TESTS_CKPT_WHOLE_H
 #define TESTS_CKPT_WHOLE_H
@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "ckpt/ckpt_find.h"
 #include "ckpt/ckpt_read.h"
-#include "ckpt/ckpt_write.h"
+#include "ckpt/ckpt_saver.h"
 
 #include <string.h>
 
@@ -76,53 +76,30 @@ static inline struct ckpt_sink ckpt_whole_sink(struct ckpt_whole *w)
     return (struct ckpt_sink){whole_take, w};
 }
 
-struct whole_save {
-    const struct ckpt_state *state;
-    struct ckpt_lock lock;
-    struct ckpt_layout layout;
-    struct ckpt_whole whole;
-    struct ckpt_sums sums;
-    struct ckpt_commit commit;
-};
-
-static inline int write_all(struct whole_save *w, const char *output_dir,
-                            struct error *err)
-{
-    const struct ckpt_progress *progress = &w->state->progress;
-    struct ckpt_source source = ckpt_whole_source(&w->whole);
-    if (ckpt_commit_begin(&w->commit, output_dir, &w->lock, &w->layout, progress, err) ||
-        ckpt_write_part(w->commit.temp, &w->layout, &w->whole.part, &source, true,
-                        &w->sums, err) ||
-        ckpt_commit_finish(&w->commit, progress, &w->sums, err))
-        return ckpt_commit_abandon(&w->commit, err);
-    return 0;
-}
-
+/* As an import does: by a job of one process. */
 static inline int ckpt_save(const char *output_dir, const struct ckpt_state *state,
                             const struct ckpt_keep *keep, char *path, size_t path_size,
                             struct error *err)
 {
-    struct whole_save w = {.state = state};
-    int rc = -1;
     struct ckpt_name name = ckpt_name_make(state->progress.epoch, state->progress.step);
-    if (fs_make_directories(output_dir, err))
-        return -1;
-    if (path && fs_join(path, path_size, output_dir, name.text, err))
-        return -1;
-    if (ckpt_lock_open(&w.lock, output_dir, CKPT_LOCK_BEAT_SECONDS, err))
-        return -1;
-    if (ckpt_layout_init(&w.layout, state->table, state->rule, CKPT_MAX_FILE_BYTES,
-                         err) ||
-        ckpt_whole_init(&w.whole, state, err) ||
-        ckpt_sums_init(&w.sums, w.layout.n_blocks, err) || write_all(&w, output_dir, err))
-        goto done;
-    ckpt_tidy(output_dir, &name, state->progress.run_id, keep);
-    rc = 0;
-done:
-    ckpt_sums_release(&w.sums);
-    ckpt_whole_release(&w.whole);
-    ckpt_layout_release(&w.layout);
-    ckpt_lock_close(&w.lock);
+    struct ckpt_whole whole = {.state = NULL};
+    struct ckpt_saver *saver = NULL;
+    int rc = path ? fs_join(path, path_size, output_dir, name.text, err) : 0;
+    if (rc == 0)
+        rc = ckpt_whole_init(&whole, state, err);
+    struct ckpt_saver_options opt = {.output_dir = output_dir,
+                                     .whole = state->table,
+                                     .rule = state->rule,
+                                     .map = &whole.map,
+                                     .max_file_bytes = CKPT_MAX_FILE_BYTES,
+                                     .keep = *keep,
+                                     .source = ckpt_whole_source(&whole)};
+    if (rc == 0)
+        rc = ckpt_saver_open(&saver, &opt, err);
+    if (rc == 0)
+        rc = ckpt_saver_save(saver, &state->progress, true, err);
+    ckpt_saver_close(saver);
+    ckpt_whole_release(&whole);
     return rc;
 }
 

@@ -16,7 +16,7 @@ model:     base config device comm params
 data:      base config text
 parallel:  base config device comm params model
 optim:     base config device comm params
-ckpt:      base config device comm params optim text
+ckpt:      base config device comm data params optim text
 hub:       base config device comm params model optim ckpt text
 train:     base config device comm data params model parallel optim ckpt text
 launch:    base config comm ckpt

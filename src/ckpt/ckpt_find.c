@@ -141,6 +141,20 @@ static int next_path(struct comm *world, struct ckpt_candidates *candidates,
     return comm_bcast_bytes(world, path, PATH_MAX, 0, err);
 }
 
+static void pass_over(const char *path, const struct error *why, bool sets_aside)
+{
+    char aside[PATH_MAX + 32];
+    struct error err;
+    if (!sets_aside)
+        log_warning("skipped the checkpoint '%s': %s", path, why->text);
+    else if (ckpt_set_aside(path, aside, sizeof aside, &err))
+        log_warning("skipped the checkpoint '%s': %s. It could not be set aside: %s",
+                    path, why->text, err.text);
+    else
+        log_warning("skipped the checkpoint '%s': %s. It was set aside as '%s'", path,
+                    why->text, aside);
+}
+
 /* Load it on all ranks, or on none. */
 static int load_on_all(const struct ckpt_load_newest *what, struct comm *world,
                        const char *path, bool *is_damaged, struct error *err)
@@ -188,7 +202,7 @@ static int try_each(const struct ckpt_load_newest *what, struct comm *world,
         if (n_tried == 0)
             newest = why;
         if (is_first && candidates->list.n_names > 0)
-            what->skip(what->context, path, &why);
+            pass_over(path, &why, what->sets_aside);
     }
     int rc = is_first ? ckpt_candidates_none(candidates, &newest, err) : 0;
     return comm_agree(world, rc, err);

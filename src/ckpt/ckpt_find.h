@@ -51,9 +51,9 @@ struct ckpt_load_newest {
     /* This rank's part of the checkpoint at `path`, all of it or nothing. *is_damaged,
      * false before: that is why it failed, and another may be better. (local) */
     int (*load)(void *context, const char *path, bool *is_damaged, struct error *err);
-    /* On rank 0: a damaged one is passed over. Not called for a checkpoint that the user
-     * named by itself. */
-    void (*skip)(void *context, const char *path, const struct error *why);
+    /* One that is damaged is renamed (ckpt_set_aside()), so that nobody tries it again;
+     * not one that the user named by itself. */
+    bool sets_aside;
 };
 
 /* `dir` is a checkpoint or a directory of them; `path` becomes the one that was loaded.

@@ -11,6 +11,7 @@
 #include "base/beat.h"
 #include "base/fs.h"
 #include "ckpt/ckpt_diff.h"
+#include "ckpt/ckpt_store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -180,6 +181,17 @@ int ckpt_reader_open(struct ckpt_reader *r, const char *path, int n_sets,
         if (open_set(r, (enum ckpt_set)set, err))
             return -1;
     return n_sets == N_CKPT_SETS ? check_plain_files(r, err) : 0;
+}
+
+int ckpt_reader_open_named(struct ckpt_reader *r, const char *path, int n_sets,
+                           struct error *err)
+{
+    if (ckpt_reader_open(r, path, n_sets, err))
+        return -1;
+    if (ckpt_check_name(path, &r->manifest.progress, err) == 0)
+        return 0;
+    r->is_damaged = true;
+    return -1;
 }
 
 void ckpt_reader_close(struct ckpt_reader *r)

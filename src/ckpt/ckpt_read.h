@@ -43,6 +43,9 @@ struct ckpt_reader {
  * headers verified. ckpt_reader_close() is to be called after a failure too. */
 MUST_CHECK int ckpt_reader_open(struct ckpt_reader *r, const char *path, int n_sets,
                                 struct error *err);
+/* The same, and one that is not called what it is (ckpt_check_name()) is damaged. */
+MUST_CHECK int ckpt_reader_open_named(struct ckpt_reader *r, const char *path, int n_sets,
+                                      struct error *err);
 void ckpt_reader_close(struct ckpt_reader *r);
 
 /* Read past the page cache what is not in it, where the file system can: without a copy

@@ -115,11 +115,7 @@ int ckpt_check_name(const char *path, const struct ckpt_progress *progress,
 int ckpt_verify(const char *path, int n_sets, bool *is_damaged, struct error *err)
 {
     struct ckpt_reader reader;
-    int rc = ckpt_reader_open(&reader, path, n_sets, err);
-    if (rc == 0 && ckpt_check_name(path, &reader.manifest.progress, err)) {
-        reader.is_damaged = true;
-        rc = -1;
-    }
+    int rc = ckpt_reader_open_named(&reader, path, n_sets, err);
     if (rc == 0)
         rc = ckpt_reader_verify(&reader, err);
     *is_damaged = reader.is_damaged;
@@ -214,6 +210,46 @@ void ckpt_run_id_make(char id[CKPT_RUN_ID_BYTES], const char *output_dir,
     else
         id[0] = 0;
     free(text);
+}
+
+void ckpt_warn_of_other_runs(const char *output_dir, const char *run_id)
+{
+    struct ckpt_list list;
+    struct error ignored;
+    if (ckpt_scan(output_dir, &list, &ignored))
+        return;
+    for (int64_t i = 0; i < list.n_names; i++) {
+        struct ckpt_progress progress;
+        if (ckpt_check(output_dir, &list.names[i], &progress, &ignored) ||
+            progress.step == 0 || // an imported model: no run's
+            strcmp(progress.run_id, run_id) == 0)
+            continue;
+        log_warning("output_dir '%s' holds checkpoints of another run too, '%s' for one; "
+                    "they stay, unless this run saves the same step. To continue this "
+                    "run later, name its checkpoint and not the directory",
+                    output_dir, list.names[i].text);
+        break;
+    }
+    ckpt_list_release(&list);
+}
+
+bool ckpt_find_own(const char *output_dir, const char *run_id, int64_t step,
+                   char path[PATH_MAX])
+{
+    struct ckpt_list list;
+    struct error ignored;
+    bool is_found = false;
+    if (ckpt_scan(output_dir, &list, &ignored))
+        return false;
+    for (int64_t i = 0; i < list.n_names && !is_found; i++) {
+        struct ckpt_progress progress;
+        is_found = list.names[i].step < step &&
+                   ckpt_check(output_dir, &list.names[i], &progress, &ignored) == 0 &&
+                   strcmp(progress.run_id, run_id) == 0 &&
+                   fs_join(path, PATH_MAX, output_dir, list.names[i].text, &ignored) == 0;
+    }
+    ckpt_list_release(&list);
+    return is_found;
 }
 
 /* -- removing ------------------------------------------------------------------------ */
@@ -350,11 +386,4 @@ void ckpt_tidy_note(const char *output_dir, const struct ckpt_name *saved)
         log_warning("could not note the newest checkpoint: %s", err.text);
     else if (ckpt_failpoint(CKPT_AT_LATEST_WRITTEN))
         log_warning("could not write '%s': %s", path, strerror(errno));
-}
-
-void ckpt_tidy(const char *output_dir, const struct ckpt_name *saved, const char *run_id,
-               const struct ckpt_keep *keep)
-{
-    ckpt_tidy_note(output_dir, saved);
-    ckpt_tidy_prune(output_dir, saved, run_id, keep);
 }

@@ -74,6 +74,12 @@ MUST_CHECK int ckpt_set_aside(const char *path, char *aside, size_t size,
 void ckpt_run_id_make(char id[CKPT_RUN_ID_BYTES], const char *output_dir,
                       const char *config_json, const char *data_fingerprint);
 
+/* Warn if output_dir holds checkpoints of other runs than this one. */
+void ckpt_warn_of_other_runs(const char *output_dir, const char *run_id);
+/* The path of the newest checkpoint of the run before `step`; false: there is none. */
+bool ckpt_find_own(const char *output_dir, const char *run_id, int64_t step,
+                   char path[PATH_MAX]);
+
 /* -- what a save leaves to be done around it ----------------------------------------- */
 
 struct ckpt_keep { // which older checkpoints stay; 0 and 0: all
@@ -81,11 +87,8 @@ struct ckpt_keep { // which older checkpoints stay; 0 and 0: all
     int64_t every; // and those whose step is a multiple; 0: none
 };
 
-/* Note the checkpoint just saved in `latest`, remove those of the same run that need not
- * be kept. Failures are warnings. */
-void ckpt_tidy(const char *output_dir, const struct ckpt_name *saved, const char *run_id,
-               const struct ckpt_keep *keep);
-/* The two halves of that. */
+/* After a save. Failures are warnings. Note the checkpoint in `latest`; remove those of the
+ * same run up to it that need not be kept and do not look damaged. */
 void ckpt_tidy_note(const char *output_dir, const struct ckpt_name *saved);
 void ckpt_tidy_prune(const char *output_dir, const struct ckpt_name *saved,
                      const char *run_id, const struct ckpt_keep *keep);

@@ -5,7 +5,7 @@
  *     all           ckpt_write_part()        each its slices, synced
  *     all           ckpt_gather_sums()       hashes to the one process
  *     one process   ckpt_commit_finish()     manifest, rename: now it exists
- *                   ckpt_tidy()              `latest`, old ones removed
+ *                   ckpt_tidy_...()          `latest`, old ones removed
  *                or ckpt_commit_abandon()    at any point before, on any failure
  *
  * Between the steps the processes agree that all of them succeeded.

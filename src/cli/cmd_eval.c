@@ -5,7 +5,7 @@
  * the model; rank 0 reports.
  */
 #include "base/log.h"
-#include "cli/ckpt_tokenizer.h"
+#include "ckpt/ckpt_tokenizer.h"
 #include "cli/cmd.h"
 #include "cli/eval_data.h"
 #include "cli/input_files.h"

@@ -1,7 +1,7 @@
 /* trefoil export - a checkpoint in a format that other programs load. */
 #include "base/log.h"
 #include "base/stop.h"
-#include "cli/ckpt_tokenizer.h"
+#include "ckpt/ckpt_tokenizer.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
 #include "hub/gguf_export.h"

@@ -6,7 +6,7 @@
  * among all, on nothing else.
  */
 #include "base/log.h"
-#include "cli/ckpt_tokenizer.h"
+#include "ckpt/ckpt_tokenizer.h"
 #include "cli/cmd.h"
 #include "cli/input_files.h"
 #include "cli/options.h"

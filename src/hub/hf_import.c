@@ -3,8 +3,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/stop.h"
-#include "ckpt/ckpt_write.h"
-#include "ckpt/keep_tokenizer.h"
+#include "ckpt/ckpt_saver.h"
+#include "ckpt/ckpt_tokenizer.h"
 #include "hub/hf_config.h"
 #include "hub/hf_files.h"
 #include "model/gpt_params.h"
@@ -23,13 +23,8 @@ struct hf_importer {
     float *raw, *turned;      // (the largest tensor) each
     const struct param *held; // whose numbers are in `turned`; NULL: none's
 
-    struct ckpt_progress progress;
-    struct ckpt_lock lock;
-    struct ckpt_layout layout;
     struct shard_map map;
-    struct ckpt_part part;
-    struct ckpt_sums sums;
-    struct ckpt_commit commit;
+    struct ckpt_saver *saver;
 };
 
 /* -- the configuration -----------------------------------------------------------------
@@ -101,8 +96,9 @@ static int hold(struct hf_importer *im, const struct param *row, struct error *e
     return 0;
 }
 
-static const float *view(void *context, int kind, const struct ckpt_piece *piece,
-                         int64_t first, int64_t n, float *room, struct error *err)
+static const float *view_imported(void *context, int kind, const struct ckpt_piece *piece,
+                                  int64_t first, int64_t n, float *room,
+                                  struct error *err)
 {
     struct hf_importer *im = context;
     if (stop_check(err))
@@ -179,54 +175,35 @@ static int open_input(struct hf_importer *im, const char *input, struct error *e
     return check_numbers(im, err) || warn_of_head(im, err) ? -1 : 0;
 }
 
-static int write_all(struct hf_importer *im, const char *output_dir, struct error *err)
-{
-    struct ckpt_source source = {view, im};
-    if (ckpt_commit_begin(&im->commit, output_dir, &im->lock, &im->layout, &im->progress,
-                          err) ||
-        ckpt_write_part(im->commit.temp, &im->layout, &im->part, &source, true, &im->sums,
-                        err) ||
-        ckpt_commit_finish(&im->commit, &im->progress, &im->sums, err)) {
-        ckpt_commit_abandon(&im->commit, err);
-        (void)!stop_check(err); // says it better
-        return -1;
-    }
-    return 0;
-}
-
 static int write_checkpoint(struct hf_importer *im, const char *output_dir, char *path,
                             size_t path_size, struct error *err)
 {
-    static const struct ckpt_keep all = {0};
-    struct ckpt_name name = ckpt_name_make(0, 0);
-    im->progress = (struct ckpt_progress){.config_json = im->config_json};
-    if (fs_make_directories(output_dir, err) ||
-        fs_join(path, path_size, output_dir, name.text, err) ||
-        ckpt_lock_open(&im->lock, output_dir, CKPT_LOCK_BEAT_SECONDS, err))
+    struct ckpt_progress progress = {.config_json = im->config_json};
+    struct ckpt_saver_options opt = {.output_dir = output_dir,
+                                     .whole = &im->table,
+                                     .rule = update_rule_of(&im->cfg.optimizer),
+                                     .map = &im->map,
+                                     .max_file_bytes = CKPT_MAX_FILE_BYTES,
+                                     .source = {view_imported, im}};
+    if (fs_join(path, path_size, output_dir, ckpt_name_make(0, 0).text, err) ||
+        shard_map_init(&im->map, &im->table, 1, 0, err) ||
+        ckpt_saver_open(&im->saver, &opt, err))
         return -1;
     if (ckpt_newest_step(output_dir) >= 0)
         return error_set(err, ERROR_INPUT,
                          "'%s' holds checkpoints already; name another directory for "
                          "the imported one",
                          output_dir);
-    if (ckpt_layout_init(&im->layout, &im->table, update_rule_of(&im->cfg.optimizer),
-                         CKPT_MAX_FILE_BYTES, err) ||
-        shard_map_init(&im->map, &im->table, 1, 0, err) ||
-        ckpt_part_init(&im->part, &im->map, true, err) ||
-        ckpt_sums_init(&im->sums, im->layout.n_blocks, err) ||
-        write_all(im, output_dir, err))
-        return -1;
-    ckpt_tidy(output_dir, &name, im->progress.run_id, &all);
-    return 0;
+    if (ckpt_saver_save(im->saver, &progress, true, err) == 0)
+        return 0;
+    (void)!stop_check(err); // says it better
+    return -1;
 }
 
-static void release(struct hf_importer *im)
+static void release_importer(struct hf_importer *im)
 {
-    ckpt_sums_release(&im->sums);
-    ckpt_part_release(&im->part);
+    ckpt_saver_close(im->saver);
     shard_map_release(&im->map);
-    ckpt_layout_release(&im->layout);
-    ckpt_lock_close(&im->lock);
     hf_files_close(&im->files);
     param_table_release(&im->table);
     free(im->config_json);
@@ -244,10 +221,10 @@ int hf_import(const char *input, const char *output_dir, char *path, size_t path
     if (rc == 0)
         rc = write_checkpoint(im, output_dir, path, path_size, err);
     *model = im->cfg.model;
-    release(im);
+    release_importer(im);
     free(im);
     struct error lost; // a model is of use without its tokenizer
-    if (rc == 0 && ckpt_keep_tokenizer(output_dir, input, &lost))
+    if (rc == 0 && ckpt_tokenizer_keep(output_dir, input, &lost))
         log_warning("the tokenizer is not taken over, only the model: %s", lost.text);
     return rc;
 }

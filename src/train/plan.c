@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "parallel/layout.h"
 #include "parallel/pipeline.h"
-#include "train/save.h"
+#include "train/checkpoints.h"
 
 #include <stdlib.h>
 
@@ -56,7 +56,7 @@ static double program_bytes(const struct plan *p, const struct plan_data *data)
 static double saving_bytes(const struct plan *p, const struct config *cfg)
 {
     const double writing = 2e6;
-    double copy = (double)train_save_bytes(p, cfg);
+    double copy = (double)checkpoints_copy_bytes(p, cfg);
     return copy > 0 ? copy + writing : 0;
 }
 

@@ -6,10 +6,9 @@
 #include "base/stop.h"
 #include "optim/lr.h"
 #include "parallel/layout.h"
+#include "train/checkpoints.h"
 #include "train/epoch.h"
-#include "train/own_checkpoints.h"
 #include "train/rank_log.h"
-#include "train/save.h"
 #include "train/usage.h"
 
 #include <math.h>
@@ -155,7 +154,7 @@ static int open_metrics(struct train *t, struct error *err)
     return metrics_open(&t->metrics, cfg->save_load.output_dir, t->first_step, err);
 }
 
-/* Each phase is local, but for train_restore(); an agreement ends it. */
+/* Each phase is local, but for checkpoints_restore(); an agreement ends it. */
 static int train_open(struct train *t, const struct config *cfg, struct comm *world,
                       struct error *err)
 {
@@ -165,8 +164,8 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
         job_trace_open(&t->job_trace, t->cfg.trace, &t->grid, err) ||
         open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err))
         return -1;
-    if (train_preflight(t, err) || train_save_open(t, err) ||
-        comm_agree(world, open_model(t, err), err) || train_restore(t, err) ||
+    if (train_preflight(t, err) || checkpoints_open(t, err) ||
+        comm_agree(world, open_model(t, err), err) || checkpoints_restore(t, err) ||
         comm_agree(world, open_metrics(t, err), err))
         return -1;
     if (t->step >= t->cfg.max_steps)
@@ -178,7 +177,7 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
 static void train_close(struct train *t)
 {
     beat_enter(BEAT_END);
-    train_save_close(t);
+    ckpt_saver_close(t->saver);
     loader_close(t->loader);
     metrics_close(&t->metrics);
     optimizer_close(&t->optimizer);
@@ -200,7 +199,7 @@ static void train_close(struct train *t)
 static void advise(const struct train *t, int64_t step, char *advice, size_t size)
 {
     char path[PATH_MAX];
-    if (own_checkpoints_before(t, step, path))
+    if (checkpoints_before(t, step, path))
         snprintf(advice, size,
                  "resume from before it went wrong: -o save_load.ckpt_dir=%s", path);
     else
@@ -251,7 +250,7 @@ static int report(struct train *t, struct metrics_step *step, struct error *err)
 
 static int update(struct train *t, double norm, struct error *err)
 {
-    train_save_before_update(t);
+    ckpt_saver_await_copy(t->saver);
     double start = trace_begin(t->job_trace.trace);
     struct optimizer_update u = {
         .params = &t->runner.zero.params,
@@ -387,13 +386,13 @@ static int evaluate_if_due(struct train *t, int64_t *signal, struct error *err)
 static int save_if_due(struct train *t, bool is_end, struct error *err)
 {
     const struct config_save_load *save = &t->cfg.save_load;
-    if (train_save_poll(t, err))
+    if (ckpt_saver_poll(t->saver, t->step, err))
         return -1;
     if (save->save_steps < 0 || !(is_end || is_due(t->step, save->save_steps)))
         return 0;
     // a save in passing is followed by a step before the run looks for signals again
     stop_set_moment(is_end ? STOP_IN_SAVE : STOP_IN_STEP, t->step + !is_end);
-    return train_save(t, is_end, err);
+    return checkpoints_save(t, is_end, err);
 }
 
 /* A signal has ended the run after this step. */
@@ -407,7 +406,7 @@ static int stopped(const struct train *t, int64_t signal, struct error *err)
                          "save_load.save_steps is %lld",
                          name, (long long)t->step,
                          (long long)t->cfg.save_load.save_steps);
-    if (own_checkpoints_path(t, path, err))
+    if (checkpoints_path(t, path, err))
         return -1;
     return error_set(err, ERROR_STOPPED,
                      "stopped by %s after step %lld; continue with "
@@ -508,7 +507,7 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
     rc = train_loop(&t, err);
     rank_log_end(&t);
     if (rc)
-        train_save_rescue(&t, err);
+        ckpt_saver_rescue(t.saver, t.step, err);
     if (rc == 0 && t.step > t.first_step)
         rc = usage_report_measured(&t, err);
     bool is_stopped = rc && (err->kind == ERROR_STOPPED || err->kind == ERROR_UNSAVED);

@@ -16,7 +16,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
-#include "ckpt/ckpt_manifest.h"
+#include "ckpt/ckpt_saver.h"
 #include "comm/grid.h"
 #include "config/config.h"
 #include "data/samples/input_set.h"
@@ -51,7 +51,7 @@ struct train {
     struct scaler scaler;
     struct metrics metrics; // of rank 0
     struct job_trace job_trace;
-    struct saver *saver; // of checkpoints: train/save.h
+    struct ckpt_saver *saver;
 
     char run_id[CKPT_RUN_ID_BYTES]; // kept in its checkpoints
     char resumed_from[PATH_MAX];    // the checkpoint; "": none
@@ -75,10 +75,6 @@ MUST_CHECK int train_run(const struct config *cfg, struct comm *world, struct er
 /* Everything that can be refused before memory is taken and time is spent: room on disk
  * and in memory, a writable output_dir. Prints the memory report. [collective] */
 MUST_CHECK int train_preflight(struct train *t, struct error *err);
-
-/* Load the checkpoint that ckpt_dir means, if any, and say what changed since; or draw
- * initial weights. [collective] */
-MUST_CHECK int train_restore(struct train *t, struct error *err);
 
 /* The mean loss over eval_iters global batches of the validation part, logged.
  * [collective] */

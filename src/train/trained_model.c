@@ -190,11 +190,7 @@ static int load(void *context, const char *path, bool *is_damaged, struct error 
     struct opening *o = context;
     struct ckpt_reader reader;
     close_part(o->m); // of a checkpoint that was damaged
-    int rc = ckpt_reader_open(&reader, path, CKPT_MODEL + 1, err);
-    if (rc == 0 && ckpt_check_name(path, &reader.manifest.progress, err)) {
-        reader.is_damaged = true;
-        rc = -1;
-    }
+    int rc = ckpt_reader_open_named(&reader, path, CKPT_MODEL + 1, err);
     if (rc == 0)
         rc = configure(o, &reader.manifest, path, err);
     if (rc == 0)
@@ -206,19 +202,13 @@ static int load(void *context, const char *path, bool *is_damaged, struct error 
     return rc;
 }
 
-static void skip(void *context, const char *path, const struct error *why)
-{
-    (void)context;
-    log_warning("skipped the checkpoint '%s': %s", path, why->text);
-}
-
 /* -- the whole ----------------------------------------------------------------------- */
 
 int trained_model_open(struct trained_model *m, const struct trained_options *opt,
                        struct comm *world, struct error *err)
 {
     struct opening o = {.m = m, .opt = opt};
-    struct ckpt_load_newest what = {.context = &o, .load = load, .skip = skip};
+    struct ckpt_load_newest what = {.context = &o, .load = load};
     struct grid_shape shape;
     *m = (struct trained_model){.step = 0};
     if (choose_grid(&shape, opt, comm_size(world), err) ||

@@ -3,13 +3,13 @@
  * changes it. Linked with the program's main(), it replaces the hook that the library
  * calls in every step when gradients are complete, which is before the first update.
  */
-#include "train/save.h"
+#include "train/checkpoints.h"
 #include "train/train.h"
 
 void train_grads_hook(struct train *t)
 {
     struct error err;
     bool is_resumed = t->first_step > 0 && t->step == t->first_step;
-    if (is_resumed && train_save(t, true, &err))
+    if (is_resumed && checkpoints_save(t, true, &err))
         comm_abort(t->grid.world, error_exit_code(&err));
 }

@@ -1,19 +1,137 @@
-/* Where a run starts: initial weights, or the newest checkpoint that is whole. */
-#include "train/train.h"
+#include "train/checkpoints.h"
 
 #include "base/beat.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "ckpt/ckpt_find.h"
 #include "ckpt/ckpt_read.h"
-#include "train/own_checkpoints.h"
+#include "ckpt/ckpt_saver.h"
 #include "train/state.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* -- what changed ------------------------------------------------------------------- */
+/* -- saving -------------------------------------------------------------------------- */
+
+/* Whether there are saves that training goes on after. */
+static bool wants_copies(const struct config *cfg)
+{
+    const struct config_save_load *save = &cfg->save_load;
+    return save->async_save && save->save_steps > 0 &&
+           (cfg->max_steps == 0 || save->save_steps < cfg->max_steps);
+}
+
+size_t checkpoints_copy_bytes(const struct plan *plan, const struct config *cfg)
+{
+    if (!wants_copies(cfg))
+        return 0;
+    return ckpt_saver_copy_bytes(&plan->layout.map, plan->layout.at.dp > 0,
+                                 update_rule_of(&cfg->optimizer));
+}
+
+static const float *view_state(void *context, int kind, const struct ckpt_piece *piece,
+                               int64_t first, int64_t n, float *room, struct error *err)
+{
+    struct train *t = context;
+    const struct shard_piece *shard = &t->plan.layout.map.pieces[piece->id];
+    return state_read(t, kind, shard, first, n, room, err) ? NULL : room;
+}
+
+/* Metrics are for who looks at them alone. The disk that has no room for a checkpoint may
+ * have none for this either. */
+static void report_save(void *context, const char *path,
+                        const struct ckpt_progress *progress, double seconds,
+                        const struct error *err)
+{
+    struct train *t = context;
+    struct error ignored;
+    if (!err)
+        log_info("saved checkpoint '%s' (%.1f s)", path, seconds);
+    else if (metrics_save_failed(&t->metrics, progress->step, err->text, &ignored))
+        log_warning("%s", ignored.text);
+}
+
+int checkpoints_open(struct train *t, struct error *err)
+{
+    const struct config_save_load *save = &t->cfg.save_load;
+    struct ckpt_saver_options opt = {
+        .world = t->grid.world,
+        .output_dir = save->output_dir,
+        .whole = &t->plan.layout.whole,
+        .rule = update_rule_of(&t->cfg.optimizer),
+        .map = &t->plan.layout.map,
+        .is_replica = t->plan.layout.at.dp > 0,
+        .max_file_bytes = save->max_file_bytes,
+        .keep = {.last = save->keep_last, .every = save->keep_every},
+        .source = {view_state, t},
+        .inputs = &t->cfg.dataset.input_dir,
+        .wants_copies = wants_copies(&t->cfg),
+        .copies_aside = !layout_offload_dir(&t->cfg),
+        .other_bytes = t->memory.total - t->memory.saving,
+        .trace = t->job_trace.trace,
+        .on_end = report_save,
+        .context = t,
+    };
+    return ckpt_saver_open(&t->saver, &opt, err);
+}
+
+static void set_progress(const struct train *t, struct ckpt_progress *p)
+{
+    *p = (struct ckpt_progress){
+        .step = t->step,
+        .epoch = train_epoch(t, t->consumed_samples),
+        .consumed_samples = t->consumed_samples,
+        .scaler = {.scale = t->scaler.is_dynamic ? t->scaler.scale : 0,
+                   .good_steps = t->scaler.good_steps,
+                   .bad_steps = t->scaler.bad_steps,
+                   .n_skipped = t->scaler.n_skipped},
+        .config_json = t->config_json,
+    };
+    input_set_fingerprint(&t->inputs, p->data_fingerprint);
+    memcpy(p->run_id, t->run_id, sizeof t->run_id);
+}
+
+int checkpoints_save(struct train *t, bool is_final, struct error *err)
+{
+    struct ckpt_progress progress;
+    set_progress(t, &progress);
+    return ckpt_saver_save(t->saver, &progress, is_final, err);
+}
+
+/* -- this run's own ------------------------------------------------------------------ */
+
+/* Give a run that has no name yet one, the same on all ranks. */
+static int name_run(struct train *t, struct error *err)
+{
+    char fingerprint[CORPUS_FINGERPRINT_BYTES];
+    // a checkpoint of step 0 is an imported model: no run has begun with it
+    if (comm_rank(t->grid.world) == 0 && !t->run_id[0] && t->step == 0) {
+        input_set_fingerprint(&t->inputs, fingerprint);
+        ckpt_run_id_make(t->run_id, t->cfg.save_load.output_dir, t->config_json,
+                         fingerprint);
+    }
+    return comm_bcast_bytes(t->grid.world, t->run_id, sizeof t->run_id, 0, err);
+}
+
+int checkpoints_path(const struct train *t, char path[PATH_MAX], struct error *err)
+{
+    struct ckpt_name name = ckpt_name_make(train_epoch(t, t->consumed_samples), t->step);
+    return fs_join(path, PATH_MAX, t->cfg.save_load.output_dir, name.text, err);
+}
+
+bool checkpoints_before(const struct train *t, int64_t step, char path[PATH_MAX])
+{
+    if (ckpt_find_own(t->cfg.save_load.output_dir, t->run_id, step, path))
+        return true;
+    if (!t->resumed_from[0] || t->first_step >= step)
+        return false;
+    memcpy(path, t->resumed_from, PATH_MAX);
+    return true;
+}
+
+/* -- loading: what changed ----------------------------------------------------------- */
 
 /* Log each leaf of `now` that differs in `then`, by its dotted path. */
 static void log_changes(const char *path, json_t *then, json_t *now)
@@ -89,8 +207,8 @@ static int check_position(const struct train *t, const char *path, struct error 
 
 /* -- one checkpoint ------------------------------------------------------------------ */
 
-static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t first,
-                int64_t n, const float *x, struct error *err)
+static int write_loaded(void *context, int kind, const struct ckpt_piece *piece,
+                        int64_t first, int64_t n, const float *x, struct error *err)
 {
     struct train *t = context;
     const struct shard_piece *shard = &t->plan.layout.map.pieces[piece->id];
@@ -105,7 +223,7 @@ static int take(void *context, int kind, const struct ckpt_piece *piece, int64_t
 static int read_part(struct train *t, struct ckpt_reader *reader, struct error *err)
 {
     struct ckpt_part part = {.n_pieces = 0};
-    struct ckpt_sink sink = {take, t};
+    struct ckpt_sink sink = {write_loaded, t};
     int rc = ckpt_reader_check(reader, &t->plan.layout.whole, t->optimizer.rule,
                                N_CKPT_SETS, err);
     if (rc == 0)
@@ -145,15 +263,12 @@ struct restore {
     struct ckpt_reader reader; // of the checkpoint that is tried
 };
 
-static int load(void *context, const char *path, bool *is_damaged, struct error *err)
+static int load_checkpoint(void *context, const char *path, bool *is_damaged,
+                           struct error *err)
 {
     struct restore *r = context;
     ckpt_reader_close(&r->reader);
-    int rc = ckpt_reader_open(&r->reader, path, N_CKPT_SETS, err);
-    if (rc == 0 && ckpt_check_name(path, &r->reader.manifest.progress, err)) {
-        r->reader.is_damaged = true;
-        rc = -1;
-    }
+    int rc = ckpt_reader_open_named(&r->reader, path, N_CKPT_SETS, err);
     // stages share next to nothing; other ranks find in the cache what one of them read
     if (rc == 0 && comm_size(r->t->grid.pipe) == comm_size(r->t->grid.world))
         ckpt_reader_bypass_cache(&r->reader);
@@ -165,24 +280,11 @@ static int load(void *context, const char *path, bool *is_damaged, struct error 
     return rc;
 }
 
-/* Put a damaged checkpoint out of the way. */
-static void set_aside(void *context, const char *path, const struct error *why)
-{
-    char aside[PATH_MAX + 32];
-    struct error err;
-    (void)context;
-    if (ckpt_set_aside(path, aside, sizeof aside, &err))
-        log_warning("skipped the checkpoint '%s': %s. It could not be set aside: %s",
-                    path, why->text, err.text);
-    else
-        log_warning("skipped the checkpoint '%s': %s. It was set aside as '%s'", path,
-                    why->text, aside);
-}
-
 static int resume(struct restore *r, struct error *err)
 {
     struct train *t = r->t;
-    struct ckpt_load_newest what = {.context = r, .load = load, .skip = set_aside};
+    struct ckpt_load_newest what = {
+        .context = r, .load = load_checkpoint, .sets_aside = true};
     const struct ckpt_manifest *manifest = &r->reader.manifest;
     const char *path = t->resumed_from;
     double start = clock_seconds();
@@ -194,18 +296,18 @@ static int resume(struct restore *r, struct error *err)
     take_progress(t, &manifest->progress);
     log_info("resumed from '%s': step %lld, %lld samples seen (%.2f s)", path,
              (long long)t->step, (long long)t->consumed_samples, clock_seconds() - start);
-    if (own_checkpoints_name_run(t, err))
+    if (name_run(t, err))
         return -1;
     if (comm_rank(t->grid.world) == 0)
-        own_checkpoints_warn_of_others(t);
+        ckpt_warn_of_other_runs(t->cfg.save_load.output_dir, t->run_id);
     return check_position(t, path, err);
 }
 
-int train_restore(struct train *t, struct error *err)
+int checkpoints_restore(struct train *t, struct error *err)
 {
     struct restore r = {.t = t};
     if (t->cfg.save_load.ckpt_dir[0] == 0)
-        return own_checkpoints_name_run(t, err) ? -1 : state_init(t, err);
+        return name_run(t, err) ? -1 : state_init(t, err);
     enum beat_phase before = beat_enter(BEAT_LOAD);
     int rc = resume(&r, err);
     ckpt_reader_close(&r.reader);
