@@ -3,8 +3,7 @@
 
 #include "data_fixture.h"
 
-/* -- whose turn it is -----------------------------------------------------------------
- */
+/* -- whose turn it is --------------------------------------------------------------- */
 
 static void test_blend__is_megatrons(void **state)
 {
@@ -71,8 +70,7 @@ static void test_blend__senseless_requests_are_refused(void **state)
     }
 }
 
-/* -- inputs ---------------------------------------------------------------------------
- */
+/* -- inputs ------------------------------------------------------------------------- */
 
 enum { N_A = 20, N_B = 9, N_C = 14, S = 6 };
 
@@ -229,8 +227,7 @@ static void test_inputs__of_a_blend_have_a_fingerprint_of_their_own(void **state
     assert_string_not_equal(hex[1], hex[2]);
 }
 
-/* -- the blended stream ---------------------------------------------------------------
- */
+/* -- the blended stream ------------------------------------------------------------- */
 
 /* Sample k of a part is sample k of that input alone, through all its epochs. */
 static void check_alone(struct sample_stream *stream, const struct config *cfg,

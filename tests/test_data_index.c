@@ -212,8 +212,7 @@ static void test_sample_index__absurd_requests_are_errors(void **state)
     corpus_close(c);
 }
 
-/* -- the cache -------------------------------------------------------------------------
- */
+/* -- the cache ---------------------------------------------------------------------- */
 
 static bool reads_from_cache(const struct corpus *c,
                              const struct sample_index_options *opt)

@@ -83,8 +83,7 @@ static void test_order__is_that_of_the_whole_run(void **state)
     corpus_close(c);
 }
 
-/* -- what it takes ---------------------------------------------------------------------
- */
+/* -- what it takes ------------------------------------------------------------------ */
 
 static void test_order__of_a_long_run_takes_what_an_epoch_does(void **state)
 {
@@ -211,8 +210,7 @@ static void test_order__without_a_cache_is_shared_memory_that_goes(void **state)
     corpus_close(c);
 }
 
-/* -- a blend ---------------------------------------------------------------------------
- */
+/* -- a blend ------------------------------------------------------------------------ */
 
 enum { D = 3, N_TURNS = 3 * BLEND_BLOCK + 77 };
 static const double weights[D] = {0.5, 1.7, 0.013};

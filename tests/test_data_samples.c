@@ -43,8 +43,7 @@ static int64_t twin_epoch(const struct corpus *c, const int64_t *part, int64_t s
     return n;
 }
 
-/* -- padded ---------------------------------------------------------------------------
- */
+/* -- padded ------------------------------------------------------------------------- */
 
 static void check_padded(struct sample_index *index, int64_t pos, int64_t doc)
 {
@@ -137,8 +136,7 @@ static void test_padded__absurd_requests_are_errors(void **state)
     corpus_close(c);
 }
 
-/* -- where documents begin ------------------------------------------------------------
- */
+/* -- where documents begin ---------------------------------------------------------- */
 
 /* begins[i] := where in the stream the document of its token i starts. */
 static int64_t twin_begins(const struct corpus *c, const struct whole_order *w,
@@ -190,8 +188,7 @@ static void test_document_start__is_where_the_index_says(void **state)
     corpus_close(c);
 }
 
-/* -- as batches -----------------------------------------------------------------------
- */
+/* -- as batches --------------------------------------------------------------------- */
 
 /* Static in each test: when an assertion fails, the reader thread lives on and uses it.
  */

@@ -1,6 +1,6 @@
 /* An index that the processes of a machine share: one makes it, the others get it. */
 #include "base/fs.h"
-#include "data/samples/index_map.h"
+#include "data/samples/index_cache.h"
 #include "test.h"
 
 #include <fcntl.h>

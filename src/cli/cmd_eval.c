@@ -4,14 +4,21 @@
  * On one process or several: data ranks share the windows and texts, model and pipe ranks
  * the model; rank 0 reports.
  */
+#include "base/base.h"
+#include "base/error.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "ckpt/ckpt_tokenizer.h"
 #include "cli/cmd.h"
-#include "cli/eval_data.h"
-#include "cli/input_files.h"
 #include "cli/options.h"
 #include "cli/self_launch.h"
+#include "data/formats/dataset_list.h"
+#include "data/samples/corpus.h"
+#include "data/text/encode_pipeline.h"
+#include "data/text/text_documents.h"
 #include "data/text/text_encoding.h"
+#include "data/text/text_files.h"
+#include "text/encoder.h"
 #include "train/cloze_eval.h"
 #include "train/offline_eval.h"
 #include "train/trained_model.h"
@@ -19,8 +26,181 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define DIGITS 9 // of the numbers that are printed: a float comes back with the same bits
+
+/* -- what --data names, as one stream of tokens ------------------------------------- */
+
+struct eval_data_form {   // how a file that is not tokens is read
+    const char *encoding; // as data/text/text_encoding.h says; NULL: UTF-8
+    const char *json_key; // not NULL: it is JSON, whatever its name
+};
+
+struct eval_data {
+    const char *name;         // borrowed
+    struct corpus *corpus;    // NULL: a text or JSON
+    struct token_list tokens; // of these
+    int64_t n_words; // of a text, counted as the original does: between spaces; else 0
+};
+
+/* A file that is no part of a dataset by its name. */
+static bool is_text_file(const char *name)
+{
+    if (strcmp(name, TEXT_STANDARD_INPUT) == 0)
+        return true;
+    return fs_exists(name) && !fs_is_directory(name) && !dataset_list_is_part(name);
+}
+
+/* -- texts --------------------------------------------------------------------------- */
+
+/* Words between single spaces, white space at the ends left out. */
+static int64_t count_words(const char *text, size_t n)
+{
+    static const char spaces[] = " \t\n\v\f\r";
+    int64_t n_words = 1;
+    while (n > 0 && memchr(spaces, text[n - 1], sizeof spaces - 1))
+        n--;
+    while (n > 0 && memchr(spaces, text[0], sizeof spaces - 1)) {
+        text++;
+        n--;
+    }
+    for (size_t i = 0; i < n; i++)
+        n_words += text[i] == ' ';
+    return n > 0 ? n_words : 0;
+}
+
+static int open_text(struct eval_data *data, const struct eval_data_form *form,
+                     const struct tokenizer *tokenizer, struct error *err)
+{
+    struct text_list list = {0};
+    struct encoder *encoder = NULL;
+    int rc = -1;
+    if (text_list_read(&list, data->name, TEXT_LIST_WHOLE, form->encoding, NULL, err) ||
+        encoder_open(&encoder, tokenizer, err))
+        goto done;
+    const struct text_list_item *whole = &list.items[0];
+    data->n_words = count_words(whole->text, whole->n);
+    rc = encoder_encode(encoder, whole->text, whole->n, false, &data->tokens, err);
+done:
+    encoder_close(encoder);
+    text_list_release(&list);
+    return rc;
+}
+
+/* -- JSON: what prepare would write -------------------------------------------------- */
+
+/* The tokens that `trefoil prepare` would write, so that both score the same. */
+static int open_json(struct eval_data *data, const struct eval_data_form *form,
+                     const struct tokenizer *tokenizer, struct error *err)
+{
+    struct token_sink sink = {.list = &data->tokens, .eos = tokenizer_eos(tokenizer)};
+    struct bad_lines bad_lines = {.n = 0};
+    const struct encode_settings settings = {
+        .tokenizer = tokenizer,
+        .json_key = form->json_key ? form->json_key : "text",
+        .encoding = form->encoding,
+        .n_threads = 1,
+        .sink = &sink,
+        .bad_lines = &bad_lines,
+    };
+    struct encode_pipeline *pipeline = NULL;
+    if (sink.eos < 0)
+        return error_set(err, ERROR_INPUT,
+                         "the tokenizer '%s' has no token <|endoftext|>, which is to "
+                         "stand between the documents of '%s'",
+                         tokenizer_name(tokenizer), data->name);
+    int rc = -1;
+    if (encode_pipeline_open(&pipeline, &settings, err) ||
+        encode_pipeline_read(pipeline, data->name, TEXT_JSON_LINES, err) ||
+        encode_pipeline_finish(pipeline, err))
+        goto done;
+    rc = 0;
+    if (data->tokens.n == 0)
+        rc = error_set(err, ERROR_INPUT,
+                       "'%s' has no documents (%lld bad lines); --json_key names the key "
+                       "of the text",
+                       text_source_name(data->name), (long long)bad_lines.n);
+done:
+    encode_pipeline_close(pipeline);
+    return rc;
+}
+
+static int read_text(void *context, int64_t first, int64_t n, int32_t *tokens,
+                     struct error *err)
+{
+    const struct eval_data *data = context;
+    (void)err;
+    memcpy(tokens, data->tokens.ids + first, (size_t)n * sizeof *tokens);
+    return 0;
+}
+
+/* -- token files --------------------------------------------------------------------- */
+
+/* The document that holds token `at` of all. */
+static int64_t find_document(const struct corpus *c, int64_t at)
+{
+    int64_t low = 0, high = corpus_n_documents(c); // starts at or before, starts after
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (corpus_range_tokens(c, 0, middle) <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int read_corpus(void *context, int64_t first, int64_t n, int32_t *tokens,
+                       struct error *err)
+{
+    const struct corpus *c = ((const struct eval_data *)context)->corpus;
+    int64_t doc = find_document(c, first);
+    int64_t offset = first - corpus_range_tokens(c, 0, doc);
+    for (int64_t done = 0; done < n; doc++, offset = 0) {
+        int64_t n_read = i64_min(n - done, corpus_document_tokens(c, doc) - offset);
+        if (n_read > 0 && corpus_read(c, doc, offset, n_read, tokens + done, err))
+            return -1;
+        done += n_read;
+    }
+    return 0;
+}
+
+/* -- either -------------------------------------------------------------------------- */
+
+/* `tokenizer` is for texts. close_data() is to be called after a failure too. */
+static int open_data(struct eval_data *data, const char *name,
+                     const struct eval_data_form *form, const struct tokenizer *tokenizer,
+                     struct error *err)
+{
+    *data = (struct eval_data){.name = name};
+    if (!is_text_file(name))
+        return corpus_open(&data->corpus, name, err);
+    return form->json_key || text_files_is_json(name)
+               ? open_json(data, form, tokenizer, err)
+               : open_text(data, form, tokenizer, err);
+}
+
+static void close_data(struct eval_data *data)
+{
+    corpus_close(data->corpus);
+    token_list_release(&data->tokens);
+    *data = (struct eval_data){.name = NULL};
+}
+
+/* Borrows `data`. */
+static struct eval_stream stream_of(struct eval_data *data)
+{
+    return (struct eval_stream){
+        .name = data->name,
+        .n_tokens = data->corpus ? corpus_n_tokens(data->corpus) : data->tokens.n,
+        .read = data->corpus ? read_corpus : read_text,
+        .context = data,
+    };
+}
+
+/* -- the command -------------------------------------------------------------------- */
 
 struct eval {
     const char *data_name, *cloze_path, *tokenizer_name;
@@ -72,17 +252,17 @@ static int choose_stride(struct eval *ev, struct error *err)
 
 static int open_inputs(struct eval *ev, struct error *err)
 {
-    bool is_text = ev->data_name && eval_data_is_text(ev->data_name);
+    bool is_text = ev->data_name && is_text_file(ev->data_name);
     int n_processes = comm_size(ev->model.grid.world);
-    if ((is_text && input_files_check_shared(ev->data_name, n_processes, err)) ||
-        (ev->cloze_path && input_files_check_shared(ev->cloze_path, n_processes, err)))
+    if ((is_text && text_files_check_shared(ev->data_name, n_processes, err)) ||
+        (ev->cloze_path && text_files_check_shared(ev->cloze_path, n_processes, err)))
         return -1;
     if ((is_text || ev->cloze_path) &&
         ckpt_tokenizer_open(&ev->tokenizer, ev->tokenizer_name, ev->model.path,
                             &ev->model.cfg, false, err))
         return -1;
     if (ev->data_name &&
-        eval_data_open(&ev->data, ev->data_name, &ev->form, ev->tokenizer, err))
+        open_data(&ev->data, ev->data_name, &ev->form, ev->tokenizer, err))
         return -1;
     return ev->cloze_path
                ? text_list_read(&ev->texts, ev->cloze_path, TEXT_LIST_CLOZE,
@@ -160,7 +340,7 @@ static int evaluate(struct eval *ev, struct error *err)
 {
     struct runner *r = &ev->model.runner;
     if (ev->data_name) {
-        struct eval_stream stream = eval_data_stream(&ev->data);
+        struct eval_stream stream = stream_of(&ev->data);
         if (offline_eval(&ev->result, r, ev->model.cfg.model.vocab_size, ev->stride,
                          &stream, err))
             return -1;
@@ -201,7 +381,7 @@ static int run_eval(void *context, struct comm *world, struct error *err)
     if (rc == 0)
         rc = evaluate(ev, err);
     text_list_release(&ev->texts);
-    eval_data_close(&ev->data);
+    close_data(&ev->data);
     tokenizer_close(ev->tokenizer);
     trained_model_close(&ev->model);
     return rc;
@@ -226,7 +406,7 @@ int cmd_eval(int argc, char **argv)
         {"json_key", 0, OPTION_TEXT, &ev.form.json_key, false, "KEY",
          "The key of the text in an object of JSON (text); with it any file is JSON."},
         {"encoding", 0, OPTION_TEXT, &ev.form.encoding, false, "NAME",
-         INPUT_FILES_ENCODING_HELP},
+         TEXT_FILES_ENCODING_HELP},
         {"overlapping_eval", 0, OPTION_INT, &ev.stride, false, "N",
          "Begin a window every N tokens and score its last N (0: no overlap)."},
         {"cloze", 0, OPTION_TEXT, &ev.cloze_path, false, "FILE",

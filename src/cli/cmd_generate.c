@@ -8,12 +8,12 @@
 #include "base/log.h"
 #include "ckpt/ckpt_tokenizer.h"
 #include "cli/cmd.h"
-#include "cli/input_files.h"
 #include "cli/options.h"
 #include "cli/report.h"
 #include "cli/self_launch.h"
 #include "data/text/text_documents.h"
 #include "data/text/text_encoding.h"
+#include "data/text/text_files.h"
 #include "launch/worker.h"
 #include "text/encoder.h"
 #include "text/tokenizer.h"
@@ -69,7 +69,7 @@ static int prompts_open(struct prompts *p, struct error *err)
     if (!p->path)
         return 0;
     if (text_list_read(&p->list, p->path,
-                       input_files_is_json(p->path) ? TEXT_LIST_JSON : TEXT_LIST_LINES,
+                       text_files_is_json(p->path) ? TEXT_LIST_JSON : TEXT_LIST_LINES,
                        p->encoding, "text", err))
         return -1;
     p->n_all = p->list.n_items;
@@ -231,7 +231,7 @@ static int plan_generate(void *context, int64_t n_processes, struct self_launch_
     if (n_processes == 0 && trained_model_check(&gen->layout, 0, &job->n_processes, err))
         return -1;
     int64_t n = n_processes > 0 ? n_processes : job->n_processes;
-    if (gen->prompts.path && input_files_check_shared(gen->prompts.path, (int)n, err))
+    if (gen->prompts.path && text_files_check_shared(gen->prompts.path, (int)n, err))
         return -1;
     return prompts_open(&gen->prompts, err);
 }
@@ -453,7 +453,7 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
         {"prompts", 0, OPTION_TEXT, &gen->prompts.path, false, "FILE",
          "Texts to continue: one per line, or *.jsonl with {\"text\": ...} per line."},
         {"encoding", 0, OPTION_TEXT, &gen->prompts.encoding, false, "NAME",
-         INPUT_FILES_ENCODING_HELP},
+         TEXT_FILES_ENCODING_HELP},
         {"prompt_ids", 0, OPTION_TEXT, &gen->prompts.ids, false, "IDS",
          "A prompt as token ids; then ids are printed."},
         {"tokenizer", 0, OPTION_TEXT, &gen->tokenizer_name, false, "DIR",

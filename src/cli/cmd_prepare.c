@@ -12,11 +12,11 @@
 #include "base/stop.h"
 #include "base/thread.h"
 #include "cli/cmd.h"
-#include "cli/input_files.h"
 #include "cli/options.h"
 #include "data/formats/dataset_writer.h"
 #include "data/text/encode_pipeline.h"
 #include "data/text/text_encoding.h"
+#include "data/text/text_files.h"
 #include "text/tokenizer.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ struct settings { // as given on the command line
 struct prepare {
     struct settings set;
     enum dataset_format format;
-    struct input_files inputs;
+    struct text_files inputs;
     struct tokenizer *tokenizer;
     struct dataset_writer *writer;
     struct token_sink sink;     // the writer and the end of a document
@@ -187,7 +187,7 @@ static int describe_dataset(const struct prepare *p, struct dataset_meta *meta,
 
 static enum text_kind kind_of(struct prepare *p, const char *path)
 {
-    if (p->set.is_json || input_files_is_json(path))
+    if (p->set.is_json || text_files_is_json(path))
         return TEXT_JSON_LINES;
     if (strcmp(p->set.doc_separator, "file") == 0)
         return TEXT_WHOLE_FILE;
@@ -258,8 +258,8 @@ static int run(struct prepare *p, struct error *err)
     struct encode_counts counts;
     int rc = -1;
     if (check_settings(p, err) || refuse_existing(p, err) ||
-        input_files_init(&p->inputs, set->inputs.values, set->inputs.n_values,
-                         set->output, err) ||
+        text_files_init(&p->inputs, set->inputs.values, set->inputs.n_values, set->output,
+                        err) ||
         open_tokenizer(p, err) || describe_dataset(p, &meta, err))
         goto done;
     p->start_seconds = p->shown_seconds = clock_seconds();
@@ -277,7 +277,7 @@ done:
     encode_pipeline_close(p->pipeline); // first: its thread uses the writer
     dataset_writer_close(p->writer);
     tokenizer_close(p->tokenizer);
-    input_files_release(&p->inputs);
+    text_files_release(&p->inputs);
     return rc;
 }
 
@@ -305,7 +305,7 @@ int cmd_prepare(int argc, char **argv)
         {"json_key", 0, OPTION_TEXT, &set->json_key, false, "KEY",
          "The key of the text in an object of JSON; text when not given."},
         {"encoding", 0, OPTION_TEXT, &set->encoding, false, "NAME",
-         INPUT_FILES_ENCODING_HELP},
+         TEXT_FILES_ENCODING_HELP},
         {"doc_separator", 0, OPTION_TEXT, &set->doc_separator, false, "blank|file",
          "What ends a document of plain text: a blank line (the default: each paragraph of prose is a document), or the end of the file. Every document is followed by the token that ends one."},
         {"threads", 0, OPTION_INT, &set->threads, false, "N",

@@ -6,7 +6,6 @@
 #define TRAIN_PLAN_DATA_H
 
 #include "config/config.h"
-#include "data/samples/input_set.h"
 #include "data/samples/sample_stream.h"
 
 struct plan_data {  // bytes

@@ -19,7 +19,6 @@
 #include "ckpt/ckpt_saver.h"
 #include "comm/grid.h"
 #include "config/config.h"
-#include "data/samples/input_set.h"
 #include "data/samples/loader.h"
 #include "data/samples/sample_stream.h"
 #include "optim/optimizer.h"

@@ -47,27 +47,51 @@ void index_cache_load(const char *dir, const char *kind, const struct cache_key 
 void index_cache_store(const char *dir, const char *kind, const struct cache_key *key,
                        const int64_t *values, int64_t n, int n_keep);
 
-/* -- for data/index_map.c --------------------------------------------------------------
+/* -- an array that all processes of a machine share --------------------------------- */
+
+/*
+ * Made by one of them. It is a file of the cache, mapped: memory that is there once for
+ * all, and that the system may take back. Where the cache cannot be written it is a file
+ * in /dev/shm, which goes with its last user; and where that is impossible too, each
+ * process has its own.
+ *
+ * Who is first makes it, in the file NAME.new under an exclusive flock(), and renames it;
+ * others wait for the lock and map the result. Who maps one holds a shared flock().
+ *
+ * Threads: any number, each with its own index_map.
  */
+struct index_place {
+    const char *dir; // of the cache
+    const char *kind;
+    const struct cache_key *key;
+    int n_keep;    // files of this kind in the cache, those in use besides
+    bool is_quiet; // say nothing of a cache that cannot be written
+};
 
-#define INDEX_HEADER_BYTES 56
+struct index_maker { // of an array that is not there yet
+    void *context;
+    int (*measure)(void *context, int64_t *n_values, struct error *err);
+    void (*fill)(void *context, int64_t *values); // zeros before
+};
 
-/* The header of n integers at `values`, as they lie in a file. */
-void index_header_put(uint8_t header[INDEX_HEADER_BYTES], const struct cache_key *key,
-                      const int64_t *values, int64_t n);
-/* NULL, and *n; or why a file of `n_bytes` that begins so cannot be used. */
-const char *index_header_get(const uint8_t header[INDEX_HEADER_BYTES],
-                             const struct cache_key *key, int64_t n_bytes, int64_t *n);
-/* Whether these are the integers that the header was made for. */
-bool index_header_fits(const uint8_t header[INDEX_HEADER_BYTES], const int64_t *values,
-                       int64_t n);
+struct index_map { // read-only for everybody but index_cache.c
+    const int64_t *values;
+    int64_t n_values;
+    bool was_there;                // nobody had to make it now
+    char path[INDEX_PATH_BYTES];   // "": of this process alone
+    char shared[INDEX_PATH_BYTES]; // the same in /dev/shm, else ""
+    void *base;
+    size_t n_bytes;
+    int fd; // -1: none
+};
 
-/* The path of (kind, key) in `dir`; -1 when it is too long. */
-MUST_CHECK int index_cache_path(char path[INDEX_PATH_BYTES], const char *dir,
-                                const char *kind, const struct cache_key *key,
-                                const char *suffix);
-/* Remove the files of a kind that nobody uses: all but the latest n_keep, those of other
- * versions, and what was left by a process that died. */
-void index_cache_prune(const char *dir, const char *kind, int n_keep);
+/* A file that is damaged is made anew, with a warning. */
+MUST_CHECK int index_map_open(struct index_map *map, const struct index_place *place,
+                              const struct index_maker *maker, struct error *err);
+/* Integers [at, at + n). A file is read, not loaded from: one that somebody cuts or whose
+ * disk fails is -1 here, and a deadly signal in a load from `values`. */
+MUST_CHECK int index_map_read(const struct index_map *map, int64_t at, int64_t n,
+                              int64_t *values);
+void index_map_close(struct index_map *map); // one of zeros is fine
 
 #endif

@@ -66,8 +66,7 @@ static int too_large(const struct sample_index_options *opt, struct error *err)
                      (long long)opt->n_samples, (long long)opt->seq_len);
 }
 
-/* -- opening ---------------------------------------------------------------------------
- */
+/* -- opening ------------------------------------------------------------------------ */
 
 static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
                        const struct sample_index_options *opt, struct error *err)
@@ -161,8 +160,7 @@ int64_t sample_index_epoch_of(const struct sample_index *index, int64_t pos)
     return sample_epochs_of(&index->epochs, pos);
 }
 
-/* -- tables ----------------------------------------------------------------------------
- */
+/* -- tables ------------------------------------------------------------------------- */
 
 static int64_t table_of(const struct sample_index *index, int64_t pos)
 {
@@ -264,8 +262,7 @@ double sample_index_making_bytes(const struct sample_index *index)
     return is_one ? 0 : sample_table_making_bytes(&index->epochs);
 }
 
-/* -- reading ---------------------------------------------------------------------------
- */
+/* -- reading ------------------------------------------------------------------------ */
 
 /* Tokens [first, end) of the window begin their document at `first`. The window has one
  * token more than there are inputs. */

@@ -18,7 +18,7 @@
  * had been that long.
  *
  * The order has no end: `n_samples` says how much of it a run means to use. A table of
- * the epochs at hand (data/sample_table.h) is opened when a position in it is read, and
+ * the epochs at hand (sample_table.h) is opened when a position in it is read, and
  * the next one is made ahead by a thread, half a table before it is needed.
  *
  * Memory: that of two tables.

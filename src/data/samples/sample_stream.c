@@ -1,9 +1,258 @@
 #include "data/samples/sample_stream.h"
 
+#include "base/grow.h"
 #include "base/log.h"
+#include "data/formats/dataset_list.h"
+#include "data/samples/index_cache.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+
+/* -- every dataset once ------------------------------------------------------------- */
+
+struct data_file { // of one dataset
+    dev_t device;
+    ino_t inode;
+    int64_t input; // which element of the list names it
+    char *path;
+};
+
+struct data_files {
+    struct data_file *files;
+    int64_t n_files;
+};
+
+static void release_files(struct data_files *all)
+{
+    for (int64_t i = 0; i < all->n_files; i++)
+        free(all->files[i].path);
+    free(all->files);
+}
+
+static int add_files(struct data_files *all, int64_t input,
+                     const struct dataset_list *list, struct error *err)
+{
+    size_t n = (size_t)(all->n_files + list->n_entries);
+    struct data_file *larger = realloc(all->files, n * sizeof *larger);
+    if (!larger)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    all->files = larger;
+    for (int64_t i = 0; i < list->n_entries; i++) {
+        const struct dataset_list_entry *e = &list->entries[i];
+        struct data_file f = {.input = input};
+        struct stat st;
+        if (asprintf(&f.path, "%s%s", e->prefix, dataset_formats[e->format].data_suffix) <
+            0)
+            return error_set(err, ERROR_RUNTIME, "out of memory");
+        if (stat(f.path, &st) == 0) { // what cannot be read is said by who opens it
+            f.device = st.st_dev;
+            f.inode = st.st_ino;
+        }
+        all->files[all->n_files++] = f;
+    }
+    return 0;
+}
+
+static int compare_files(const void *a, const void *b)
+{
+    const struct data_file *x = a, *y = b;
+    if (x->device != y->device)
+        return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode)
+        return x->inode < y->inode ? -1 : 1;
+    return x->input < y->input ? -1 : x->input > y->input;
+}
+
+static int refuse_repeats(struct data_files *all, const char *const *paths,
+                          struct error *err)
+{
+    if (all->n_files > 1)
+        qsort(all->files, (size_t)all->n_files, sizeof *all->files, compare_files);
+    for (int64_t i = 1; i < all->n_files; i++) {
+        const struct data_file *f = &all->files[i], *before = f - 1;
+        if (f->inode != 0 && f->device == before->device && f->inode == before->inode &&
+            f->input != before->input)
+            return error_set(err, ERROR_INPUT,
+                             "dataset.input_dir: '%s' and '%s' both mean the dataset "
+                             "'%s'; name it once, and set dataset.weights to have more "
+                             "of it",
+                             paths[before->input], paths[f->input], before->path);
+    }
+    return 0;
+}
+
+/* A dataset that is in two inputs would count twice by mistake. */
+static int check_distinct(const char *const *paths, int64_t n, struct error *err)
+{
+    struct data_files all = {0};
+    int rc = 0;
+    for (int64_t i = 0; i < n && n > 1 && rc == 0; i++) {
+        struct dataset_list list;
+        rc = dataset_list_find(&list, paths[i], err);
+        if (rc == 0) {
+            rc = add_files(&all, i, &list, err);
+            dataset_list_release(&list);
+        }
+    }
+    if (rc == 0)
+        rc = refuse_repeats(&all, paths, err);
+    release_files(&all);
+    return rc;
+}
+
+/* -- inputs ------------------------------------------------------------------------- */
+
+static int open_corpora(struct input_set *set, const char *const *paths, int64_t n_paths,
+                        bool is_blend, struct error *err)
+{
+    int64_t n = is_blend ? n_paths : 1;
+    set->corpora = calloc((size_t)n, sizeof(struct corpus *));
+    if (!set->corpora)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    for (int64_t i = 0; i < n; i++) {
+        if (corpus_open_list(&set->corpora[i], paths + i, is_blend ? 1 : n_paths, err))
+            return -1;
+        set->n_corpora++;
+    }
+    return 0;
+}
+
+/* Every corpus agrees with the configuration; they must with each other too. */
+static int resolve_eos(struct input_set *set, int64_t configured, struct error *err)
+{
+    const char *source = NULL;
+    set->eos = -1;
+    for (int64_t i = 0; i < set->n_corpora; i++) {
+        int64_t eos;
+        if (corpus_resolve_eos(set->corpora[i], configured, &eos, err))
+            return -1;
+        if (eos >= 0 && set->eos >= 0 && eos != set->eos)
+            return error_set(err, ERROR_INPUT,
+                             "two different ends of document: %lld by the .meta.json of "
+                             "'%s', but %lld by that of '%s'; use datasets made with one "
+                             "tokenizer",
+                             (long long)set->eos, source, (long long)eos,
+                             corpus_input(set->corpora[i]));
+        if (eos >= 0 && set->eos < 0) {
+            set->eos = eos;
+            source = corpus_input(set->corpora[i]);
+        }
+    }
+    return 0;
+}
+
+static int check_tokens(struct input_set *set, const struct config *cfg,
+                        struct error *err)
+{
+    for (int64_t i = 0; i < set->n_corpora; i++)
+        if (corpus_check_tokens(set->corpora[i], cfg->model.vocab_size,
+                                cfg->dataset.cache_dir, err))
+            return -1;
+    return 0;
+}
+
+static int check_eos(struct input_set *set, const struct config *cfg, struct error *err)
+{
+    const struct config_dataset *d = &cfg->dataset;
+    if (resolve_eos(set, d->eos_token_id, err))
+        return -1;
+    if (set->eos >= cfg->model.vocab_size)
+        return error_set(err, ERROR_INPUT,
+                         "the end-of-document token %lld, which the .meta.json of the "
+                         "dataset names, is not below Model.vocab_size %lld; set that to "
+                         "at least %lld",
+                         (long long)set->eos, (long long)cfg->model.vocab_size,
+                         (long long)set->eos + 1);
+    if (d->eod_mask_loss && set->eos < 0)
+        return error_set(err, ERROR_INPUT,
+                         "dataset.eod_mask_loss needs to know the end-of-document token: "
+                         "set dataset.eos_token_id (GPT-2: 50256)");
+    return 0;
+}
+
+static int open_set(struct input_set *set, const struct config *cfg, bool reads_tokens,
+                    struct error *err)
+{
+    const struct config_dataset *d = &cfg->dataset;
+    int64_t n_paths = d->input_dir.n_paths;
+    int rc = -1;
+    *set = (struct input_set){.weights = d->weights.values, .eos = -1};
+    const char **paths = malloc((size_t)(n_paths + 1) * sizeof *paths);
+    if (!paths)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    for (int64_t i = 0; i < n_paths; i++)
+        paths[i] = config_path_at(&d->input_dir, i);
+    if (check_distinct(paths, n_paths, err) ||
+        open_corpora(set, paths, n_paths, d->weights.n_values > 0, err) ||
+        (reads_tokens && check_tokens(set, cfg, err)) || check_eos(set, cfg, err))
+        goto done;
+    set->options = (struct sample_index_options){
+        .split = {d->split[0], d->split[1], d->split[2]},
+        .seq_len = d->max_seq_len,
+        .seed = cfg->seed,
+        .cache_dir = d->cache_dir,
+        .mode = d->mode,
+        .pad = set->eos >= 0 ? (int32_t)set->eos : 0,
+    };
+    // one document a sample: there is nothing that could be crossed
+    set->has_document_start = d->reset_attention_mask && d->mode == SAMPLES_PACKED;
+    rc = 0;
+done:
+    free(paths);
+    if (rc)
+        input_set_close(set);
+    return rc;
+}
+
+int input_set_open(struct input_set *set, const struct config *cfg, struct error *err)
+{
+    return open_set(set, cfg, true, err);
+}
+
+int input_set_open_unread(struct input_set *set, const struct config *cfg,
+                          struct error *err)
+{
+    return open_set(set, cfg, false, err);
+}
+
+int64_t input_set_bytes(const struct input_set *set)
+{
+    int64_t n_documents = 0;
+    for (int64_t i = 0; i < set->n_corpora; i++)
+        n_documents += corpus_n_documents(set->corpora[i]);
+    return n_documents * (int64_t)sizeof(int64_t);
+}
+
+void input_set_close(struct input_set *set)
+{
+    for (int64_t i = 0; i < set->n_corpora; i++)
+        corpus_close(set->corpora[i]);
+    free(set->corpora);
+    *set = (struct input_set){.eos = -1};
+}
+
+void input_set_fingerprint(const struct input_set *set,
+                           char hex[CORPUS_FINGERPRINT_BYTES])
+{
+    struct cache_key key;
+    struct error err;
+    if (set->n_corpora == 1) {
+        corpus_fingerprint(set->corpora[0], hex);
+        return;
+    }
+    CHECK(cache_key_init(&key, &err) == 0, "%s", err.text);
+    for (int64_t i = 0; i < set->n_corpora; i++) {
+        corpus_fingerprint(set->corpora[i], hex);
+        cache_key_mix_string(&key, hex);
+        cache_key_mix_f64(&key, set->weights[i]);
+    }
+    cache_key_hex(&key, hex);
+    cache_key_release(&key);
+}
+
+/* -- samples ------------------------------------------------------------------------ */
 
 /* Beside the first corpus, as its own index. */
 static int open_blend(struct sample_stream *stream, const struct input_set *set,

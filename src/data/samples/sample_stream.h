@@ -1,6 +1,11 @@
 /*
- * sample_stream - the samples of one part (train, valid, test) of a run's data, in the
- * order they are used, whether they come from one corpus or from several by weight.
+ * sample_stream - the data of a run: what `dataset.input_dir` names, opened and checked
+ * (input_set), and the samples of one part of it (train, valid, test) in the order they
+ * are used (sample_stream).
+ *
+ * Without weights all inputs are one corpus, whose documents follow each other. With
+ * `dataset.weights` each input is a corpus of its own with its own split, epochs and
+ * shuffle, and samples are drawn from them in proportion (blend.h).
  *
  * From one corpus, position i is position i of its sample index. From several, a blend
  * says whose turn position i is and how many samples that corpus has given before: they
@@ -14,11 +19,43 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "config/config.h"
 #include "data/samples/blend.h"
-#include "data/samples/input_set.h"
+#include "data/samples/corpus.h"
 #include "data/samples/sample_index.h"
 
 #include <pthread.h>
+
+/* -- inputs ------------------------------------------------------------------------- */
+
+struct input_set { // read-only for everybody but sample_stream.c
+    struct corpus **corpora;
+    int64_t n_corpora;
+    const double *weights; // (n_corpora) the configuration's; of no use for one
+    int64_t eos;           // the token that ends a document; -1: unknown
+    struct sample_index_options options; // of every part; part and n_samples not set
+    bool has_document_start;             // samples are to say where documents begin
+};
+
+/* Open everything, refuse tokens outside of the model's vocabulary, and see that
+ * datasets and configuration agree on the end of a document. An input that is in the list twice, directly or in
+ * a directory, is an error. `cfg` is borrowed and must outlive the set. */
+MUST_CHECK int input_set_open(struct input_set *set, const struct config *cfg,
+                              struct error *err);
+/* The same without a look at the tokens: by the sizes and indexes alone. */
+MUST_CHECK int input_set_open_unread(struct input_set *set, const struct config *cfg,
+                                     struct error *err);
+void input_set_close(struct input_set *set); // one of zeros is fine
+
+/* What it keeps in memory: a number for each document. */
+int64_t input_set_bytes(const struct input_set *set);
+
+/* Names the content as corpus_fingerprint() does: of one corpus, the same; of several, it
+ * depends on their order and weights too. */
+void input_set_fingerprint(const struct input_set *set,
+                           char hex[CORPUS_FINGERPRINT_BYTES]);
+
+/* -- samples ------------------------------------------------------------------------ */
 
 struct sample_stream { // read-only for everybody but sample_stream.c
     int64_t seq_len;   // S

@@ -11,8 +11,7 @@
 #define MOST_DOCUMENTS ((int64_t)1 << 20) // of a table of several epochs
 #define LONG_SECONDS 1.0                  // worth a line in the log
 
-/* -- arithmetic ------------------------------------------------------------------------
- */
+/* -- arithmetic --------------------------------------------------------------------- */
 
 static bool is_packed(const struct sample_epochs *e)
 {
@@ -71,8 +70,7 @@ double sample_table_making_bytes(const struct sample_epochs *e)
     return is_packed(e) ? 8 * (double)e->n_documents : 0;
 }
 
-/* -- making ----------------------------------------------------------------------------
- */
+/* -- making ------------------------------------------------------------------------- */
 
 struct making {
     const struct sample_epochs *e;
@@ -183,8 +181,7 @@ static void fill(void *context, int64_t *values)
                  (long long)m->end_epoch - 1, clock_seconds() - start);
 }
 
-/* -- opening ---------------------------------------------------------------------------
- */
+/* -- opening ------------------------------------------------------------------------ */
 
 /* Whether the mapped array can be this table; its parts, if so. */
 static bool find_parts(struct sample_table *t, const struct sample_epochs *e)

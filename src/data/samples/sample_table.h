@@ -13,7 +13,7 @@
  * tables but the first is near the end of the epoch before.
  *
  * Memory: packed, 24 bytes for each sample and 8 for each document of an epoch; padded, 8
- * for each sample. It is shared by all processes of a machine (data/index_map.h).
+ * for each sample. It is shared by all processes of a machine (index_cache.h).
  */
 #ifndef DATA_SAMPLES_SAMPLE_TABLE_H
 #define DATA_SAMPLES_SAMPLE_TABLE_H
@@ -22,7 +22,7 @@
 #include "base/error.h"
 #include "config/config.h"
 #include "data/samples/corpus.h"
-#include "data/samples/index_map.h"
+#include "data/samples/index_cache.h"
 
 struct sample_epochs {           // of one part of a corpus: what follows from its lengths
     const struct corpus *corpus; // borrowed

@@ -1,4 +1,4 @@
-#include "cli/input_files.h"
+#include "data/text/text_files.h"
 
 #include "data/text/text_input.h"
 
@@ -11,7 +11,7 @@
 #define MOST_LEVELS 64 // of directories in directories
 
 struct walk {
-    struct input_files *out;
+    struct text_files *out;
     const char *output; // or NULL
     bool has_standard_input;
 };
@@ -22,7 +22,7 @@ static bool ends_with(const char *name, size_t n, const char *suffix)
     return n >= k && memcmp(name + n - k, suffix, k) == 0;
 }
 
-bool input_files_is_json(const char *path)
+bool text_files_is_json(const char *path)
 {
     size_t n = strlen(path);
     if (ends_with(path, n, ".gz"))
@@ -148,20 +148,20 @@ static int add_input(struct walk *w, const char *path, struct error *err)
     return 0;
 }
 
-int input_files_init(struct input_files *f, char *const *inputs, int n_inputs,
-                     const char *output, struct error *err)
+int text_files_init(struct text_files *f, char *const *inputs, int n_inputs,
+                    const char *output, struct error *err)
 {
     struct walk w = {.out = f, .output = output};
-    *f = (struct input_files){0};
+    *f = (struct text_files){0};
     for (int i = 0; i < n_inputs; i++)
         if (add_input(&w, inputs[i], err)) {
-            input_files_release(f);
+            text_files_release(f);
             return -1;
         }
     return 0;
 }
 
-int input_files_check_shared(const char *path, int n_processes, struct error *err)
+int text_files_check_shared(const char *path, int n_processes, struct error *err)
 {
     struct stat st;
     bool is_standard = strcmp(path, TEXT_STANDARD_INPUT) == 0;
@@ -174,8 +174,8 @@ int input_files_check_shared(const char *path, int n_processes, struct error *er
                      text_source_name(path), n_processes);
 }
 
-void input_files_release(struct input_files *f)
+void text_files_release(struct text_files *f)
 {
     fs_names_release(&f->files);
-    *f = (struct input_files){0};
+    *f = (struct text_files){0};
 }

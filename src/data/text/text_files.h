@@ -1,5 +1,5 @@
 /*
- * input_files - which text files a command reads, in which order.
+ * text_files - which files of text a command reads, in which order.
  *
  * Inputs are taken in the order given. A directory stands for the regular files in it and
  * in the directories below, names in bytewise order at each level, so the order is the
@@ -7,32 +7,32 @@
  * what an earlier run of `trefoil prepare` with the same output has written. "-" is
  * standard input, once.
  */
-#ifndef CLI_INPUT_FILES_H
-#define CLI_INPUT_FILES_H
+#ifndef DATA_TEXT_TEXT_FILES_H
+#define DATA_TEXT_TEXT_FILES_H
 
 #include "base/error.h"
 #include "base/fs.h"
 
-struct input_files {
+struct text_files {
     struct fs_names files;
     double total_bytes; // of all files, as they are on disk
     bool has_pipes;     // so the total is not all there is to read
 };
 
 /* `output` is a dataset's prefix, or NULL. */
-MUST_CHECK int input_files_init(struct input_files *f, char *const *inputs, int n_inputs,
-                                const char *output, struct error *err);
-void input_files_release(struct input_files *f); // all zero is fine
+MUST_CHECK int text_files_init(struct text_files *f, char *const *inputs, int n_inputs,
+                               const char *output, struct error *err);
+void text_files_release(struct text_files *f); // all zero is fine
 
 /* Does the name, without .gz or .zst, say JSON lines? */
-bool input_files_is_json(const char *path);
+bool text_files_is_json(const char *path);
 
 /* Refuse what several processes cannot all read: standard input, pipes. */
-MUST_CHECK int input_files_check_shared(const char *path, int n_processes,
-                                        struct error *err);
+MUST_CHECK int text_files_check_shared(const char *path, int n_processes,
+                                       struct error *err);
 
-/* How --help tells of --encoding, which is as data/text_encoding.h says. */
-#define INPUT_FILES_ENCODING_HELP                                                        \
+/* How --help describes --encoding, which is as text_encoding.h says. */
+#define TEXT_FILES_ENCODING_HELP                                                         \
     "The encoding of texts that are not UTF-8, by iconv's name (GBK, BIG5, UTF-16, "     \
     "...); bytes: take them as they are."
 
