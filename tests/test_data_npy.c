@@ -206,9 +206,11 @@ static int read_index(const void *data, size_t n, struct dataset_index *idx,
 {
     struct npz z;
     int fd = memory_file(data, n);
-    int rc = npz_init(&z, fd, "x.npz", err);
-    if (rc == 0)
+    int rc = npz_open(&z, fd, "x.npz", err);
+    if (rc == 0) {
         rc = fleetx_index_read(idx, &z, 8, err);
+        npz_close(&z);
+    }
     close(fd);
     return rc;
 }
@@ -265,43 +267,81 @@ static void test_npz__a_flipped_bit_never_changes_the_content(void **state)
     assert_true(n_refused > 1500);
 }
 
+static int copy_bytes(void *context, uint64_t at, uint8_t *data, size_t n,
+                      struct error *err)
+{
+    (void)err;
+    memcpy(data, (const uint8_t *)context + at, n);
+    return 0;
+}
+
+static int fail_to_read(void *context, uint64_t at, uint8_t *data, size_t n,
+                        struct error *err)
+{
+    (void)context, (void)data, (void)n;
+    return error_set(err, ERROR_RUNTIME, "no byte %llu", (unsigned long long)at);
+}
+
+static int open_new(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    return fd;
+}
+
 static void test_npz__what_is_written_is_read(void **state)
 {
     const char *path = test_path(*state, "x.npz");
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    uint8_t header[NPY_WRITE_HEADER_BYTES], lens[8], docs[16];
-    struct npz_writer w;
+    int fd = open_new(path);
+    uint8_t lens[8], docs[16], first[6];
     struct npz z;
+    struct npz_member m;
     struct dataset_index idx;
     struct error err;
+    bool is_there;
+    uint64_t offset;
     disk_put_u32(lens, 5);
     disk_put_u32(lens + 4, 6);
     disk_put_u64(docs, 0);
     disk_put_u64(docs + 8, 2);
-    npz_writer_init(&w, fd, path);
-    npy_write_header(header, DISK_I32, 2);
-    assert_ok(npz_writer_begin(&w, "lens", &err), err);
-    assert_ok(npz_writer_write(&w, header, sizeof header, &err), err);
-    assert_ok(npz_writer_write(&w, lens, sizeof lens, &err), err);
-    assert_ok(npz_writer_end(&w, &err), err);
-    npy_write_header(header, DISK_I64, 2);
-    assert_ok(npz_writer_begin(&w, "docs", &err), err);
-    assert_ok(npz_writer_write(&w, header, sizeof header, &err), err);
-    assert_ok(npz_writer_write(&w, docs, sizeof docs, &err), err);
-    assert_ok(npz_writer_end(&w, &err), err);
-    assert_ok(npz_writer_finish(&w, &err), err);
+    const struct npz_array arrays[] = {{"lens", DISK_I32, 2, copy_bytes, lens},
+                                       {"docs", DISK_I64, 2, copy_bytes, docs}};
+    assert_ok(npz_write(fd, path, arrays, 2, &err), err);
 
-    assert_ok(npz_init(&z, fd, path, &err), err);
-    assert_int_equal(z.n_members, 2);
+    assert_ok(npz_open(&z, fd, path, &err), err);
     assert_ok(fleetx_index_read(&idx, &z, 11, &err), err);
     assert_int_equal(idx.n_documents, 1);
     assert_int_equal(idx.n_tokens, 11);
     dataset_index_release(&idx);
+    // a stored member is an array file inside the archive
+    assert_ok(npz_find(&z, "docs", &m, &is_there, &err), err);
+    assert_true(is_there && !m.is_deflated);
+    assert_ok(npz_offset(&z, &m, &offset, &err), err);
+    assert_int_equal(fs_pread_exact(fd, first, sizeof first, (off_t)offset), 0);
+    assert_memory_equal(first, "\x93NUMPY", sizeof first);
+    npz_close(&z);
     close(fd);
 }
 
-/* A deflated archive of zeros: what it claims is compared with what there is a use for,
- * before room is made for it. */
+static void test_npz__an_array_that_cannot_be_read_is_not_written(void **state)
+{
+    const char *path = test_path(*state, "x.npz");
+    int fd = open_new(path), full = open("/dev/full", O_RDWR | O_CLOEXEC);
+    uint8_t zero = 0;
+    struct error err;
+    const struct npz_array unreadable = {"lens", DISK_U8, 1, fail_to_read, NULL};
+    const struct npz_array good = {"lens", DISK_U8, 1, copy_bytes, &zero};
+    assert_int_equal(npz_write(fd, path, &unreadable, 1, &err), -1);
+    assert_string_equal(err.text, "no byte 0");
+    assert_int_equal(npz_write(full, "full", &good, 1, &err), -1);
+    assert_says(err, "cannot write 'full'");
+    assert_says(err, "No space left");
+    close(fd);
+    close(full);
+}
+
+/* An archive of zeros: what it claims is compared with what there is a use for, before
+ * room is made for it. */
 static void test_npz__more_numbers_than_tokens_are_not_unpacked(void **state)
 {
     enum { N = 1 << 21 };
@@ -310,23 +350,16 @@ static void test_npz__more_numbers_than_tokens_are_not_unpacked(void **state)
         bool is_read;
     } cases[] = {{N, true}, {N / 2, true}, {N / 2 - 1, false}, {0, false}};
     const char *path = test_path(*state, "x.npz");
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    uint8_t header[NPY_WRITE_HEADER_BYTES];
+    int fd = open_new(path);
     uint8_t *zeros = calloc(N, 1);
-    struct npz_writer w;
+    const struct npz_array lens = {"lens", DISK_U8, N, copy_bytes, zeros};
     struct error err;
-    npz_writer_init(&w, fd, path);
-    npy_write_header(header, DISK_U8, N);
-    assert_ok(npz_writer_begin(&w, "lens", &err), err);
-    assert_ok(npz_writer_write(&w, header, sizeof header, &err), err);
-    assert_ok(npz_writer_write(&w, zeros, N, &err), err);
-    assert_ok(npz_writer_end(&w, &err), err);
-    assert_ok(npz_writer_finish(&w, &err), err);
+    assert_ok(npz_write(fd, path, &lens, 1, &err), err);
     free(zeros);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct npz z;
         struct dataset_index idx;
-        assert_ok(npz_init(&z, fd, path, &err), err);
+        assert_ok(npz_open(&z, fd, path, &err), err);
         int rc = fleetx_index_read(&idx, &z, cases[i].n_tokens, &err);
         assert_int_equal(rc, cases[i].is_read ? 0 : -1);
         if (rc)
@@ -335,6 +368,7 @@ static void test_npz__more_numbers_than_tokens_are_not_unpacked(void **state)
             assert_int_equal(idx.n_documents, N);
         if (rc == 0)
             dataset_index_release(&idx);
+        npz_close(&z);
     }
     close(fd);
 }
@@ -350,6 +384,7 @@ int main(void)
         data_test(test_npz__every_cut_is_refused),
         data_test(test_npz__a_flipped_bit_never_changes_the_content),
         data_test(test_npz__what_is_written_is_read),
+        data_test(test_npz__an_array_that_cannot_be_read_is_not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,7 @@ mpi.h:       comm
 yaml.h:      config
 jansson.h:   config data ckpt hub train cli text
 pcre2.h:     text
+zip.h:       data
 zstd.h:      data
 "
 

@@ -18,8 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error err = {.text = ""};
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     CHECK(fd >= 0 && fs_pwrite_exact(fd, data, size, 0) == 0, "no memory file");
-    if (npz_init(&z, fd, "fuzz.npz", &err) ||
-        fleetx_index_read(&idx, &z, 1 << 16, &err)) {
+    int rc = npz_open(&z, fd, "fuzz.npz", &err);
+    if (rc == 0) {
+        rc = fleetx_index_read(&idx, &z, 1 << 16, &err);
+        npz_close(&z);
+    }
+    if (rc) {
         CHECK(err.text[0], "an error without a sentence");
     } else {
         int64_t before = 0;

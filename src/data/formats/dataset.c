@@ -169,10 +169,12 @@ static int open_fleetx(struct dataset *d, int index_fd, struct error *err)
     struct npy ids;
     if (npy_read_header(&ids, d->fd, 0, (uint64_t)d->data_stat.st_size, d->data_path,
                         err) ||
-        npz_init(&z, index_fd, d->index_path, err))
+        npz_open(&z, index_fd, d->index_path, err))
         return -1;
     d->data_offset = (int64_t)ids.data_offset;
-    return adopt_fleetx_index(d, &z, &ids, err);
+    int rc = adopt_fleetx_index(d, &z, &ids, err);
+    npz_close(&z);
+    return rc;
 }
 
 /* Deflated ids have to be unpacked whole, so their claim must be credible: text packs to
@@ -192,24 +194,33 @@ static int refuse_bomb(const struct npz_member *m, struct error *err)
 
 /* Stored ids are read in place; deflated ones have to be unpacked whole, once it is known
  * that the lengths fit them. */
-static int open_fleetx_old(struct dataset *d, int index_fd, struct error *err)
+static int adopt_archived_ids(struct dataset *d, const struct npz *z, struct error *err)
 {
-    struct npz z;
     struct npz_member m;
     struct npy ids;
     bool is_there;
-    if (npz_init(&z, index_fd, d->index_path, err) ||
-        npz_find(&z, "ids", &m, &is_there, err))
+    uint64_t offset = 0;
+    if (npz_find(z, "ids", &m, &is_there, err))
         return -1;
     if (!is_there)
         return error_set(err, ERROR_INPUT, "'%s' has no array ids in it", d->data_path);
-    if (refuse_bomb(&m, err) || npz_describe(&z, &m, &ids, err) ||
-        adopt_fleetx_index(d, &z, &ids, err) ||
-        (m.is_deflated && npz_read(&z, &m, &ids, &d->memory, err)))
+    if (refuse_bomb(&m, err) || npz_describe(z, &m, &ids, err) ||
+        adopt_fleetx_index(d, z, &ids, err) ||
+        (m.is_deflated ? npz_read(z, &m, &ids, &d->memory, err)
+                       : npz_offset(z, &m, &offset, err)))
         return -1;
-    d->data_offset =
-        (int64_t)ids.data_offset + (m.is_deflated ? 0 : (int64_t)m.data_offset);
+    d->data_offset = (int64_t)(ids.data_offset + offset);
     return 0;
+}
+
+static int open_fleetx_old(struct dataset *d, int index_fd, struct error *err)
+{
+    struct npz z;
+    if (npz_open(&z, index_fd, d->index_path, err))
+        return -1;
+    int rc = adopt_archived_ids(d, &z, err);
+    npz_close(&z);
+    return rc;
 }
 
 static int (*const openers[N_DATASET_FORMATS])(struct dataset *, int, struct error *) = {

@@ -33,19 +33,6 @@ struct dataset_writer {
     int64_t document_start; // in tokens
 };
 
-/* Where the bytes of an index array go: a plain file, or a member of an archive. */
-struct array_sink {
-    struct out_file *file;
-    struct npz_writer *archive; // or NULL
-};
-
-static int sink_write(const struct array_sink *sink, const void *data, size_t n,
-                      struct error *err)
-{
-    return sink->archive ? npz_writer_write(sink->archive, data, n, err)
-                         : out_file_write(sink->file, data, n, err);
-}
-
 /* The same prefix in another format would make the dataset ambiguous. */
 static int refuse_other_formats(const char *prefix, enum dataset_format format,
                                 struct error *err)
@@ -147,76 +134,80 @@ int64_t dataset_writer_n_tokens(const struct dataset_writer *w)
 
 /* -- the index ----------------------------------------------------------------------- */
 
+static int read_lengths(struct dataset_writer *w, uint8_t *raw, uint64_t at, size_t n,
+                        struct error *err)
+{
+    if (fs_pread_exact(w->lens.fd, raw, n, (off_t)at))
+        return error_set(err, ERROR_RUNTIME, "cannot read '%s': %s", w->lens.tmp_path,
+                         strerror(errno));
+    return 0;
+}
+
 /* The lengths as they are, or (as_pointers) the byte offset of each document. */
-static int write_lengths(struct dataset_writer *w, const struct array_sink *sink,
-                         bool as_pointers, struct error *err)
+static int write_lengths(struct dataset_writer *w, bool as_pointers, struct error *err)
 {
     uint8_t raw[CHUNK * 4], wide[CHUNK * 8];
     uint64_t offset = 0, size = disk_int_bytes(w->type);
     for (int64_t i = 0; i < w->n_documents; i += CHUNK) {
         size_t n = (size_t)i64_min(CHUNK, w->n_documents - i);
-        if (fs_pread_exact(w->lens.fd, raw, n * 4, 4 * i))
-            return error_set(err, ERROR_RUNTIME, "cannot read '%s': %s", w->lens.tmp_path,
-                             strerror(errno));
+        if (read_lengths(w, raw, 4 * (uint64_t)i, n * 4, err))
+            return -1;
         for (size_t k = 0; k < n && as_pointers; k++) {
             disk_put_u64(wide + 8 * k, offset);
             offset += disk_get_u32(raw + 4 * k) * size;
         }
-        if (sink_write(sink, as_pointers ? wide : raw, as_pointers ? n * 8 : n * 4, err))
+        if (out_file_write(&w->index, as_pointers ? wide : raw,
+                           as_pointers ? n * 8 : n * 4, err))
             return -1;
     }
     return 0;
 }
 
-/* 0, 1, ..., n_documents: every document is one sequence. */
-static int write_boundaries(struct dataset_writer *w, const struct array_sink *sink,
-                            struct error *err)
+/* first, first + 1, ...: every document is one sequence. */
+static void count_up(uint8_t *wide, uint64_t first, size_t n)
 {
-    uint8_t wide[CHUNK * 8];
-    for (int64_t i = 0; i <= w->n_documents; i += CHUNK) {
-        size_t n = (size_t)i64_min(CHUNK, w->n_documents + 1 - i);
-        for (size_t k = 0; k < n; k++)
-            disk_put_u64(wide + 8 * k, (uint64_t)i + k);
-        if (sink_write(sink, wide, n * 8, err))
-            return -1;
-    }
-    return 0;
+    for (size_t k = 0; k < n; k++)
+        disk_put_u64(wide + 8 * k, first + k);
 }
 
 static int write_megatron_index(struct dataset_writer *w, struct error *err)
 {
-    uint8_t header[MEGATRON_HEADER_BYTES];
-    struct array_sink sink = {&w->index, NULL};
+    uint8_t header[MEGATRON_HEADER_BYTES], wide[CHUNK * 8];
     megatron_index_header(header, w->type, w->n_documents, w->n_documents);
-    if (sink_write(&sink, header, sizeof header, err) ||
-        write_lengths(w, &sink, false, err) || write_lengths(w, &sink, true, err) ||
-        write_boundaries(w, &sink, err))
+    if (out_file_write(&w->index, header, sizeof header, err) ||
+        write_lengths(w, false, err) || write_lengths(w, true, err))
         return -1;
+    for (int64_t i = 0; i <= w->n_documents; i += CHUNK) {
+        size_t n = (size_t)i64_min(CHUNK, w->n_documents + 1 - i);
+        count_up(wide, (uint64_t)i, n);
+        if (out_file_write(&w->index, wide, n * 8, err))
+            return -1;
+    }
     return 0;
 }
 
-static int begin_array(const struct array_sink *sink, const char *name,
-                       enum disk_int type, int64_t n, struct error *err)
+static int give_lens(void *context, uint64_t at, uint8_t *data, size_t n,
+                     struct error *err)
 {
-    uint8_t header[NPY_WRITE_HEADER_BYTES];
-    npy_write_header(header, type, n);
-    return npz_writer_begin(sink->archive, name, err) ||
-                   sink_write(sink, header, sizeof header, err)
-               ? -1
-               : 0;
+    return read_lengths(context, data, at, n, err);
+}
+
+static int give_docs(void *context, uint64_t at, uint8_t *data, size_t n,
+                     struct error *err)
+{
+    (void)context, (void)err;
+    count_up(data, at / 8, n / 8);
+    return 0;
 }
 
 static int write_fleetx_index(struct dataset_writer *w, struct error *err)
 {
     uint8_t header[NPY_WRITE_HEADER_BYTES];
-    struct npz_writer archive;
-    struct array_sink sink = {NULL, &archive};
-    npz_writer_init(&archive, w->index.fd, w->index.tmp_path);
-    if (begin_array(&sink, "lens", DISK_I32, w->n_documents, err) ||
-        write_lengths(w, &sink, false, err) || npz_writer_end(&archive, err) ||
-        begin_array(&sink, "docs", DISK_I64, w->n_documents + 1, err) ||
-        write_boundaries(w, &sink, err) || npz_writer_end(&archive, err) ||
-        npz_writer_finish(&archive, err))
+    const struct npz_array arrays[] = {
+        {"lens", DISK_I32, w->n_documents, give_lens, w},
+        {"docs", DISK_I64, w->n_documents + 1, give_docs, NULL},
+    };
+    if (npz_write(w->index.fd, w->index.tmp_path, arrays, ARRAY_LEN(arrays), err))
         return -1;
     npy_write_header(header, w->type, w->n_tokens);
     if (fs_pwrite_exact(w->data.fd, header, sizeof header, 0))
