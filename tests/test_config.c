@@ -71,7 +71,7 @@ static void load_with(struct config *cfg, const char *text, const char *o1,
     snprintf(a, sizeof a, "%s", o1 ? o1 : "");
     snprintf(b, sizeof b, "%s", o2 ? o2 : "");
     assert_ok(config_load_text(cfg, "test.yaml", text, strlen(text), options, !!o1 + !!o2,
-                               &err),
+                               1, &err),
               err);
 }
 
@@ -116,7 +116,7 @@ static void test_seed_004__asks_for_a_device_of_a_later_version(void **state)
     struct config cfg;
     struct error err;
     assert_int_equal(
-        config_load_text(&cfg, "s.yaml", seed_004, sizeof seed_004 - 1, NULL, 0, &err),
+        config_load_text(&cfg, "s.yaml", seed_004, sizeof seed_004 - 1, NULL, 0, 1, &err),
         -1);
     assert_int_equal(err.kind, ERROR_INPUT);
     assert_string_equal(err.text,

@@ -17,7 +17,7 @@ static void assert_refused(const char *text, size_t n, const char *option,
     char copy[256];
     char *options[] = {copy};
     snprintf(copy, sizeof copy, "%s", option ? option : "");
-    if (config_load_text(&cfg, "f.yaml", text, n, options, option ? 1 : 0, &err) == 0)
+    if (config_load_text(&cfg, "f.yaml", text, n, options, option ? 1 : 0, 1, &err) == 0)
         fail_msg("accepted: %s %s", text, option ? option : "");
     assert_int_equal(err.kind, ERROR_INPUT);
     if (strncmp(err.text, sentence, strlen(sentence)) != 0)
@@ -379,7 +379,7 @@ static void test_size__is_limited(void **state)
     char *text = repeat("#", CONFIG_MAX_BYTES + 1);
     struct config cfg;
     struct error err;
-    assert_ok(config_load_text(&cfg, "f", text, CONFIG_MAX_BYTES, NULL, 0, &err), err);
+    assert_ok(config_load_text(&cfg, "f", text, CONFIG_MAX_BYTES, NULL, 0, 1, &err), err);
     assert_refused(text, CONFIG_MAX_BYTES + 1, NULL,
                    "f.yaml: 1048577 bytes are too many");
     memset(text, 'x', CONFIG_MAX_BYTES);
@@ -429,7 +429,7 @@ static void test_names__that_are_long_keep_their_end(void **state)
     char *name = repeat("directory/", 400);
     struct config cfg;
     struct error err;
-    assert_int_equal(config_load_text(&cfg, name, "sed: 1", 6, NULL, 0, &err), -1);
+    assert_int_equal(config_load_text(&cfg, name, "sed: 1", 6, NULL, 0, 1, &err), -1);
     assert_non_null(strstr(err.text, "directory/:1:1: 'sed' is not a known key: did you "
                                      "mean 'seed'?"));
     assert_int_equal(strncmp(err.text, "...", 3), 0);

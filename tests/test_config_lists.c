@@ -13,7 +13,7 @@ static int load(struct config *cfg, const char *text, const char *option,
     char copy[512];
     char *options[] = {copy};
     snprintf(copy, sizeof copy, "%s", option ? option : "");
-    return config_load_text(cfg, "f.yaml", text, strlen(text), options, option != NULL,
+    return config_load_text(cfg, "f.yaml", text, strlen(text), options, option != NULL, 1,
                             err);
 }
 

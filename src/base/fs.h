@@ -92,4 +92,20 @@ MUST_CHECK int fs_join(char *buf, size_t size, const char *dir, const char *name
 /* Bytes an ordinary write could still take on the file system that holds `path`. */
 MUST_CHECK int fs_free_bytes(const char *path, uint64_t *bytes, struct error *err);
 
+/* -- output that the user names ------------------------------------------------------ */
+
+/* Write a file whole. A regular file, or one that is not there yet, is replaced at once or
+ * stays as it was (fs_write_atomic()). Anything else is written to and never replaced: a
+ * device, a pipe, and what /dev/stdout and its like stand for. A link stays a link: the
+ * file that it names is what is replaced. (Files in directories of our own, where a link
+ * may have been planted, are for fs_write_atomic() alone.) A named pipe must find a reader
+ * within FS_READER_SECONDS. */
+#define FS_READER_SECONDS 10
+MUST_CHECK int fs_write_output(const char *path, const void *data, size_t n,
+                               struct error *err);
+
+/* Is there something at `path` that is written to, not replaced? What was written to it
+ * cannot be taken back. */
+bool fs_is_stream(const char *path);
+
 #endif

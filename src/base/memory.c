@@ -52,21 +52,6 @@ uint64_t memory_resident_bytes(void)
     return status_bytes("VmRSS:");
 }
 
-uint64_t memory_anonymous_bytes(void)
-{
-    return status_bytes("RssAnon:");
-}
-
-uint64_t memory_file_bytes(void)
-{
-    return status_bytes("RssFile:");
-}
-
-uint64_t memory_shared_bytes(void)
-{
-    return status_bytes("RssShmem:");
-}
-
 /* -- available ----------------------------------------------------------------------- */
 
 /* The two generations of control groups, as they are mounted everywhere. */

@@ -9,15 +9,11 @@
 
 #include "base/base.h"
 
-/* The most memory this process ever had at once, all kinds below together. */
+/* The most memory this process ever had at once, of its own, of files and shared. */
 uint64_t memory_peak_bytes(void);
-
-/* What it has now, in all and by kind. The kernel counts pages by processor and adds
- * them up late: the numbers may be off by a few hundred pages. */
+/* What it has now. The kernel counts pages by processor and adds them up late: the number
+ * may be off by a few hundred pages. */
 uint64_t memory_resident_bytes(void);
-uint64_t memory_anonymous_bytes(void); // its own: heap, arenas, stacks
-uint64_t memory_file_bytes(void);      // of mapped files: the system can take them back
-uint64_t memory_shared_bytes(void);    // shared with other processes, such as MPI's
 
 /* What it could still get: of the machine, of its control group and those above it, of
  * the limit on its address space. Other processes may take it first. */

@@ -74,7 +74,7 @@ struct offload {
     struct window *windows;
     int64_t *jobs; // ring of n_windows: a window has one job at most
     int64_t jobs_first, n_jobs, n_jobs_taken;
-    int64_t n_present, n_present_peak; // windows not ABSENT
+    int64_t n_present; // windows not ABSENT
     int64_t n_writing;
     struct pass pass;
     struct failure failure;
@@ -115,7 +115,6 @@ static void hold(struct offload *o, int64_t w)
     if (win->state != WINDOW_ABSENT)
         return;
     o->n_present++;
-    o->n_present_peak = i64_max(o->n_present_peak, o->n_present);
     push_job(o, w, WINDOW_READING);
 }
 
@@ -352,25 +351,6 @@ void *offload_data(const struct offload *o)
     return o->base;
 }
 
-size_t offload_bytes(const struct offload *o)
-{
-    return o->n_bytes;
-}
-
-size_t offload_resident_bytes(const struct offload *o)
-{
-    size_t most = (size_t)o->n_windows_most * o->window_bytes;
-    return most < o->file.n_bytes ? most : o->file.n_bytes;
-}
-
-size_t offload_peak_bytes(struct offload *o)
-{
-    pthread_mutex_lock(&o->lock);
-    size_t peak = (size_t)o->n_present_peak * o->window_bytes;
-    pthread_mutex_unlock(&o->lock);
-    return peak < o->file.n_bytes ? peak : o->file.n_bytes;
-}
-
 /* -- use ----------------------------------------------------------------------------- */
 
 static int64_t first_window(const struct offload *o, size_t first)
@@ -481,14 +461,4 @@ void offload_drop(struct offload *o, size_t first, size_t end, enum offload_use 
     for (int64_t w = first_window(o, first); first < end && w < end_window(o, end); w++)
         unhold(o, w, use);
     pthread_mutex_unlock(&o->lock);
-}
-
-int offload_flush(struct offload *o, struct error *err)
-{
-    pthread_mutex_lock(&o->lock);
-    while (o->n_jobs + o->n_jobs_taken > 0)
-        pthread_cond_wait(&o->done, &o->lock);
-    int rc = report(o, err);
-    pthread_mutex_unlock(&o->lock);
-    return rc;
 }

@@ -9,11 +9,12 @@
  *
  * Two ways to hold, which must not be mixed on the same bytes at the same time:
  *   - a pass (offload_begin, _advance..., _end): once over the array in increasing
- *     ranges, reading ahead of the cursor and writing behind it;
+ *     ranges, reading ahead of the cursor and writing behind it. It takes at most
+ *     n_windows windows of memory, or its longest range and two;
  *   - by hand (offload_fetch, _wait, _drop): any range, in any order.
  *
  * The array is zero at opening. Its file has no name: it is gone when the process ends,
- * however it ends. All its room on disk is reserved at opening, so that a full disk is
+ * however it ends. All its space on disk is reserved at opening, so that a full disk is
  * found then. A disk that fails later is an error of the next call that can return one;
  * after such an error the content is lost and the array good only for closing.
  *
@@ -53,12 +54,6 @@ void offload_close(struct offload *o);
 
 /* The address of byte 0, aligned to 2 MiB; NULL for an array of 0 bytes. */
 void *offload_data(const struct offload *o);
-size_t offload_bytes(const struct offload *o);
-/* The most memory a pass takes whose ranges are no longer than a window: what a memory
- * plan should count. Longer ranges take their length and two windows. */
-size_t offload_resident_bytes(const struct offload *o);
-/* The most memory it has had so far, what was held by hand included. */
-size_t offload_peak_bytes(struct offload *o);
 
 /* -- a pass -------------------------------------------------------------------------- */
 
@@ -85,8 +80,5 @@ MUST_CHECK int offload_wait(struct offload *o, size_t first, size_t end,
 /* Undo one fetch of the same range. With OFFLOAD_UPDATE, what was written there is kept
  * even if another holder of the same window only reads. */
 void offload_drop(struct offload *o, size_t first, size_t end, enum offload_use use);
-
-/* Wait until nothing is under way; an error of what was. */
-MUST_CHECK int offload_flush(struct offload *o, struct error *err);
 
 #endif

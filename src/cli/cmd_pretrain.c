@@ -122,7 +122,9 @@ int pretrain_options_check_layout(const struct pretrain_options *o,
 
 /* -- words --------------------------------------------------------------------------- */
 
-char **pretrain_options_job_words(char *const *argv)
+/* The words of argv for the processes of a job: --max_restarts is for who starts them.
+ * NULL-terminated; the array is malloc'ed, the words are borrowed. NULL: no memory. */
+static char **job_words(char *const *argv)
 {
     static const char name[] = "--" MAX_RESTARTS;
     size_t n = 0, n_kept = 0;
@@ -154,7 +156,7 @@ struct pretrain {
 static int plan_restarts(struct pretrain *p, struct self_launch_plan *job,
                          struct error *err)
 {
-    p->job_argv = pretrain_options_job_words(p->argv);
+    p->job_argv = job_words(p->argv);
     if (!p->job_argv)
         return error_set(err, ERROR_RUNTIME, "out of memory for a command line");
     if (resume_point_init(&p->resume_point, &p->cfg, p->job_argv, err))

@@ -33,8 +33,4 @@ MUST_CHECK int pretrain_options_check_layout(const struct pretrain_options *o,
                                              const struct config *cfg,
                                              int64_t n_processes, struct error *err);
 
-/* The words of argv for the processes of a job: --max_restarts is for who starts them.
- * NULL-terminated; the array is malloc'ed, the words are borrowed. NULL: no memory. */
-char **pretrain_options_job_words(char *const *argv);
-
 #endif

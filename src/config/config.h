@@ -197,11 +197,11 @@ MUST_CHECK int config_load_for(struct config *cfg, const char *path,
                                int64_t n_processes, struct error *err);
 /* dp_degree x pp_degree x sharding_degree x mp_degree, or INT64_MAX if that overflows. */
 int64_t config_n_processes(const struct config *cfg);
-/* As config_load() from the n bytes at `text`; `name` stands for the file in messages, and
- * `_base_` is relative to its directory. */
+/* The same from the n bytes at `text`; `name` stands for the file in messages, and `_base_`
+ * is relative to its directory. */
 MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char *text,
                                 size_t n, char *const *overrides, int n_overrides,
-                                struct error *err);
+                                int64_t n_processes, struct error *err);
 
 /* Check a configuration that was changed after it was loaded: ranges, what this version can
  * do, keys against each other. `name` stands for it in messages. */

@@ -25,7 +25,8 @@ bool config_was_given(const struct config_origins *origins, const struct config_
     return o->source != SOURCE_DEFAULT && !o->is_empty;
 }
 
-const char *config_name_of(const struct config_origins *origins,
+/* The key as the user called it. */
+static const char *name_of(const struct config_origins *origins,
                            const struct config_key *key)
 {
     if (origins->whole || !config_was_given(origins, key))
@@ -68,9 +69,8 @@ int config_refuse(const struct config_origins *origins, const struct config_key 
     vsnprintf(sentence, sizeof sentence, fmt, args);
     va_end(args);
     config_where(origins, is_given || !other ? key : other, where);
-    return error_set(err, ERROR_INPUT, "%s: %s%s: %s", where,
-                     config_name_of(origins, key), is_given ? "" : " (not given)",
-                     sentence);
+    return error_set(err, ERROR_INPUT, "%s: %s%s: %s", where, name_of(origins, key),
+                     is_given ? "" : " (not given)", sentence);
 }
 
 /* -- rules --------------------------------------------------------------------------- */
@@ -125,10 +125,9 @@ int config_check_works_now(const struct config *cfg, const struct config_origins
             continue;
         config_where(origins, key, where);
         config_value_text(key, cfg, value, sizeof value);
-        int n =
-            snprintf(line, sizeof line, "%s%s: %s: %s is not yet in this version: use %s",
-                     n_refused ? "\n" : "", where, config_name_of(origins, key), value,
-                     key->works_now);
+        int n = snprintf(
+            line, sizeof line, "%s%s: %s: %s is not yet in this version: use %s",
+            n_refused ? "\n" : "", where, name_of(origins, key), value, key->works_now);
         n_refused++;
         if (used + (size_t)n + sizeof "\nand more" > sizeof text) {
             snprintf(text + used, sizeof text - used, "\nand more");

@@ -39,10 +39,6 @@ struct config_origins {       // of all keys; a whole that knows no places gives
 /* True when somebody gave the key a value: what is derived must agree with it. */
 bool config_was_given(const struct config_origins *origins, const struct config_key *key);
 
-/* The key as the user called it. */
-const char *config_name_of(const struct config_origins *origins,
-                           const struct config_key *key);
-
 /* "file:3:7", "-o a=b", "default" or the name of the JSON into buf. */
 void config_where(const struct config_origins *origins, const struct config_key *key,
                   char buf[CONFIG_WHERE_BYTES]);

@@ -229,7 +229,7 @@ static int finish(struct config_loader *l, int64_t n_processes, struct error *er
     return 0;
 }
 
-static int load_text(struct config *cfg, const char *name, const char *text, size_t n,
+int config_load_text(struct config *cfg, const char *name, const char *text, size_t n,
                      char *const *overrides, int n_overrides, int64_t n_processes,
                      struct error *err)
 {
@@ -262,12 +262,6 @@ done:
     return rc;
 }
 
-int config_load_text(struct config *cfg, const char *name, const char *text, size_t n,
-                     char *const *overrides, int n_overrides, struct error *err)
-{
-    return load_text(cfg, name, text, n, overrides, n_overrides, 1, err);
-}
-
 int config_load_for(struct config *cfg, const char *path, char *const *overrides,
                     int n_overrides, int64_t n_processes, struct error *err)
 {
@@ -275,7 +269,8 @@ int config_load_for(struct config *cfg, const char *path, char *const *overrides
     size_t n = 0;
     if (path && fs_read_all(path, CONFIG_MAX_BYTES, &text, &n, err))
         return -1;
-    int rc = load_text(cfg, path, text, n, overrides, n_overrides, n_processes, err);
+    int rc =
+        config_load_text(cfg, path, text, n, overrides, n_overrides, n_processes, err);
     free(text);
     return rc;
 }

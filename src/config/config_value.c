@@ -233,7 +233,7 @@ static bool is_triple(const struct config_key *key)
     return key->type == CONFIG_WEIGHTS || key->type == CONFIG_SHAPE;
 }
 
-bool config_takes_list(const struct config_key *key)
+static bool takes_list(const struct config_key *key)
 {
     return is_triple(key) || key->type == CONFIG_PATHS || key->type == CONFIG_NUMBERS;
 }
@@ -241,7 +241,7 @@ bool config_takes_list(const struct config_key *key)
 /* Quotes make a string; the types that are written as one may have them. */
 static bool may_be_quoted(const struct config_key *key)
 {
-    return config_takes_list(key) || key->type == CONFIG_ENUM || key->type == CONFIG_TEXT;
+    return takes_list(key) || key->type == CONFIG_ENUM || key->type == CONFIG_TEXT;
 }
 
 static int refuse_type(const struct config_key *key, const struct config_text *text,
@@ -501,8 +501,7 @@ int config_value_set(const struct config_key *key, struct config *cfg,
                      const struct config_text *text, struct error *err)
 {
     void *member = config_member(key, cfg);
-    if ((text->is_list && !config_takes_list(key)) ||
-        (text->is_quoted && !may_be_quoted(key)))
+    if ((text->is_list && !takes_list(key)) || (text->is_quoted && !may_be_quoted(key)))
         return refuse_type(key, text, err);
     switch (key->type) {
     case CONFIG_INT:

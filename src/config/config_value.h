@@ -28,9 +28,6 @@ bool config_text_is_empty(const struct config_text *text);
 MUST_CHECK int config_value_set(const struct config_key *key, struct config *cfg,
                                 const struct config_text *text, struct error *err);
 
-/* True for keys whose value may be a list. */
-bool config_takes_list(const struct config_key *key);
-
 /* `text` is how the user wrote `value`. */
 MUST_CHECK int config_check_range(const struct config_key *key, double value,
                                   const char *text, struct error *err);

@@ -42,7 +42,7 @@ static int refuse_chunks(int64_t L, int64_t pp, int64_t chunks, struct error *er
             (long long)L, (long long)chunks, (long long)pp, fits);
     return error_set(
         err, ERROR_INPUT,
-        "%lld layers in %lld chunks are %lld a chunk, too few for %lld stages: "
+        "%lld layers in %lld chunks are %lld per chunk, too few for %lld stages: "
         "every chunk of every stage needs a layer; with pp_degree %lld, "
         "virtual_pp_degree %s would do",
         (long long)L, (long long)chunks, (long long)(L / chunks), (long long)pp,
@@ -69,7 +69,7 @@ static int check(int64_t L, int64_t pp, int64_t chunks, struct error *err)
                          (long long)chunks);
     if (chunks > 1 && pp == 1)
         return error_set(err, ERROR_INPUT,
-                         "%lld chunks a stage (virtual_pp_degree) need a pipeline, and "
+                         "%lld chunks per stage (virtual_pp_degree) need a pipeline, and "
                          "pp_degree is 1: use 1 chunk, or 2 stages or more",
                          (long long)chunks);
     if (chunks > 1 && (L % chunks || L / chunks < pp))
@@ -123,13 +123,6 @@ void partition_range(const struct partition *p, int stage, int chunk,
     check_piece(p, stage, chunk);
     *first_block = first_block_of(p, stage, chunk);
     *end_block = first_block_of(p, stage + 1, chunk);
-}
-
-int64_t partition_n_blocks(const struct partition *p, int stage)
-{
-    int64_t first, end;
-    partition_range(p, stage, 0, &first, &end);
-    return p->chunks * (end - first);
 }
 
 bool partition_is_first(const struct partition *p, int stage, int chunk)

@@ -25,7 +25,7 @@
 struct partition {
     int64_t L;           // blocks
     int pp;              // stages, >= 1
-    int chunks;          // pieces a stage, >= 1
+    int chunks;          // pieces per stage, >= 1
     int64_t head_blocks; // that the head is counted as; 0 unless balanced
 };
 
@@ -41,9 +41,6 @@ void partition_balance(struct partition *p, int64_t head_blocks);
 /* The blocks of a piece: first <= block < end, at least one. */
 void partition_range(const struct partition *p, int stage, int chunk,
                      int64_t *first_block, int64_t *end_block);
-
-/* Blocks of all the chunks of a stage. */
-int64_t partition_n_blocks(const struct partition *p, int stage);
 
 /* Whether the piece holds the embedding; whether it holds the final norm and the head. */
 bool partition_is_first(const struct partition *p, int stage, int chunk);

@@ -36,7 +36,7 @@ static int check_interleaving(const struct schedule_shape *shape, struct error *
     long long pp = shape->pp, chunks = shape->chunks, m = shape->micro_batches;
     if (pp == 1)
         return error_set(err, ERROR_INPUT,
-                         "%lld chunks a stage (virtual_pp_degree) need a pipeline, and "
+                         "%lld chunks per stage (virtual_pp_degree) need a pipeline, and "
                          "pp_degree is 1: use 1 chunk, or 2 stages or more",
                          chunks);
     if (m % pp == 0)
@@ -50,14 +50,14 @@ static int check_interleaving(const struct schedule_shape *shape, struct error *
     return error_set(err, ERROR_INPUT,
                      "%lld micro-batches cannot be interleaved over %lld stages of %lld "
                      "chunks: their number must be a multiple of pp_degree; use %s "
-                     "micro-batches, or 1 chunk a stage (virtual_pp_degree 1)",
+                     "micro-batches, or 1 chunk per stage (virtual_pp_degree 1)",
                      m, pp, chunks, fits);
 }
 
 int schedule_check(const struct schedule_shape *shape, struct error *err)
 {
     if (check_range("stages (pp_degree)", shape->pp, SCHEDULE_MAX_STAGES, err) ||
-        check_range("chunks a stage (virtual_pp_degree)", shape->chunks,
+        check_range("chunks per stage (virtual_pp_degree)", shape->chunks,
                     SCHEDULE_MAX_CHUNKS, err) ||
         check_range("micro-batches", shape->micro_batches,
                     SCHEDULE_MAX_STEPS / shape->chunks, err))
@@ -330,8 +330,6 @@ int schedule_init(struct schedule *s, const struct schedule_shape *shape, int st
     build(&b);
     CHECK(s->n_actions == n_actions, "%lld actions, counted %lld",
           (long long)s->n_actions, (long long)n_actions);
-    for (int i = 0; i < N_PAYLOADS; i++)
-        s->max_posted[i] = (int)i64_min(b.n_posted[i], SCHEDULE_RECV_SLOTS);
     rc = 0;
 done:
     free(b.in_flight);
@@ -352,9 +350,4 @@ void schedule_release(struct schedule *s)
 int schedule_max_in_flight(const struct schedule *s, int chunk)
 {
     return s->max_in_flight[chunk == SCHEDULE_ALL_CHUNKS ? s->shape.chunks : chunk];
-}
-
-int schedule_max_posted(const struct schedule *s, enum schedule_payload payload)
-{
-    return s->max_posted[payload];
 }

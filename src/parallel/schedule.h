@@ -6,11 +6,12 @@
  * model, parallel/schedule_draw.h draws it.
  *
  * Kinds (enum config_schedule):
- *   SCHEDULE_1F1B      a warm-up of forwards, then one forward, one backward in turn,
- * then the backwards left. With chunks > 1 interleaved: a chunk runs pp micro-batches,
- * then the next chunk runs the same pp, and so on. SCHEDULE_F_THEN_B  all forwards, then
- * all backwards. In both, each chunk meets its micro-batches in the order 0, 1, 2, ...,
- * forward and backward, so that gradients are summed in one order whatever the schedule.
+ *   SCHEDULE_1F1B      a warm-up of forwards, then one forward, one backward in turn, then
+ *                      the backwards left. With chunks > 1 interleaved: a chunk runs pp
+ *                      micro-batches, then the next chunk runs the same pp, and so on.
+ *   SCHEDULE_F_THEN_B  all forwards, then all backwards.
+ * In both, each chunk meets its micro-batches in the order 0, 1, 2, ..., forward and
+ * backward, so that gradients are summed in one order whatever the schedule.
  *
  * Messages. Activations go to the next stage, gradients to the previous one, in a ring:
  * the last stage's chunk c feeds the first stage's chunk c + 1. Between two stages,
@@ -73,8 +74,7 @@ struct schedule {
     int stage;
     struct schedule_action *actions; // owned
     int64_t n_actions;
-    int32_t *max_in_flight;     // owned; by chunk, then of all chunks together
-    int max_posted[N_PAYLOADS]; // receives of each payload
+    int32_t *max_in_flight; // owned; by chunk, then of all chunks together
 };
 
 /* Whether there is such a schedule; the sentence of a refusal says what would do. */
@@ -91,10 +91,6 @@ void schedule_release(struct schedule *s);
  * in the order in which it begins them. */
 #define SCHEDULE_ALL_CHUNKS (-1)
 int schedule_max_in_flight(const struct schedule *s, int chunk);
-
-/* Receives posted and not yet consumed, at most: the receive buffers that are used, no
- * more than SCHEDULE_RECV_SLOTS. */
-int schedule_max_posted(const struct schedule *s, enum schedule_payload payload);
 
 /* The tag of a message, from its micro-batch and the chunk that receives it; distinct for
  * any two that can be under way at the same time. */

@@ -4,7 +4,7 @@
  */
 #include "parallel/schedule_draw.h"
 
-#include "base/output_file.h"
+#include "base/fs.h"
 
 #include <errno.h>
 #include <math.h>
@@ -24,7 +24,8 @@ static int n_digits(const struct schedule_draw *d)
     return snprintf(NULL, 0, "%lld", (long long)d->shape->micro_batches - 1);
 }
 
-void schedule_draw_title(const struct schedule_draw *d, char *text, size_t size)
+/* "1F1B, 4 stages of 2 chunks, 8 micro-batches"; the first line of both pictures. */
+static void write_title(const struct schedule_draw *d, char *text, size_t size)
 {
     const struct schedule_shape *s = d->shape;
     const char *kind = s->kind == SCHEDULE_F_THEN_B ? "F-then-B"
@@ -50,7 +51,7 @@ struct row {
     int64_t n_columns;
 };
 
-/* Columns a unit of time: a forward holds its label and a blank, a backward its label in
+/* Columns per unit of time: a forward holds its label and a blank, a backward its label in
  * brackets; one more where cells do not end on a column and may lose one to rounding. */
 static double columns_per_time(const struct schedule_draw *d)
 {
@@ -144,7 +145,7 @@ int schedule_draw_text(const struct schedule_draw *d, FILE *out, struct error *e
                   (long long)row.n_columns);
         goto done;
     }
-    schedule_draw_title(d, title, sizeof title);
+    write_title(d, title, sizeof title);
     fprintf(out, "%s\n\n", title);
     for (int stage = 0; stage < d->sim->pp; stage++) {
         const struct simulate_stage *log = &d->sim->stages[stage];
@@ -179,7 +180,7 @@ enum { // pixels
 struct canvas {
     FILE *out;
     const struct schedule_draw *d;
-    double scale; // pixels a unit of time
+    double scale; // pixels per unit of time
     int width, height, legend_top;
 };
 
@@ -206,7 +207,7 @@ static int row_top(int stage)
 static void draw_head(const struct canvas *c)
 {
     char title[160];
-    schedule_draw_title(c->d, title, sizeof title);
+    write_title(c->d, title, sizeof title);
     fprintf(c->out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
             "viewBox=\"0 0 %d %d\" font-family=\"Helvetica, Arial, sans-serif\" "
@@ -262,7 +263,7 @@ static void draw_swatch(const struct canvas *c, int x, int y, const char *fill,
             x, y, SWATCH, SWATCH, fill, x + SWATCH + 6, y + SWATCH - 5, label);
 }
 
-/* Two lines, forward and backward, a swatch a chunk; idle after the first. */
+/* Two lines, forward and backward, a swatch per chunk; idle after the first. */
 static void draw_legend(const struct canvas *c)
 {
     int left = MARGIN + LABEL_WIDTH, chunks = (int)c->d->shape->chunks;
@@ -289,7 +290,7 @@ static void lay_out(struct canvas *c)
     double rows = LABEL_WIDTH + ceil(c->d->sim->makespan * c->scale);
     double legend = LABEL_WIDTH + (double)(c->d->shape->chunks + 1) * SWATCH_STEP;
     char title[160];
-    schedule_draw_title(c->d, title, sizeof title);
+    write_title(c->d, title, sizeof title);
     double head = (double)strlen(title) * TITLE_LETTER;
     c->width = 2 * MARGIN + (int)fmax(head, fmax(rows, legend));
     c->legend_top = row_top(c->d->sim->pp) + ROW_GAP;
@@ -320,7 +321,7 @@ int schedule_draw_svg(const struct schedule_draw *d, const char *path, struct er
     if (fclose(c.out))
         rc = error_set(err, ERROR_RUNTIME, "out of memory for the picture '%s'", path);
     else
-        rc = output_file_write(path, data, n_bytes, err);
+        rc = fs_write_output(path, data, n_bytes, err);
     free(data);
     return rc;
 }

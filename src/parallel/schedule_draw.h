@@ -1,7 +1,7 @@
 /*
  * schedule_draw - a simulated pipeline step as a picture, in text and as SVG.
  *
- * One row a stage, time to the right, a cell for each forward and backward with the
+ * One row per stage, time to the right, a cell for each forward and backward with the
  * number of its micro-batch. In text a backward stands in brackets and a chunk is a
  * letter, so that nothing depends on colour; in SVG chunks are shades, and a legend says
  * which.
@@ -27,9 +27,6 @@ struct schedule_draw {
     int n_columns;              // text: rows are cut here, and a line says so; 0: never
     bool has_colour;            // text: with escape sequences of a terminal
 };
-
-/* "1F1B, 4 stages of 2 chunks, 8 micro-batches"; the first line of both pictures. */
-void schedule_draw_title(const struct schedule_draw *d, char *text, size_t size);
 
 /* The rows and the lines that explain them. */
 MUST_CHECK int schedule_draw_text(const struct schedule_draw *d, FILE *out,

@@ -1,8 +1,8 @@
 #include "train/job_trace.h"
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
-#include "base/output_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,8 +108,8 @@ int job_trace_open(struct job_trace *jt, const char *path, const struct grid *gr
     int rc = jt->bounds ? trace_open(&jt->trace, n_most, err)
                         : error_set(err, ERROR_RUNTIME, "out of memory");
     // it can be written: better known now than at the end
-    if (rc == 0 && comm_rank(world) == 0 && !output_file_is_stream(path))
-        rc = output_file_write(path, empty, trace_frame(empty, 0), err);
+    if (rc == 0 && comm_rank(world) == 0 && !fs_is_stream(path))
+        rc = fs_write_output(path, empty, trace_frame(empty, 0), err);
     if (rc)
         error_prefix(err, "trace");
     if (comm_agree(world, rc, err))
@@ -185,7 +185,7 @@ static int gather_and_write(const struct job_trace *jt, const char *text, size_t
                                err);
     if (rc == 0) {
         if (file)
-            rc = output_file_write(jt->path, file, trace_frame(file, n_all), err);
+            rc = fs_write_output(jt->path, file, trace_frame(file, n_all), err);
         rc = comm_agree(world, rc, err);
     }
     free(file);

@@ -23,7 +23,7 @@ static void check_printed(const struct config *cfg, const char *json)
     CHECK(out, "out of memory");
     config_print(cfg, out);
     fclose(out);
-    if (config_load_text(&again, "printed.yaml", text, n, NULL, 0, &err))
+    if (config_load_text(&again, "printed.yaml", text, n, NULL, 0, 1, &err))
         CHECK(false, "%s", err.text);
     char *json_again = config_to_json(&again);
     CHECK(strcmp(json, json_again) == 0, "printing changed the configuration");
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct config cfg, again;
     struct error err = {.text = ""};
     log_set_level(LOG_ERROR);
-    if (config_load_text(&cfg, "fuzz.yaml", (const char *)data, size, NULL, 0, &err)) {
+    if (config_load_text(&cfg, "fuzz.yaml", (const char *)data, size, NULL, 0, 1, &err)) {
         CHECK(err.kind == ERROR_INPUT && err.text[0], "an error without a sentence");
         return 0;
     }

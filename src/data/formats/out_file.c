@@ -1,7 +1,6 @@
 #include "data/formats/out_file.h"
 
 #include "base/fs.h"
-#include "base/output_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +40,7 @@ static int name_files(struct out_file *f, const char *prefix, const char *suffix
     char path[PATH_MAX], target[PATH_MAX];
     if (snprintf(path, sizeof path, "%s%s", prefix, suffix) >= (int)sizeof path)
         return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", prefix);
-    if (output_file_is_stream(path))
+    if (fs_is_stream(path))
         return error_set(err, ERROR_INPUT,
                          "cannot replace '%s': it is not a file; remove it or choose "
                          "another output",

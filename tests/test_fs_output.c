@@ -1,6 +1,5 @@
 /* Outputs that the user names: files are replaced, everything else is written to. */
 #include "base/fs.h"
-#include "base/output_file.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -57,10 +56,10 @@ static void test_file__is_replaced(void **state)
 {
     struct error err;
     (void)state;
-    assert_ok(output_file_write(in_dir("x"), "one", 3, &err), err);
-    assert_ok(output_file_write(in_dir("x"), "two", 3, &err), err);
+    assert_ok(fs_write_output(in_dir("x"), "one", 3, &err), err);
+    assert_ok(fs_write_output(in_dir("x"), "two", 3, &err), err);
     assert_holds(in_dir("x"), "two");
-    assert_false(output_file_is_stream(in_dir("x")));
+    assert_false(fs_is_stream(in_dir("x")));
 }
 
 static void test_link__stays_and_its_file_is_replaced(void **state)
@@ -68,9 +67,9 @@ static void test_link__stays_and_its_file_is_replaced(void **state)
     struct error err;
     (void)state;
     assert_int_equal(symlink("target", in_dir("link")), 0);
-    assert_ok(output_file_write(in_dir("link"), "new", 3, &err),
+    assert_ok(fs_write_output(in_dir("link"), "new", 3, &err),
               err); // nothing there yet
-    assert_ok(output_file_write(in_dir("link"), "newer", 5, &err), err);
+    assert_ok(fs_write_output(in_dir("link"), "newer", 5, &err), err);
     assert_int_equal(kind_of(in_dir("link")), S_IFLNK);
     assert_holds(in_dir("target"), "newer");
 }
@@ -82,9 +81,9 @@ static void test_device__is_written_to(void **state)
     (void)state;
     assert_int_equal(symlink("/dev/null", in_dir("null")), 0);
     assert_int_equal(symlink("/dev/full", in_dir("full")), 0);
-    assert_true(output_file_is_stream(in_dir("null")));
-    assert_ok(output_file_write(in_dir("null"), "x", 1, &err), err);
-    assert_int_equal(output_file_write(in_dir("full"), "x", 1, &err), -1);
+    assert_true(fs_is_stream(in_dir("null")));
+    assert_ok(fs_write_output(in_dir("null"), "x", 1, &err), err);
+    assert_int_equal(fs_write_output(in_dir("full"), "x", 1, &err), -1);
     assert_non_null(strstr(err.text, "/full'"));
     assert_int_equal(kind_of(in_dir("null")), S_IFLNK);
     assert_int_equal(kind_of(in_dir("full")), S_IFLNK);
@@ -98,7 +97,7 @@ static void test_pipe__gets_it_when_somebody_reads(void **state)
     assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
     int fd = open(in_dir("pipe"), O_RDONLY | O_NONBLOCK);
     assert_true(fd >= 0);
-    assert_ok(output_file_write(in_dir("pipe"), "data", 4, &err), err);
+    assert_ok(fs_write_output(in_dir("pipe"), "data", 4, &err), err);
     assert_int_equal(read(fd, got, sizeof got), 4);
     assert_string_equal(got, "data");
     assert_int_equal(kind_of(in_dir("pipe")), S_IFIFO);
@@ -118,7 +117,7 @@ static void test_standard_output__is_written_in_order(void **state)
         int fd = open(in_dir("printed"), O_WRONLY | O_CREAT, 0600);
         dup2(fd, STDOUT_FILENO);
         printf("before ");
-        int rc = output_file_write("/dev/stdout", "written ", 8, &err);
+        int rc = fs_write_output("/dev/stdout", "written ", 8, &err);
         printf("after");
         fflush(stdout);
         _exit(rc ? 1 : 0);
