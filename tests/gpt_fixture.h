@@ -106,6 +106,7 @@ static inline void prepare(struct model *m, const struct config *cfg,
     assert_ok(model_prepare(m, &typed, MICRO, B / MICRO, LAYOUT_TRAIN, &err), err);
     m->layout.model.recompute = change->recompute;
     m->layout.model.keeps_all = change->keeps_all;
+    m->layout.model.splits_backward = change->splits_backward;
     if (change->part.n_chunks > 0)
         m->layout.model.part = change->part;
     m->layout.model.n_stashes = B / MICRO * m->layout.model.part.n_chunks;
@@ -118,7 +119,8 @@ static inline void start(struct model *m)
 }
 
 /* All forwards, then all backwards, of a model in chunks that follow each other through
- * `between`: as the stages of a pipeline do, in one process. */
+ * `between`: as the stages of a pipeline do, in one process. Where backward's halves come
+ * apart, all of its weight halves come last. */
 static inline void run_chunks(struct gpt *g, const struct text *t, double *loss_sums)
 {
     enum { ROWS = MICRO * S };
@@ -134,11 +136,16 @@ static inline void run_chunks(struct gpt *g, const struct text *t, double *loss_
             gpt_chunk_forward(g, c, &batch, &g->stashes[b / MICRO * n_chunks + c],
                               between, between);
         }
-    for (int64_t b = 0; b < B; b += MICRO)
-        for (int c = n_chunks - 1; c >= 0; c--) {
-            struct batch batch = micro_batch(t, b, NULL);
-            gpt_chunk_backward(g, c, &batch, &g->stashes[b / MICRO * n_chunks + c], dx);
-        }
+    static const enum gpt_half both[] = {GPT_BWD_BOTH},
+                               apart[] = {GPT_BWD_INPUT, GPT_BWD_WEIGHT};
+    const enum gpt_half *halves = g->splits_backward ? apart : both;
+    for (size_t h = 0; h < (g->splits_backward ? 2 : 1); h++)
+        for (int64_t b = 0; b < B; b += MICRO)
+            for (int c = n_chunks - 1; c >= 0; c--) {
+                struct batch batch = micro_batch(t, b, NULL);
+                gpt_chunk_backward(g, c, &batch, &g->stashes[b / MICRO * n_chunks + c],
+                                   dx, halves[h]);
+            }
     gpt_finish_grads(g);
     free(between);
     free(dx);
@@ -155,7 +162,7 @@ static inline struct outcome run_step(const struct config *cfg, const struct tex
     prepare(&m, cfg, change);
     start(&m);
     batch.B = B;
-    if (change->part.n_chunks > 1)
+    if (change->part.n_chunks > 1 || change->splits_backward)
         run_chunks(&m.runner.gpt, t, out.loss_sums);
     else
         assert_ok(runner_train(&m.runner, &batch, &err), err);

@@ -30,7 +30,7 @@ static void run_first_stage(struct model *m, const struct text *t)
         for (size_t i = 0; i < ARRAY_LEN(dx); i++)
             dx[i] = 1.0F + (float)(i % 3);
         gpt_chunk_forward(g, 0, &batch, &g->stashes[0], NULL, x_out);
-        gpt_chunk_backward(g, 0, &batch, &g->stashes[0], dx);
+        gpt_chunk_backward(g, 0, &batch, &g->stashes[0], dx, GPT_BWD_BOTH);
     }
     gpt_finish_grads(g);
     assert_ok(runner_finish_grads(&m->runner, &err), err);
@@ -171,7 +171,7 @@ static float *grads_alone(struct gpt *g, const struct text *t)
                               .accumulate = i > 0,
                               .is_last = i + 1 == 2 * B};
         gpt_chunk_forward(g, 0, &batch, &g->stashes[0], NULL, NULL);
-        gpt_chunk_backward(g, 0, &batch, &g->stashes[0], NULL);
+        gpt_chunk_backward(g, 0, &batch, &g->stashes[0], NULL, GPT_BWD_BOTH);
     }
     gpt_finish_grads(g);
     return widened_grads(g);

@@ -119,6 +119,27 @@ static void test_gpt__chunks_of_a_pipeline_do_not_change_a_bit(void **state)
     }
 }
 
+static void test_gpt__all_weight_halves_of_backward_may_come_last(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < ARRAY_LEN(all_types) * 2; t++) {
+        struct config cfg = small_config(t % 2 ? 0.1 : 0);
+        struct text text = make_text(101, 64);
+        struct gpt_options opt = {.dtype = all_types[t / 2],
+                                  .grad_dtype = all_types[t / 2]};
+        struct outcome both = run_step(&cfg, &text, &opt);
+        opt.splits_backward = true;
+        for (int r = RECOMPUTE_NOTHING; r <= RECOMPUTE_BLOCK; r++) {
+            opt.recompute = (enum gpt_recompute)r;
+            opt.part = r % 2 ? two_chunks() : param_part_whole(L);
+            struct outcome out = run_step(&cfg, &text, &opt);
+            assert_same(&both, &out);
+            outcome_release(&out);
+        }
+        outcome_release(&both);
+    }
+}
+
 /* With one micro-batch in flight. */
 static size_t activation_bytes(const struct gpt_options *change)
 {
@@ -163,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_gpt__16_bit_losses_and_gradients_are_near_the_float32_ones),
         cmocka_unit_test(test_gpt__16_bit_gradients_are_the_float32_ones_rounded),
         cmocka_unit_test(test_gpt__recomputing_does_not_change_a_bit),
+        cmocka_unit_test(test_gpt__all_weight_halves_of_backward_may_come_last),
         cmocka_unit_test(test_gpt__chunks_of_a_pipeline_do_not_change_a_bit),
         cmocka_unit_test(test_gpt__recomputing_saves_what_it_says),
     };

@@ -37,8 +37,7 @@ void gpt_local_ids(const struct gpt *g, int32_t *local, const int32_t *ids, int6
 
 /* -- one micro-batch ----------------------------------------------------------------- */
 
-static struct dropout embedding_dropout(const struct gpt *g,
-                                        const struct gpt_batch *batch)
+static struct dropout embedding_dropout(const struct gpt *g, const struct batch *batch)
 {
     if (!batch->is_training)
         return dropout_none();
@@ -69,7 +68,7 @@ void gpt_start_step(struct gpt *g)
 }
 
 /* Tokens and positions of a batch, as the rows of this process's embeddings. */
-static void set_rows(struct gpt *g, const struct gpt_batch *batch)
+static void set_rows(struct gpt *g, const struct batch *batch)
 {
     int64_t N = batch->B * batch->S;
     gpt_local_ids(g, g->scratch.tokens, batch->tokens, N);
@@ -103,7 +102,7 @@ static void embed_typed(const struct gpt *g, float *x, const void *wte, const vo
 }
 
 /* The rows of the vocabulary lie with different ranks; one of them adds the position. */
-static void embed(struct gpt *g, const struct gpt_batch *batch, float *x)
+void gpt_embed(struct gpt *g, const struct batch *batch, float *x)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S;
@@ -111,7 +110,6 @@ static void embed(struct gpt *g, const struct gpt_batch *batch, float *x)
     const struct weight *p = gpt_params(g, LAYER_EMBEDDING);
     const void *wte = p[GPT_WORD_WEIGHT].data;
     const void *wpe = g->part.mp_rank == 0 ? p[GPT_POSITION_WEIGHT].data : NULL;
-    set_rows(g, batch);
     if (g->dtype == DTYPE_F32)
         g->k->embedding_fwd(g->s, sc->hidden,
                             &(struct embedding){.wte = wte,
@@ -144,8 +142,8 @@ static void trace_layer(const struct gpt *g, double start, int64_t block)
 }
 
 /* The input of a chunk's first block: as its stash keeps it, and as float32. */
-static const float *chunk_input(struct gpt *g, int chunk, const struct gpt_batch *batch,
-                                struct block_stash *st, const void *x_in)
+static const float *chunk_input(struct gpt *g, int chunk, const struct batch *batch,
+                                struct sublayer_stash *st, const void *x_in)
 {
     int64_t n = gpt_own_rows(g, batch) * g->dims.H;
     float *x = gpt_work(g, st->x, g->scratch.stream);
@@ -154,7 +152,8 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct gpt_batch
             &g->params, LAYER_EMBEDDING, 0,
             param_table_layer(g->params.table, LAYER_BLOCK, g->part.chunks[chunk].first),
             false);
-        embed(g, batch, x);
+        set_rows(g, batch);
+        gpt_embed(g, batch, x);
         gpt_keep(g, st->x, x, n);
         params_close_layer(&g->params, LAYER_EMBEDDING, 0, false, batch->is_last);
         return x;
@@ -185,15 +184,17 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
     int64_t first = g->part.chunks[chunk].first, end = g->part.chunks[chunk].end;
     int64_t n = gpt_own_rows(g, batch) * g->dims.H;
     bool has_head = gpt_chunk_has_head(g, chunk);
-    const float *x = chunk_input(g, chunk, batch, &st->blocks[0], x_in);
+    const float *x = chunk_input(g, chunk, batch, &st->blocks[0].sub[0], x_in);
     for (int64_t i = first; i < end; i++) {
         bool is_end = i + 1 == end;
-        void *kept = !is_end ? st->blocks[i + 1 - first].x : has_head ? NULL : x_out;
+        void *kept = !is_end    ? st->blocks[i + 1 - first].sub[0].x
+                     : has_head ? NULL
+                                : x_out;
         float *to = kept ? gpt_work(g, kept, g->scratch.stream) : g->scratch.stream;
         double start = trace_begin(g->trace);
         open_block(g, i, is_end ? -1 : i + 1, false);
         beat(BEAT_FORWARD, i + 1);
-        gpt_block_fwd(g, i, batch, &st->blocks[i - first], x, to);
+        gpt_block_fwd(g, i, batch, &st->blocks[i - first], NULL, x, to);
         if (kept)
             gpt_keep(g, kept, to, n);
         params_close_layer(&g->params, LAYER_BLOCK, i, false, batch->is_last);
@@ -226,7 +227,7 @@ static void take_lookup_rows(struct gpt *g, int32_t *tokens, int64_t N)
     }
 }
 
-static void embed_bwd(struct gpt *g, const struct gpt_batch *batch, float *dx)
+static void embed_bwd(struct gpt *g, const struct batch *batch, float *dx)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S;
@@ -249,23 +250,24 @@ static void embed_bwd(struct gpt *g, const struct gpt_batch *batch, float *dx)
                   .drop = dropout_none()});
 }
 
-void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
-                        struct gpt_stash *st, float *dx)
+void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
+                        struct gpt_stash *st, float *dx, enum gpt_half half)
 {
     int64_t first = g->part.chunks[chunk].first, end = g->part.chunks[chunk].end;
+    bool is_input = half & GPT_BWD_INPUT, is_weight = half & GPT_BWD_WEIGHT;
     if (!dx)
         dx = st->dx;
-    else if (gpt_chunk_has_head(g, chunk))
+    else if (gpt_chunk_has_head(g, chunk) && is_input)
         g->k->copy(g->s, dx, st->dx, gpt_own_rows(g, batch) * g->dims.H);
     for (int64_t i = end - 1; i >= first; i--) {
         double start = trace_begin(g->trace);
-        open_block(g, i, i > first ? i - 1 : -1, true);
+        open_block(g, i, i > first ? i - 1 : -1, is_weight);
         beat(BEAT_BACKWARD, i + 1);
-        gpt_block_bwd(g, i, batch, &st->blocks[i - first], dx);
-        params_close_layer(&g->params, LAYER_BLOCK, i, true, batch->is_last);
+        gpt_block_bwd(g, i, batch, &st->blocks[i - first], dx, half);
+        params_close_layer(&g->params, LAYER_BLOCK, i, is_weight, batch->is_last);
         trace_layer(g, start, i);
     }
-    if (gpt_chunk_has_embedding(g, chunk))
+    if (gpt_chunk_has_embedding(g, chunk) && is_input)
         embed_bwd(g, batch, dx);
 }
 

@@ -50,6 +50,7 @@ struct gpt_dims {
     int64_t P;       // position embeddings
     int64_t A, F, V; // heads, inner units, vocabulary of this process's share
     int64_t A_first, V_first;
+    int64_t N; // B * S, the most rows
     int64_t R; // rows of logits that exist at a time
 };
 
@@ -61,18 +62,28 @@ enum gpt_recompute {
     RECOMPUTE_BLOCK,     // all from the block's input on
 };
 
-/* What forward leaves for backward in one block. Activations have the model's type. What
- * is recomputed lies in memory that all blocks share. */
+/* The halves of backward. That by weight may come any time after that by input of the
+ * same chunk and micro-batch, if the model was opened for it (splits_backward). */
+enum gpt_half { GPT_BWD_INPUT = 1, GPT_BWD_WEIGHT = 2, GPT_BWD_BOTH = 3 };
+
+/* What forward leaves for backward in one sublayer (gpt_block.c). Activations have the
+ * model's type. */
+struct sublayer_stash {
+    void *x;            // (own rows, H) input
+    float *mean, *rstd; // (own rows) of its norm
+    void *in;           // attention: (N, 3, A, D), bias added; MLP: (N, F) before it
+    void *mixed;        // attention: (N, A, D); GELU's output is computed again
+    float *lse;         // attention: (B, A, S)
+    /* What backward by input leaves for backward by weight, where they come apart. */
+    float *dout;    // (N, H) the gradient of the output product
+    float *din;     // as `in`: the gradient of the input product
+    float *partial; // sums over chunks of rows, of the norm's gradients
+};
+
+/* What is recomputed lies in memory that all blocks share. */
 struct block_stash {
     enum gpt_recompute recompute;
-    void *x;                    // (own rows, H) input of the block
-    float *ln1_mean, *ln1_rstd; // (own rows)
-    void *qkv;                  // (N, 3, A, D), bias added
-    void *att;                  // (N, A, D) attention output
-    float *lse;                 // (B, A, S)
-    void *x_mid;                // (own rows, H) after the attention's residual
-    float *ln2_mean, *ln2_rstd; // (own rows)
-    void *fc;                   // (N, F) before bias and GELU
+    struct sublayer_stash sub[2]; // attention, MLP
 };
 
 /* What forward leaves for backward in one micro-batch of one chunk. */
@@ -121,6 +132,7 @@ struct gpt {
     struct comm *model_group; // the ranks that share each block; borrowed
     int sp;                   // parts of a sequence between blocks: 1, or mp
     bool fuses_bias;
+    bool splits_backward; // its halves may come apart
 
     enum dtype dtype;      // of matrices and stashes
     enum dtype grad_dtype; // of the gradients of matrices
@@ -153,6 +165,7 @@ struct gpt_options {
     int64_t n_step_tokens;           // that one step looks up here at most; 0: B * S
     bool has_one_micro_batch; // a step: memory can be shared that others keep sums in
     bool fuses_bias;          // into products (fused_linear)
+    bool splits_backward;     // its halves may come apart
 };
 
 struct gpt_memory { // bytes
@@ -179,11 +192,12 @@ void gpt_start_step(struct gpt *g);
  */
 void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
                        struct gpt_stash *st, const void *x_in, void *x_out);
-/* Backward of the same chunk and micro-batch. dx: (own rows, H), in the gradient of x_out
- * (not read by the chunk that has the head, which takes its own when dx is NULL), out
- * that of x_in. */
-void gpt_chunk_backward(struct gpt *g, int chunk, const struct gpt_batch *batch,
-                        struct gpt_stash *st, float *dx);
+/* Backward of the same chunk and micro-batch, or one half of it. By input, dx: (own rows,
+ * H), in the gradient of x_out (not read by the chunk that has the head, which takes its
+ * own when dx is NULL), out that of x_in; the embedding, like the head, does both at
+ * once. By weight dx is not used, and blocks' gradients are there. */
+void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
+                        struct gpt_stash *st, float *dx, enum gpt_half half);
 
 /* After the last micro-batch of a step: the gradient of the word embedding becomes the
  * sum of the lookup's and the head's, as far as they are here. */
@@ -194,13 +208,18 @@ bool gpt_chunk_has_head(const struct gpt *g, int chunk);
 
 /* -- layers, for gpt.c and gpt_decode.c ---------------------------------------------- */
 
-/* x_out (own rows, H) := block `block` (from 0) of x; fills the stash, but for st->x, which
- * holds x already. In a float32 model x is st->x; in another x_out may be x. */
-void gpt_block_fwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                   struct block_stash *st, const float *x, float *x_out);
-/* dx: in, the gradient of x_out; out, that of st->x. Adds to the gradients. */
-void gpt_block_bwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                   struct block_stash *st, float *dx);
+struct gpt_kv_rows; // gpt_internal.h
+
+/* x_out (own rows, H) := block `block` (from 0) of x; fills the stash, but for its input,
+ * which holds x already. In a float32 model x is in the stash; in another x_out may be x.
+ * With kv each row is a token of its own, that follows what its text has cached. */
+void gpt_block_fwd(struct gpt *g, int64_t block, const struct batch *batch,
+                   struct block_stash *st, const struct gpt_kv_rows *kv, const float *x,
+                   float *x_out);
+/* By input, dx: in, the gradient of x_out; out, that of x. By weight: adds to the
+ * gradients of the block's parameters. */
+void gpt_block_bwd(struct gpt *g, int64_t block, const struct batch *batch,
+                   struct block_stash *st, float *dx, enum gpt_half half);
 /* Final norm, logits, loss; in training also dx and the gradients of the head. */
 void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx);
 

@@ -1,27 +1,105 @@
 /*
- * One transformer block, forward and backward, in the order of the formulas in gpt.h.
+ * One transformer block: forward, backward by input and by weight, recomputation and
+ * decoding, all from one description.
  *
- * Tensor parallelism splits qkv and the first matrix of the MLP by rows (heads, inner
- * units), the other two by columns; what those two give is a partial sum, and so is the
- * gradient of the inputs of the first two. Hence two sums over the group forward and two
- * backward, (N, H) each.
+ * A block is two sublayers of one outline,
+ *
+ *   y = x + drop(mix(norm(x) Win^T) Wout^T + bout)
+ *
+ * which differ in what they mix: attention mixes the tokens of a sample, per head, and
+ * GELU the numbers of a token. The table below says which parameters are whose.
+ *
+ * Tensor parallelism splits Win by rows (heads, inner units) and Wout by columns; what
+ * Wout gives is a partial sum, and so is the gradient of Win's input. Hence one sum over
+ * the group per sublayer forward and one backward, (N, H) each.
+ *
+ * Decoding runs the same forward on one row per text: products read a matrix once for
+ * these few rows, and a query meets the keys and values that its text has cached.
+ *
+ * Backward has two halves. The one by input needs the gradient of y and gives that of x.
+ * The one by weight gives the gradients of the parameters, any time later: then the input
+ * half leaves it the gradients of Win's and Wout's outputs in the stash. Together they
+ * use scratch that the next sublayer uses again, and keep nothing.
  *
  * Cost for N tokens: 4 products forward, 8 backward, and attention. The element-wise
- * passes between them touch memory once each. Computing a whole block again costs three
- * of the four products: the last one's result is the next block's input, which is kept.
+ * passes between them touch memory once each. Recomputing a whole block costs three of
+ * the four products: the last one's result is the next block's input, which is stashed.
  */
 #include "model/gpt_internal.h"
 
-static struct dropout block_dropout(const struct gpt *g, const struct gpt_batch *batch,
-                                    double rate, enum philox_use use, int64_t block)
+enum { ATTENTION, MLP };
+
+struct sublayer {
+    enum gpt_block_param norm_gain, norm_bias;
+    enum gpt_block_param in_weight, in_bias;
+    enum gpt_block_param out_weight, out_bias;
+    enum philox_use dropout; // of the output
+};
+
+// clang-format off
+static const struct sublayer sublayers[] = {
+    [ATTENTION] = {GPT_LN1_WEIGHT, GPT_LN1_BIAS, GPT_QKV_WEIGHT, GPT_QKV_BIAS,
+                   GPT_ATTN_PROJ_WEIGHT, GPT_ATTN_PROJ_BIAS, PHILOX_DROP_ATTN_OUT},
+    [MLP]       = {GPT_LN2_WEIGHT, GPT_LN2_BIAS, GPT_FC_WEIGHT, GPT_FC_BIAS,
+                   GPT_MLP_PROJ_WEIGHT, GPT_MLP_PROJ_BIAS, PHILOX_DROP_MLP_OUT},
+};
+// clang-format on
+
+/* One block of one micro-batch, on its way forward or backward. */
+struct pass {
+    struct gpt *g;
+    int64_t block; // from 0
+    const struct batch *batch;
+    struct block_stash *st;
+    const struct gpt_kv_rows *kv; // decoding; NULL: whole sequences
+    enum gpt_half half;           // of backward
+    int64_t N;                    // rows
+};
+
+/* One sublayer of it. */
+struct at {
+    const struct pass *p;
+    const struct sublayer *sub;
+    struct sublayer_stash *st;
+    const struct weight *params, *grads; // of the block
+    int64_t in_width;                    // Win's outputs
+    int64_t mid_width;                   // Wout's inputs
+    bool is_attention;
+};
+
+static struct at sublayer_at(const struct pass *p, int s)
 {
-    if (!batch->is_training)
-        return dropout_none();
-    return dropout_init(rate, g->seed, use, (int)block + 1, batch->step,
-                        batch->first_sample);
+    const struct gpt *g = p->g;
+    int64_t AD = g->dims.A * g->dims.D;
+    return (struct at){.p = p,
+                       .sub = &sublayers[s],
+                       .st = &p->st->sub[s],
+                       .params = gpt_block_params(g, p->block),
+                       .grads = gpt_block_grads(g, p->block),
+                       .in_width = s == ATTENTION ? 3 * AD : g->dims.F,
+                       .mid_width = s == ATTENTION ? AD : g->dims.F,
+                       .is_attention = s == ATTENTION};
 }
 
-/* -- what backward needs ------------------------------------------------------------- */
+static struct dropout pass_dropout(const struct pass *p, double rate, enum philox_use use)
+{
+    if (!p->batch->is_training)
+        return dropout_none();
+    return dropout_init(rate, p->g->seed, use, (int)p->block + 1, p->batch->step,
+                        p->batch->first_sample);
+}
+
+bool gpt_adds_grads(const struct gpt *g, const struct batch *batch)
+{
+    return batch->accumulate && !g->params.owner.takes_grads;
+}
+
+bool gpt_completes_grads(const struct gpt *g, const struct batch *batch)
+{
+    return batch->is_last || g->params.owner.takes_grads;
+}
+
+/* -- stashing ------------------------------------------------------------------------ */
 
 float *gpt_work(const struct gpt *g, void *kept, float *scratch)
 {
@@ -47,336 +125,413 @@ const void *gpt_kept_at(const struct gpt *g, const void *kept, int64_t n)
     return (const char *)kept + n * (int64_t)dtype_bytes(g->dtype);
 }
 
-bool gpt_adds_grads(const struct gpt *g, const struct gpt_batch *batch)
-{
-    return batch->accumulate && !g->params.owner.takes_grads;
-}
-
-bool gpt_completes_grads(const struct gpt *g, const struct gpt_batch *batch)
-{
-    return batch->is_last || g->params.owner.takes_grads;
-}
-
 /* -- forward ------------------------------------------------------------------------- */
 
-/* Of samples [first, first + B) of the batch. */
-static struct attention attention_of(const struct gpt *g, int64_t block,
-                                     const struct gpt_batch *batch, int64_t first,
-                                     int64_t B)
+/* Of samples [first, first + B) of the batch, whose rows of q, k and v are at `qkv`. */
+static struct attention attention_of(const struct pass *p, int64_t first, int64_t B,
+                                     const float *qkv)
 {
+    const struct gpt *g = p->g;
+    const int32_t *starts = p->batch->document_start;
+    int64_t AD = g->dims.A * g->dims.D;
     struct attention at = {
         .B = B,
-        .S = batch->S,
+        .S = p->batch->S,
         .A = g->dims.A,
         .A_kv = g->dims.A,
         .D = g->dims.D,
-        .q_row = 3 * g->dims.A * g->dims.D,
-        .kv_row = 3 * g->dims.A * g->dims.D,
-        .first_key =
-            batch->document_start ? batch->document_start + first * batch->S : NULL,
+        .q = qkv,
+        .k = qkv + AD,
+        .v = qkv + 2 * AD,
+        .q_row = 3 * AD,
+        .kv_row = 3 * AD,
+        .first_key = starts ? starts + first * p->batch->S : NULL,
         .first_head = g->dims.A_first,
-        .drop =
-            block_dropout(g, batch, g->attention_dropout, PHILOX_DROP_ATTENTION, block),
+        .drop = pass_dropout(p, g->attention_dropout, PHILOX_DROP_ATTENTION),
     };
     at.drop.first_sample += (uint32_t)first;
     return at;
 }
 
-/* q, k and v in one buffer (N, 3, A, D). */
-static void set_qkv(struct attention *at, const float *qkv)
+/* Each row's key and value join its text's; out (N, A, D) := what its query finds. */
+static void attend_cached(const struct pass *p, float *out, const float *qkv)
 {
-    at->q = qkv;
-    at->k = qkv + at->A * at->D;
-    at->v = qkv + 2 * at->A * at->D;
+    const struct gpt *g = p->g;
+    const struct gpt_kv_rows *kv = p->kv;
+    int64_t A = g->dims.A, D = g->dims.D, AD = A * D;
+    for (int64_t i = 0; i < p->N; i++, qkv += 3 * AD) {
+        float *cache = kv->cache + kv->slots[i] * kv->slot_stride;
+        int64_t n_past = kv->n_past[kv->slots[i]];
+        g->k->copy(g->s, cache + n_past * 2 * AD, qkv + AD, 2 * AD);
+        g->k->attention_decode(g->s, &(struct attention_decode){.out = out + i * AD,
+                                                                .q = qkv,
+                                                                .keys = cache,
+                                                                .values = cache + AD,
+                                                                .kv_row = 2 * AD,
+                                                                .scores = kv->scores,
+                                                                .n_keys = n_past + 1,
+                                                                .A = A,
+                                                                .A_kv = A,
+                                                                .D = D});
+    }
 }
 
-/* qkv := the norm of x times its matrix, bias added. */
-static float *make_qkv(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                       struct block_stash *st, const float *x)
+static const float *attend(const struct at *at, const float *qkv)
 {
-    const struct weight *p = gpt_block_params(g, block);
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S, H = g->dims.H, AD3 = 3 * g->dims.A * g->dims.D;
-    float *qkv = gpt_work(g, st->qkv, sc->wide);
-    gpt_norm_fwd(g, batch, sc->norm, st->ln1_mean, st->ln1_rstd, x,
-                 p[GPT_LN1_WEIGHT].data, p[GPT_LN1_BIAS].data);
-    gpt_linear_bias_fwd(g, qkv, sc->norm, p[GPT_QKV_WEIGHT].data, p[GPT_QKV_BIAS].data, N,
-                        H, AD3);
-    gpt_keep(g, st->qkv, qkv, N * AD3);
-    return qkv;
+    const struct pass *p = at->p;
+    float *out = gpt_work(p->g, at->st->mixed, p->g->scratch.norm);
+    if (p->kv) {
+        attend_cached(p, out, qkv);
+    } else {
+        struct attention attention = attention_of(p, 0, p->batch->B, qkv);
+        attention.out = out;
+        attention.lse = at->st->lse;
+        p->g->k->attention_fwd(p->g->s, &attention);
+    }
+    gpt_keep(p->g, at->st->mixed, out, p->N * at->mid_width);
+    return out;
 }
 
-static float *attend(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                     struct block_stash *st, const float *qkv)
+/* y (N, O) = x (N, I) w^T + bias, if there is one. */
+static void project(const struct pass *p, float *y, const float *x, const void *w,
+                    const float *bias, int64_t I, int64_t O)
 {
-    struct attention at = attention_of(g, block, batch, 0, batch->B);
-    set_qkv(&at, qkv);
-    at.out = gpt_work(g, st->att, g->scratch.norm);
-    at.lse = st->lse;
-    g->k->attention_fwd(g->s, &at);
-    gpt_keep(g, st->att, at.out, batch->B * batch->S * g->dims.A * g->dims.D);
-    return at.out;
+    if (p->kv)
+        p->g->k->matvec(p->g->s, &(struct matvec){.y = y,
+                                                  .w = w,
+                                                  .dtype = p->g->dtype,
+                                                  .x = x,
+                                                  .b = bias,
+                                                  .R = p->N,
+                                                  .O = O,
+                                                  .I = I});
+    else if (bias)
+        gpt_linear_bias_fwd(p->g, y, x, w, bias, p->N, I, O);
+    else
+        gpt_linear_fwd(p->g, y, x, w, p->N, I, O);
 }
 
-/* Returns x_mid. */
-static float *attention_part_fwd(struct gpt *g, int64_t block,
-                                 const struct gpt_batch *batch, struct block_stash *st,
-                                 const float *x)
+static struct gpt_norm norm_at(const struct at *at)
 {
-    const struct weight *p = gpt_block_params(g, block);
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S, H = g->dims.H, AD = g->dims.A * g->dims.D;
-    const float *qkv = make_qkv(g, block, batch, st, x);
-    const float *att = attend(g, block, batch, st, qkv);
-    gpt_linear_fwd(g, sc->hidden, att, p[GPT_ATTN_PROJ_WEIGHT].data, N, AD, H);
-    struct dropout drop =
-        block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_ATTN_OUT, block);
-    float *x_mid = gpt_work(g, st->x_mid, sc->stream);
-    gpt_residual(g, batch, x_mid, x, sc->hidden, p[GPT_ATTN_PROJ_BIAS].data, &drop);
-    gpt_keep(g, st->x_mid, x_mid, gpt_own_rows(g, batch) * H);
+    const struct pass *p = at->p;
+    bool is_split = p->half == GPT_BWD_INPUT || p->half == GPT_BWD_WEIGHT;
+    return (struct gpt_norm){
+        .gain = at->params[at->sub->norm_gain].data,
+        .bias = at->params[at->sub->norm_bias].data,
+        .dgain = at->grads[at->sub->norm_gain].data,
+        .dbias = at->grads[at->sub->norm_bias].data,
+        .mean = at->st->mean,
+        .rstd = at->st->rstd,
+        .partial = is_split ? at->st->partial : p->g->scratch.partial,
+    };
+}
+
+/* in := norm(x) Win^T, bias added where attention follows; GELU adds its own, and where
+ * that is fused with the product it is in scratch.wide already: true. */
+static bool project_in(const struct at *at, const float *x, const float **in)
+{
+    const struct pass *p = at->p;
+    struct gpt *g = p->g;
+    const void *w = at->params[at->sub->in_weight].data;
+    const float *bias = at->params[at->sub->in_bias].data;
+    float *normed = g->scratch.norm, *y = gpt_work(g, at->st->in, g->scratch.wide);
+    struct gpt_norm norm = norm_at(at);
+    int64_t H = g->dims.H, O = at->in_width;
+    bool has_gelu = false;
+    gpt_norm_fwd(g, p->batch, &norm, normed, x);
+    if (at->is_attention || p->kv)
+        project(p, y, normed, w, at->is_attention ? bias : NULL, H, O);
+    else
+        has_gelu =
+            gpt_linear_gelu_fwd(g, y, g->scratch.wide, normed, w, bias, p->N, H, O);
+    gpt_keep(g, at->st->in, y, p->N * O);
+    *in = y;
+    return has_gelu;
+}
+
+/* y (N, F) := gelu(x + bias). */
+static void gelu_fwd(const struct at *at, float *y, const float *x, int64_t N)
+{
+    const struct gpt *g = at->p->g;
+    g->k->activation_fwd(g->s,
+                         &(struct activation_fwd){.act = ACTIVATION_GELU,
+                                                  .y = y,
+                                                  .x = x,
+                                                  .b = at->params[at->sub->in_bias].data,
+                                                  .N = N,
+                                                  .C = at->in_width});
+}
+
+/* y (own rows, H) := the sublayer of x. */
+static void sublayer_fwd(const struct pass *p, int s, const float *x, float *y)
+{
+    struct gpt *g = p->g;
+    struct at at = sublayer_at(p, s);
+    const float *in, *mixed = g->scratch.wide;
+    bool has_gelu = project_in(&at, x, &in);
+    if (at.is_attention)
+        mixed = attend(&at, in);
+    else if (!has_gelu)
+        gelu_fwd(&at, g->scratch.wide, in, p->N);
+    project(p, g->scratch.hidden, mixed, at.params[at.sub->out_weight].data, NULL,
+            at.mid_width, g->dims.H);
+    struct dropout drop = pass_dropout(p, g->hidden_dropout, at.sub->dropout);
+    gpt_residual(g, p->batch, y, x, g->scratch.hidden, at.params[at.sub->out_bias].data,
+                 &drop);
+}
+
+/* Returns the MLP's input, stashed. */
+static const float *attention_fwd(const struct pass *p, const float *x)
+{
+    struct gpt *g = p->g;
+    void *stash = p->st->sub[MLP].x;
+    float *x_mid = gpt_work(g, stash, g->scratch.stream);
+    sublayer_fwd(p, ATTENTION, x, x_mid);
+    gpt_keep(g, stash, x_mid, gpt_own_rows(g, p->batch) * g->dims.H);
     return x_mid;
 }
 
-static void gelu_fwd(const struct gpt *g, float *y, const float *fc, const float *bias,
-                     int64_t N)
+void gpt_block_fwd(struct gpt *g, int64_t block, const struct batch *batch,
+                   struct block_stash *st, const struct gpt_kv_rows *kv, const float *x,
+                   float *x_out)
 {
-    g->k->activation_fwd(
-        g->s,
-        &(struct activation_fwd){
-            .act = ACTIVATION_GELU, .y = y, .x = fc, .b = bias, .N = N, .C = g->dims.F});
+    struct pass p = {g, block, batch, st, kv, 0, batch->B * batch->S};
+    sublayer_fwd(&p, MLP, attention_fwd(&p, x), x_out);
 }
 
-/* The first half of the MLP: fc, and with wants_gelu also wide := gelu(fc + bias). */
-static void make_fc(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                    struct block_stash *st, const float *x_mid, bool wants_gelu)
-{
-    const struct weight *p = gpt_block_params(g, block);
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
-    float *fc = gpt_work(g, st->fc, sc->wide);
-    gpt_norm_fwd(g, batch, sc->norm, st->ln2_mean, st->ln2_rstd, x_mid,
-                 p[GPT_LN2_WEIGHT].data, p[GPT_LN2_BIAS].data);
-    bool has_gelu = gpt_linear_gelu_fwd(g, fc, sc->wide, sc->norm, p[GPT_FC_WEIGHT].data,
-                                        p[GPT_FC_BIAS].data, N, H, F);
-    gpt_keep(g, st->fc, fc, N * F);
-    if (wants_gelu && !has_gelu)
-        gelu_fwd(g, sc->wide, fc, p[GPT_FC_BIAS].data, N);
-}
+/* -- recomputation ------------------------------------------------------------------- */
 
-static void mlp_part_fwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                         struct block_stash *st, const float *x_mid, float *x_out)
+/* Compute again what the stash does not hold, by what forward called. */
+static void recompute(const struct pass *p)
 {
-    const struct weight *p = gpt_block_params(g, block);
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
-    make_fc(g, block, batch, st, x_mid, true);
-    gpt_linear_fwd(g, sc->hidden, sc->wide, p[GPT_MLP_PROJ_WEIGHT].data, N, F, H);
-    struct dropout drop =
-        block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_MLP_OUT, block);
-    gpt_residual(g, batch, x_out, x_mid, sc->hidden, p[GPT_MLP_PROJ_BIAS].data, &drop);
-}
-
-void gpt_block_fwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                   struct block_stash *st, const float *x, float *x_out)
-{
-    const float *x_mid = attention_part_fwd(g, block, batch, st, x);
-    mlp_part_fwd(g, block, batch, st, x_mid, x_out);
+    struct gpt *g = p->g;
+    struct at attention = sublayer_at(p, ATTENTION), mlp = sublayer_at(p, MLP);
+    int64_t own = gpt_own_rows(g, p->batch) * g->dims.H;
+    const float *x, *in;
+    switch (p->st->recompute) {
+    case RECOMPUTE_NOTHING:
+        break;
+    case RECOMPUTE_CORE:
+        in = gpt_recall(g, attention.st->in, g->scratch.wide, p->N * attention.in_width);
+        attend(&attention, in);
+        break;
+    case RECOMPUTE_ATTENTION:
+        x = gpt_recall(g, attention.st->x, g->scratch.stream, own);
+        project_in(&attention, x, &in);
+        break;
+    case RECOMPUTE_BLOCK:
+        x = gpt_recall(g, attention.st->x, g->scratch.stream, own);
+        project_in(&mlp, attention_fwd(p, x), &in);
+        break;
+    }
 }
 
 /* -- backward ------------------------------------------------------------------------ */
 
-/* Compute again what the stash does not hold, by what forward called. */
-static void recompute(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                      struct block_stash *st)
+static bool by_input(const struct pass *p)
 {
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t own = gpt_own_rows(g, batch) * g->dims.H, N = batch->B * batch->S;
-    const float *x, *qkv;
-    switch (st->recompute) {
-    case RECOMPUTE_NOTHING:
-        break;
-    case RECOMPUTE_CORE:
-        qkv = gpt_recall(g, st->qkv, sc->wide, N * 3 * g->dims.A * g->dims.D);
-        attend(g, block, batch, st, qkv);
-        break;
-    case RECOMPUTE_ATTENTION:
-        x = gpt_recall(g, st->x, sc->stream, own);
-        make_qkv(g, block, batch, st, x);
-        break;
-    case RECOMPUTE_BLOCK:
-        x = gpt_recall(g, st->x, sc->stream, own);
-        make_fc(g, block, batch, st, attention_part_fwd(g, block, batch, st, x), false);
-        break;
-    }
+    return p->half & GPT_BWD_INPUT;
 }
 
-/* wide := gelu(fc + b). */
-static void gelu_again(struct gpt *g, const struct block_stash *st, const float *bias,
-                       int64_t N)
+static bool by_weight(const struct pass *p)
 {
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t F = g->dims.F;
-    for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
-        int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
-        const float *fc = gpt_recall(g, gpt_kept_at(g, st->fc, n * F), sc->rows, R * F);
-        gelu_fwd(g, sc->wide + n * F, fc, bias, R);
-    }
+    return p->half & GPT_BWD_WEIGHT;
 }
 
-/* wide: in, the gradient of gelu(fc + b); out, that of fc. */
-static void gelu_bwd(struct gpt *g, const struct block_stash *st, const float *bias,
-                     float *dbias, int64_t N)
+/* dw (O, I) of a parameter (+)= dy^T x. */
+static void weight_grad(const struct at *at, enum gpt_block_param weight, const float *dy,
+                        const float *x, int64_t I, int64_t O)
 {
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t F = g->dims.F;
-    for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
-        int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
-        float *d = sc->wide + n * F;
-        const float *fc = gpt_recall(g, gpt_kept_at(g, st->fc, n * F), sc->rows, R * F);
-        g->k->activation_bwd(g->s, &(struct activation_bwd){.act = ACTIVATION_GELU,
-                                                            .dx = d,
-                                                            .y = sc->rows,
-                                                            .db = dbias,
-                                                            .dy = d,
-                                                            .x = fc,
-                                                            .b = bias,
-                                                            .partial = sc->partial,
-                                                            .N = R,
-                                                            .C = F});
-    }
+    struct gpt *g = at->p->g;
+    gpt_linear_bwd_weight(g, at->grads[weight].data, g->grad_dtype, dy, x, at->p->N, I, O,
+                          gpt_adds_grads(g, at->p->batch));
 }
 
-/* The gradient of fc, in the buffer that is returned, and that of the second matrix. A
- * float32 model has both GELU's output and its gradient at a time; a 16-bit one, which is
- * there to save memory, has one after the other in one buffer. */
-static float *second_product_bwd(struct gpt *g, int64_t block,
-                                 const struct gpt_batch *batch,
-                                 const struct block_stash *st, const float *dy)
+static void bias_grad(const struct at *at, enum gpt_block_param bias, const float *dy,
+                      int64_t O)
 {
-    const struct weight *p = gpt_block_params(g, block), *d = gpt_block_grads(g, block);
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
-    bool adds = gpt_adds_grads(g, batch);
-    if (g->dtype == DTYPE_F32) {
-        gpt_linear_bwd_input(g, sc->dwide, dy, p[GPT_MLP_PROJ_WEIGHT].data, N, F, H);
-        g->k->activation_bwd(g->s, &(struct activation_bwd){.act = ACTIVATION_GELU,
-                                                            .dx = sc->dwide,
-                                                            .y = sc->wide,
-                                                            .db = d[GPT_FC_BIAS].data,
-                                                            .dy = sc->dwide,
-                                                            .x = st->fc,
-                                                            .b = p[GPT_FC_BIAS].data,
-                                                            .partial = sc->partial,
-                                                            .N = N,
-                                                            .C = F});
-        gpt_linear_bwd_weight(g, d[GPT_MLP_PROJ_WEIGHT].data, g->grad_dtype, dy, sc->wide,
-                              N, F, H, adds);
-        return sc->dwide;
-    }
-    gelu_again(g, st, p[GPT_FC_BIAS].data, N);
-    gpt_linear_bwd_weight(g, d[GPT_MLP_PROJ_WEIGHT].data, g->grad_dtype, dy, sc->wide, N,
-                          F, H, adds);
-    gpt_linear_bwd_input(g, sc->wide, dy, p[GPT_MLP_PROJ_WEIGHT].data, N, F, H);
-    gelu_bwd(g, st, p[GPT_FC_BIAS].data, d[GPT_FC_BIAS].data, N);
-    return sc->wide;
+    struct gpt *g = at->p->g;
+    g->k->bias_grad(g->s, at->grads[bias].data, dy, g->scratch.partial, at->p->N, O);
 }
 
-static void mlp_part_bwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                         const struct block_stash *st, float *dx)
+/* The gradient of Wout's output, from that of the sublayer's; the weight half finds what
+ * the input half left. */
+static const float *output_grad(const struct at *at, const float *dx)
 {
-    const struct weight *p = gpt_block_params(g, block), *d = gpt_block_grads(g, block);
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S, H = g->dims.H, F = g->dims.F;
-    struct dropout drop =
-        block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_MLP_OUT, block);
-
-    const float *dy = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
-    g->k->bias_grad(g->s, d[GPT_MLP_PROJ_BIAS].data, dy, sc->partial, N, H);
-    const float *dfc = second_product_bwd(g, block, batch, st, dy);
-
-    const float *x_mid = gpt_recall(g, st->x_mid, sc->stream, gpt_own_rows(g, batch) * H);
-    gpt_norm_again(g, batch, sc->norm, x_mid, st->ln2_mean, st->ln2_rstd,
-                   p[GPT_LN2_WEIGHT].data, p[GPT_LN2_BIAS].data);
-    gpt_linear_bwd_weight(g, d[GPT_FC_WEIGHT].data, g->grad_dtype, dfc, sc->norm, N, H, F,
-                          gpt_adds_grads(g, batch));
-    gpt_linear_bwd_input(g, sc->norm, dfc, p[GPT_FC_WEIGHT].data, N, H, F);
-    gpt_norm_bwd(g, batch, dx, d[GPT_LN2_WEIGHT].data, d[GPT_LN2_BIAS].data, sc->norm,
-                 x_mid, p[GPT_LN2_WEIGHT].data, st->ln2_mean, st->ln2_rstd);
+    const struct pass *p = at->p;
+    struct gpt *g = p->g;
+    if (!by_input(p))
+        return at->st->dout;
+    struct dropout drop = pass_dropout(p, g->hidden_dropout, at->sub->dropout);
+    float *to = by_weight(p) ? g->scratch.hidden : at->st->dout;
+    const float *dout = gpt_dropout_bwd(g, p->batch, to, dx, &drop);
+    if (by_weight(p) || dout == to)
+        return dout;
+    g->k->copy(g->s, to, dout, p->N * g->dims.H); // dx goes on to change
+    return to;
 }
 
-/* With sequence parallelism the gradients of the norms are sums over own rows only. */
-static void finish_norms(struct gpt *g, int64_t block)
+/* din (N, 3, A, D) := attention's backward of dmixed; sample by sample where the stash
+ * has to be widened for it. */
+static void attend_bwd(const struct at *at, const float *dmixed, float *din)
 {
-    const struct weight *d = gpt_block_grads(g, block);
-    float *const grads[] = {d[GPT_LN1_WEIGHT].data, d[GPT_LN1_BIAS].data,
-                            d[GPT_LN2_WEIGHT].data, d[GPT_LN2_BIAS].data};
-    for (size_t i = 0; i < ARRAY_LEN(grads) && g->sp > 1; i++)
-        gpt_sum_over_model(g, grads[i], g->dims.H);
-}
-
-/* dqkv (N, 3, A, D) := attention's backward of datt; sample by sample where the stash has
- * to be widened for it. */
-static void attend_bwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                       const struct block_stash *st, const float *datt, float *dqkv)
-{
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t S = batch->S, AD = g->dims.A * g->dims.D, A = g->dims.A;
-    int64_t each = g->dtype == DTYPE_F32 ? batch->B : 1;
-    for (int64_t b = 0; b < batch->B; b += each) {
-        const void *qkv = gpt_kept_at(g, st->qkv, b * S * 3 * AD);
-        const void *att = gpt_kept_at(g, st->att, b * S * AD);
-        struct attention at = attention_of(g, block, batch, b, each);
-        set_qkv(&at, gpt_recall(g, qkv, sc->rows, S * 3 * AD));
-        at.out = (float *)gpt_recall(g, att, sc->rows + S * 3 * AD, S * AD);
-        at.lse = st->lse + b * A * S;
-        float *dq = dqkv + b * S * 3 * AD;
-        g->k->attention_bwd(g->s, &(struct attention_bwd){.fwd = at,
-                                                          .dout = datt + b * S * AD,
+    const struct pass *p = at->p;
+    const struct gpt *g = p->g;
+    int64_t S = p->batch->S, AD = at->mid_width;
+    int64_t each = g->dtype == DTYPE_F32 ? p->batch->B : 1;
+    for (int64_t b = 0; b < p->batch->B; b += each) {
+        const void *qkv = gpt_kept_at(g, at->st->in, b * S * 3 * AD);
+        const void *out = gpt_kept_at(g, at->st->mixed, b * S * AD);
+        struct attention fwd =
+            attention_of(p, b, each, gpt_recall(g, qkv, g->scratch.rows, S * 3 * AD));
+        float *dq = din + b * S * 3 * AD;
+        fwd.out = (float *)gpt_recall(g, out, g->scratch.rows + S * 3 * AD, S * AD);
+        fwd.lse = at->st->lse + b * g->dims.A * S;
+        g->k->attention_bwd(g->s, &(struct attention_bwd){.fwd = fwd,
+                                                          .dout = dmixed + b * S * AD,
                                                           .dq = dq,
                                                           .dk = dq + AD,
                                                           .dv = dq + 2 * AD,
-                                                          .delta = sc->delta});
+                                                          .delta = g->scratch.delta});
     }
 }
 
-static void attention_part_bwd(struct gpt *g, int64_t block,
-                               const struct gpt_batch *batch,
-                               const struct block_stash *st, float *dx)
+/* Returns the gradient of Win's output; also that of Wout. */
+static const float *attention_bwd(const struct at *at, const float *dout)
 {
-    const struct weight *p = gpt_block_params(g, block), *d = gpt_block_grads(g, block);
-    struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S, H = g->dims.H, AD = g->dims.A * g->dims.D;
-    bool adds = gpt_adds_grads(g, batch);
-    struct dropout drop =
-        block_dropout(g, batch, g->hidden_dropout, PHILOX_DROP_ATTN_OUT, block);
-
-    const float *dy = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
-    g->k->bias_grad(g->s, d[GPT_ATTN_PROJ_BIAS].data, dy, sc->partial, N, H);
-    const float *att = gpt_recall(g, st->att, sc->norm, N * AD);
-    gpt_linear_bwd_weight(g, d[GPT_ATTN_PROJ_WEIGHT].data, g->grad_dtype, dy, att, N, AD,
-                          H, adds);
-    gpt_linear_bwd_input(g, sc->norm, dy, p[GPT_ATTN_PROJ_WEIGHT].data, N, AD, H);
-    attend_bwd(g, block, batch, st, sc->norm, sc->wide);
-    g->k->bias_grad(g->s, d[GPT_QKV_BIAS].data, sc->wide, sc->partial, N, 3 * AD);
-
-    const float *x = gpt_recall(g, st->x, sc->stream, gpt_own_rows(g, batch) * H);
-    gpt_norm_again(g, batch, sc->norm, x, st->ln1_mean, st->ln1_rstd,
-                   p[GPT_LN1_WEIGHT].data, p[GPT_LN1_BIAS].data);
-    gpt_linear_bwd_weight(g, d[GPT_QKV_WEIGHT].data, g->grad_dtype, sc->wide, sc->norm, N,
-                          H, 3 * AD, adds);
-    gpt_linear_bwd_input(g, sc->norm, sc->wide, p[GPT_QKV_WEIGHT].data, N, H, 3 * AD);
-    gpt_norm_bwd(g, batch, dx, d[GPT_LN1_WEIGHT].data, d[GPT_LN1_BIAS].data, sc->norm, x,
-                 p[GPT_LN1_WEIGHT].data, st->ln1_mean, st->ln1_rstd);
+    const struct pass *p = at->p;
+    struct gpt *g = p->g;
+    float *din = by_weight(p) && by_input(p) ? g->scratch.wide : at->st->din;
+    int64_t H = g->dims.H, AD = at->mid_width;
+    if (by_weight(p)) {
+        const float *mixed = gpt_recall(g, at->st->mixed, g->scratch.norm, p->N * AD);
+        weight_grad(at, at->sub->out_weight, dout, mixed, AD, H);
+    }
+    if (by_input(p)) {
+        gpt_linear_bwd_input(g, g->scratch.norm, dout,
+                             at->params[at->sub->out_weight].data, p->N, AD, H);
+        attend_bwd(at, g->scratch.norm, din);
+    }
+    if (by_weight(p))
+        bias_grad(at, at->sub->in_bias, din, at->in_width);
+    return din;
 }
 
-void gpt_block_bwd(struct gpt *g, int64_t block, const struct gpt_batch *batch,
-                   struct block_stash *st, float *dx)
+/* wide := gelu(in + bias) again. */
+static void gelu_again(const struct at *at)
 {
-    recompute(g, block, batch, st);
-    mlp_part_bwd(g, block, batch, st, dx);
+    const struct gpt *g = at->p->g;
+    int64_t N = at->p->N, F = at->in_width;
+    for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
+        int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
+        const void *in = gpt_kept_at(g, at->st->in, n * F);
+        gelu_fwd(at, g->scratch.wide + n * F, gpt_recall(g, in, g->scratch.rows, R * F),
+                 R);
+    }
+}
+
+/* d (N, F): in, the gradient of gelu(x + bias); out, that of x. again := gelu(x + bias);
+ * dbias NULL: not wanted. */
+static void gelu_bwd(const struct at *at, float *d, float *again, const float *x,
+                     float *dbias, int64_t N)
+{
+    const struct gpt *g = at->p->g;
+    g->k->activation_bwd(g->s,
+                         &(struct activation_bwd){.act = ACTIVATION_GELU,
+                                                  .dx = d,
+                                                  .y = again,
+                                                  .db = dbias,
+                                                  .dy = d,
+                                                  .x = x,
+                                                  .b = at->params[at->sub->in_bias].data,
+                                                  .partial = g->scratch.partial,
+                                                  .N = N,
+                                                  .C = at->in_width});
+}
+
+/* The same of all rows of the stash, widened some at a time. */
+static void stashed_gelu_bwd(const struct at *at, float *d, float *dbias)
+{
+    const struct gpt *g = at->p->g;
+    float *again = g->dtype == DTYPE_F32 ? g->scratch.wide : g->scratch.rows;
+    int64_t N = at->p->N, F = at->in_width;
+    for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
+        int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
+        const void *in = gpt_kept_at(g, at->st->in, n * F);
+        const float *x = gpt_recall(g, in, g->scratch.rows, R * F);
+        gelu_bwd(at, d + n * F, again, x, dbias, R);
+    }
+}
+
+/* As attention_bwd(). Both halves of a float32 model at once have GELU's output and its
+ * gradient at a time, in one pass; a 16-bit model, which is there to save memory, has one
+ * after the other in one buffer. */
+static const float *mlp_bwd(const struct at *at, const float *dout)
+{
+    const struct pass *p = at->p;
+    struct gpt *g = p->g;
+    const void *w = at->params[at->sub->out_weight].data;
+    float *wide = g->scratch.wide, *dwide = g->scratch.dwide;
+    float *dbias = at->grads[at->sub->in_bias].data;
+    int64_t H = g->dims.H, F = at->in_width;
+    if (by_weight(p) && by_input(p) && g->dtype == DTYPE_F32) {
+        gpt_linear_bwd_input(g, dwide, dout, w, p->N, F, H);
+        gelu_bwd(at, dwide, wide, at->st->in, dbias, p->N);
+        weight_grad(at, at->sub->out_weight, dout, wide, F, H);
+        return dwide;
+    }
+    float *din = by_weight(p) && by_input(p) ? wide : at->st->din;
+    if (by_weight(p)) {
+        gelu_again(at);
+        weight_grad(at, at->sub->out_weight, dout, wide, F, H);
+    }
+    if (by_input(p)) {
+        gpt_linear_bwd_input(g, din, dout, w, p->N, F, H);
+        stashed_gelu_bwd(at, din, by_weight(p) ? dbias : NULL);
+    } else {
+        bias_grad(at, at->sub->in_bias, din, F);
+    }
+    return din;
+}
+
+/* The norm and Win: dx += the gradient of the sublayer's input. */
+static void norm_bwd(const struct at *at, const float *din, float *dx)
+{
+    const struct pass *p = at->p;
+    struct gpt *g = p->g;
+    struct gpt_norm norm = norm_at(at);
+    int64_t H = g->dims.H, own = gpt_own_rows(g, p->batch);
+    const float *x = gpt_recall(g, at->st->x, g->scratch.stream, own * H);
+    if (by_weight(p)) {
+        gpt_norm_again(g, p->batch, &norm, g->scratch.norm, x);
+        weight_grad(at, at->sub->in_weight, din, g->scratch.norm, H, at->in_width);
+    }
+    if (by_input(p)) {
+        gpt_linear_bwd_input(g, g->scratch.norm, din, at->params[at->sub->in_weight].data,
+                             p->N, H, at->in_width);
+        gpt_norm_bwd(g, p->batch, &norm, dx, g->scratch.norm, x);
+    }
+    if (by_weight(p))
+        gpt_norm_grads(g, p->batch, &norm);
+}
+
+static void sublayer_bwd(const struct pass *p, int s, float *dx)
+{
+    struct at at = sublayer_at(p, s);
+    const float *dout = output_grad(&at, dx);
+    if (by_weight(p))
+        bias_grad(&at, at.sub->out_bias, dout, p->g->dims.H);
+    norm_bwd(&at, at.is_attention ? attention_bwd(&at, dout) : mlp_bwd(&at, dout), dx);
+}
+
+void gpt_block_bwd(struct gpt *g, int64_t block, const struct batch *batch,
+                   struct block_stash *st, float *dx, enum gpt_half half)
+{
+    struct pass p = {g, block, batch, st, NULL, half, batch->B * batch->S};
+    CHECK(half == GPT_BWD_BOTH || g->splits_backward, "half %d of backward", (int)half);
+    recompute(&p);
+    sublayer_bwd(&p, MLP, dx);
     comm_progress(g->model_group);
-    attention_part_bwd(g, block, batch, st, dx);
-    if (gpt_completes_grads(g, batch))
-        finish_norms(g, block);
+    sublayer_bwd(&p, ATTENTION, dx);
     comm_progress(g->model_group);
 }

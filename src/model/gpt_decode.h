@@ -19,31 +19,23 @@
 #include "model/gpt.h"
 
 struct gpt_decoder {
-    struct gpt *gpt;             // borrowed; see gpt_decoder_open()
-    struct comm *pipe;           // the stages of the model in order; borrowed
-    int64_t n_slots;             // R: rows of what follows
-    int64_t V;                   // of the whole model; 0 without the head
-    int64_t *n_past;             // (R) tokens that a slot keeps
-    float *cache;                // (R, layers here, S, 2, A, D) keys and values
-    float *x, *x_mid;            // (R, H)
-    float *norm, *out;           // (R, H)
-    float *mean, *rstd;          // (R)
-    float *qkv;                  // (R, 3, A, D)
-    float *att;                  // (R, A, D)
-    float *wide;                 // (R, F)
-    void *kept;                  // 16-bit models: one of the above, rounded
-    float *scores;               // (A, S)
-    float *logits;               // for each part of the vocabulary: (rows, its V)
-    int64_t n_logit_rows;        // of the last call
-    float *logit_row;            // (V) one row of them, where parts are several
-    int64_t *bounds;             // (mp + 1) of these parts, for each row
-    int64_t *gathered;           // (mp + 1) the same for all rows
-    int32_t *tokens, *positions; // (max(R, S)) of the rows at hand
+    struct gpt *gpt;      // borrowed; see gpt_decoder_open()
+    struct comm *pipe;    // the stages of the model in order; borrowed
+    int64_t n_slots;      // R: rows of what follows
+    int64_t V;            // of the whole model; 0 without the head
+    int64_t *n_past;      // (R) tokens that a slot keeps
+    float *cache;         // (R, layers here, S, 2, A, D) keys and values
+    float *scores;        // (A, S)
+    float *logits;        // for each part of the vocabulary: (rows, its V)
+    int64_t n_logit_rows; // of the last call
+    float *logit_row;     // (V) one row of them, where parts are several
+    int64_t *bounds;      // (mp + 1) of these parts, for each row
+    int64_t *gathered;    // (mp + 1) the same for all rows
     struct arena arena;
 };
 
 /* `gpt` has B = 1, no gradients, one chunk of blocks, no sequence parallelism; its S is
- * what a slot can keep. `pipe` is not used where the whole model is in one stage, and may
+ * what a slot can hold, and the most slots that dec->n_slots becomes. `pipe` is not used where the whole model is in one stage, and may
  * be NULL there. */
 MUST_CHECK int gpt_decoder_open(struct gpt_decoder *dec, struct gpt *gpt, int64_t n_slots,
                                 struct comm *pipe, struct error *err);

@@ -102,17 +102,29 @@ static void chunk_grad(struct gpt *g, const struct batch *batch, int64_t row, in
     gpt_linear_bwd_input(g, norm, sc->logits, w[GPT_HEAD_WEIGHT].data, R, H, V);
 }
 
-void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx)
+struct gpt_norm gpt_final_norm(const struct gpt *g)
 {
     const struct weight *p = gpt_params(g, LAYER_FINAL_NORM);
+    const struct weight *d = gpt_grads(g, LAYER_FINAL_NORM);
+    return (struct gpt_norm){.gain = p[GPT_FINAL_NORM_WEIGHT].data,
+                             .bias = p[GPT_FINAL_NORM_BIAS].data,
+                             .dgain = d[GPT_FINAL_NORM_WEIGHT].data,
+                             .dbias = d[GPT_FINAL_NORM_BIAS].data,
+                             .mean = g->scratch.mean,
+                             .rstd = g->scratch.rstd,
+                             .partial = g->scratch.partial};
+}
+
+void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx)
+{
     struct gpt_scratch *sc = &g->scratch;
+    struct gpt_norm norm = gpt_final_norm(g);
     int64_t N = batch->B * batch->S;
 
     for (int64_t b = 0; b < batch->B; b++)
         batch->loss_sums[b] = 0;
     gpt_local_ids(g, sc->targets, batch->targets, N);
-    gpt_norm_fwd(g, batch, sc->norm, sc->mean, sc->rstd, x, p[GPT_FINAL_NORM_WEIGHT].data,
-                 p[GPT_FINAL_NORM_BIAS].data);
+    gpt_norm_fwd(g, batch, &norm, sc->norm, x);
     for (int64_t row = 0; row < N; row += g->dims.R) {
         int64_t R = i64_min(g->dims.R, N - row);
         beat(BEAT_HEAD, row);
@@ -122,12 +134,7 @@ void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *d
     }
     if (!batch->is_training)
         return;
-    const struct weight *d = gpt_grads(g, LAYER_FINAL_NORM);
     g->k->fill(g->s, dx, 0.0F, gpt_own_rows(g, batch) * g->dims.H);
-    gpt_norm_bwd(g, batch, dx, d[GPT_FINAL_NORM_WEIGHT].data, d[GPT_FINAL_NORM_BIAS].data,
-                 sc->norm, x, p[GPT_FINAL_NORM_WEIGHT].data, sc->mean, sc->rstd);
-    if (gpt_completes_grads(g, batch) && g->sp > 1) {
-        gpt_sum_over_model(g, d[GPT_FINAL_NORM_WEIGHT].data, g->dims.H);
-        gpt_sum_over_model(g, d[GPT_FINAL_NORM_BIAS].data, g->dims.H);
-    }
+    gpt_norm_bwd(g, batch, &norm, dx, sc->norm, x);
+    gpt_norm_grads(g, batch, &norm);
 }

@@ -72,9 +72,23 @@ const float *gpt_recall(const struct gpt *g, const void *kept, float *scratch, i
 const void *gpt_kept_at(const struct gpt *g, const void *kept, int64_t n);
 
 /* Whether the gradients of this micro-batch are added to those of the ones before. */
-bool gpt_adds_grads(const struct gpt *g, const struct gpt_batch *batch);
+bool gpt_adds_grads(const struct gpt *g, const struct batch *batch);
 /* The next that is done with the gradients of a layer needs its sums over the group. */
-bool gpt_completes_grads(const struct gpt *g, const struct gpt_batch *batch);
+bool gpt_completes_grads(const struct gpt *g, const struct batch *batch);
+
+/* -- decoding ------------------------------------------------------------------------ */
+
+/* Rows that are one token each, of texts whose earlier keys and values are cached. */
+struct gpt_kv_rows {
+    float *cache;          // of one block: (S, 2, A, D) of text i at i * slot_stride
+    const int64_t *slots;  // which text each row belongs to
+    const int64_t *n_past; // tokens that each text has cached, by text
+    int64_t slot_stride;
+    float *scores; // (A, S) scratch
+};
+
+/* x (own rows, H) := the embeddings of scratch.tokens at scratch.positions. */
+void gpt_embed(struct gpt *g, const struct batch *batch, float *x);
 
 /* -- gpt_rows.c: between blocks a process holds all rows of a micro-batch, or, with
  * sequence parallelism, those of its part of each sequence ("own rows"); inside a block
@@ -82,30 +96,41 @@ bool gpt_completes_grads(const struct gpt *g, const struct gpt_batch *batch);
  */
 
 /* Own rows of a batch: B * S, or B * S / mp. */
-int64_t gpt_own_rows(const struct gpt *g, const struct gpt_batch *batch);
+int64_t gpt_own_rows(const struct gpt *g, const struct batch *batch);
 
-/* y (all rows) = norm of x (own rows); mean and rstd of own rows are written. */
-void gpt_norm_fwd(struct gpt *g, const struct gpt_batch *batch, float *y, float *mean,
-                  float *rstd, const float *x, const float *gain, const float *bias);
+struct gpt_norm {
+    const float *gain, *bias; // (H)
+    float *dgain, *dbias;     // (H)
+    float *mean, *rstd;       // (own rows), written by gpt_norm_fwd()
+    float *partial;           // from gpt_norm_bwd() to gpt_norm_grads()
+};
+
+/* That before the head; its mean and rstd are scratch. */
+struct gpt_norm gpt_final_norm(const struct gpt *g);
+
+/* y (all rows) = norm of x (own rows). */
+void gpt_norm_fwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
+                  float *y, const float *x);
 /* The same y again. */
-void gpt_norm_again(struct gpt *g, const struct gpt_batch *batch, float *y,
-                    const float *x, float *mean, float *rstd, const float *gain,
-                    const float *bias);
+void gpt_norm_again(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
+                    float *y, const float *x);
 /* dy: all rows, this process's partial sums, used up. dx (own rows) += the gradient of x;
- * dgain and dbias += those of own rows. */
-void gpt_norm_bwd(struct gpt *g, const struct gpt_batch *batch, float *dx, float *dgain,
-                  float *dbias, float *dy, const float *x, const float *gain,
-                  const float *mean, const float *rstd);
+ * partial := what gpt_norm_grads() adds to dgain and dbias, then or later. */
+void gpt_norm_bwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
+                  float *dx, float *dy, const float *x);
+void gpt_norm_grads(struct gpt *g, const struct batch *batch,
+                    const struct gpt_norm *norm);
+/* Elements of partial. */
+int64_t gpt_norm_partials(const struct gpt *g);
 /* y (own rows) = res (own rows) + drop(sum over the group of x (all rows) + bias); x is
  * used up. */
-void gpt_residual(struct gpt *g, const struct gpt_batch *batch, float *y,
-                  const float *res, float *x, const float *bias,
-                  const struct dropout *drop);
+void gpt_residual(struct gpt *g, const struct batch *batch, float *y, const float *res,
+                  float *x, const float *bias, const struct dropout *drop);
 /* drop(dy (own rows)) as all rows: in `all`, or dy itself when that is the same. */
-const float *gpt_dropout_bwd(struct gpt *g, const struct gpt_batch *batch, float *all,
+const float *gpt_dropout_bwd(struct gpt *g, const struct batch *batch, float *all,
                              const float *dy, const struct dropout *drop);
 /* y (own rows) = drop(sum over the group of x (all rows)); x is used up. */
-void gpt_scatter(struct gpt *g, const struct gpt_batch *batch, float *y, float *x,
+void gpt_scatter(struct gpt *g, const struct batch *batch, float *y, float *x,
                  const struct dropout *drop);
 
 /* A sum that cannot be had ends the job: a peer is gone, and there is no way on. */

@@ -41,25 +41,36 @@ static bool gives_up_qkv(enum gpt_recompute r)
 
 static void layout_core(struct block_stash *st, struct room *room, const struct gpt *g)
 {
-    int64_t N = g->dims.B * g->dims.S, A = g->dims.A;
-    st->att = room_typed(room, g, N * A * g->dims.D);
-    st->lse = arena_f32(room->own, N * A);
+    st->sub[0].mixed = room_typed(room, g, g->dims.N * g->dims.A * g->dims.D);
+    st->sub[0].lse = arena_f32(room->own, g->dims.N * g->dims.A);
 }
 
 static void layout_qkv(struct block_stash *st, struct room *room, const struct gpt *g)
 {
-    st->qkv = room_typed(room, g, g->dims.B * g->dims.S * 3 * g->dims.A * g->dims.D);
+    st->sub[0].in = room_typed(room, g, g->dims.N * 3 * g->dims.A * g->dims.D);
 }
 
 static void layout_rest(struct block_stash *st, struct room *room, const struct gpt *g)
 {
-    int64_t N = g->dims.B * g->dims.S, own = N / g->sp;
-    st->fc = room_typed(room, g, N * g->dims.F);
-    st->x_mid = room_typed(room, g, own * g->dims.H);
-    st->ln1_mean = arena_f32(room->own, own);
-    st->ln1_rstd = arena_f32(room->own, own);
-    st->ln2_mean = arena_f32(room->own, own);
-    st->ln2_rstd = arena_f32(room->own, own);
+    int64_t own = g->dims.N / g->sp;
+    st->sub[1].in = room_typed(room, g, g->dims.N * g->dims.F);
+    st->sub[1].x = room_typed(room, g, own * g->dims.H);
+    for (size_t s = 0; s < ARRAY_LEN(st->sub); s++) {
+        st->sub[s].mean = arena_f32(room->own, own);
+        st->sub[s].rstd = arena_f32(room->own, own);
+    }
+}
+
+/* What the input half of backward leaves for the weight half. */
+static void layout_halves(struct block_stash *st, struct arena *ar, const struct gpt *g)
+{
+    const struct gpt_dims *d = &g->dims;
+    const int64_t in_width[] = {3 * d->A * d->D, d->F};
+    for (size_t s = 0; s < ARRAY_LEN(st->sub); s++) {
+        st->sub[s].dout = arena_f32(ar, d->N * d->H);
+        st->sub[s].din = arena_f32(ar, d->N * in_width[s]);
+        st->sub[s].partial = arena_f32(ar, gpt_norm_partials(g));
+    }
 }
 
 /* Give a block what it does not recompute, large arrays first; the rest is as it was,
@@ -70,7 +81,7 @@ static void layout_block(struct block_stash *st, struct room *room, const struct
         layout_rest(st, room, g);
     if (!gives_up_qkv(st->recompute))
         layout_qkv(st, room, g);
-    st->x = room_typed(room, g, g->dims.B * g->dims.S / g->sp * g->dims.H);
+    st->sub[0].x = room_typed(room, g, g->dims.N / g->sp * g->dims.H);
     if (!gives_up_core(st->recompute))
         layout_core(st, room, g);
 }
@@ -107,7 +118,8 @@ static struct arena free_grads(const struct gpt *g, const struct gpt_options *op
     while (row < end && table->params[row].grad != GRAD_OVERWRITTEN)
         row++;
     bool is_free = opt->has_one_micro_batch && opt->n_stashes == 1 &&
-                   opt->part.n_chunks == 1 && !opt->grads_are_owned && row < end;
+                   opt->part.n_chunks == 1 && !opt->grads_are_owned &&
+                   !opt->splits_backward && row < end;
     if (!is_free)
         return arena_over(NULL, 0);
     int64_t from = table->params[row].in[STORE_GRADS].at, to = from;
@@ -144,7 +156,7 @@ static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gp
                          const struct gpt_options *opt, const struct block_stash *shared)
 {
     const struct gpt_dims *d = &g->dims;
-    int64_t own = d->B * d->S / g->sp, n_blocks = longest_chunk(&g->part);
+    int64_t own = d->N / g->sp, n_blocks = longest_chunk(&g->part);
     st->blocks = arena_bytes(ar, (size_t)n_blocks * sizeof *st->blocks);
     for (int64_t i = 0; i < n_blocks; i++) {
         struct block_stash block = *shared;
@@ -154,6 +166,8 @@ static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gp
             room.spare = free_grads(g, opt, g->part.chunks[0].first + i - 1);
         if (opt->has_grads)
             layout_block(&block, &room, g);
+        if (opt->splits_backward)
+            layout_halves(&block, ar, g);
         if (st->blocks)
             st->blocks[i] = block;
     }
@@ -180,8 +194,7 @@ static void layout_wide(struct gpt_scratch *sc, struct arena *ar, const struct g
                         bool has_grads)
 {
     const struct gpt_dims *d = &g->dims;
-    int64_t N = d->B * d->S;
-    int64_t wide = N * i64_max(d->F, 3 * d->A * d->D);
+    int64_t wide = d->N * i64_max(d->F, 3 * d->A * d->D);
     int64_t logits = g->part.has_head ? d->R * d->V : 0;
     bool has_two = has_grads && g->dtype == DTYPE_F32;
     sc->wide = arena_f32(ar, has_two ? wide : i64_max(wide, logits));
@@ -193,7 +206,7 @@ static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struc
                            bool has_grads)
 {
     const struct gpt_dims *d = &g->dims;
-    int64_t N = d->B * d->S, R = d->R, AD = d->A * d->D;
+    int64_t N = d->N, R = d->R, AD = d->A * d->D;
     int64_t widest = i64_max(i64_max(d->F, 3 * AD), 2 * d->H);
     int64_t rows = i64_max(d->S * 4 * AD, GPT_WIDENED_ROWS * d->F);
     bool is_typed = g->dtype != DTYPE_F32;
@@ -207,7 +220,8 @@ static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struc
         sc->rows = arena_f32(ar, rows);
     sc->panel = arena_f32(ar, gpt_panel_elements(g));
     sc->delta = arena_f32(ar, has_grads ? N * d->A : 0);
-    sc->partial = arena_f32(ar, has_grads ? kernel_partials(N, widest) : 0);
+    int64_t partials = i64_max(kernel_partials(N, widest), gpt_norm_partials(g));
+    sc->partial = arena_f32(ar, has_grads ? partials : 0);
     sc->mean = arena_f32(ar, N);
     sc->rstd = arena_f32(ar, N);
     sc->row_max = arena_f32(ar, R);
@@ -227,7 +241,7 @@ static void layout_lookup(struct gpt_lookup *lookup, struct arena *ar,
     lookup->n_rows_most = i64_min(V, most);
     // after the only micro-batch of a step, scratch is free until the gradients are added
     lookup->rows = g->scratch.wide;
-    if (!opt->has_one_micro_batch)
+    if (!opt->has_one_micro_batch || opt->splits_backward)
         lookup->rows = arena_f32(ar, lookup->n_rows_most * g->dims.H);
     lookup->ids = arena_i32(ar, lookup->n_rows_most);
     lookup->slot = arena_i32(ar, V);
@@ -269,6 +283,7 @@ static struct gpt_dims dims_of(const struct config *cfg, const struct gpt_option
     d.A = param_share(m->num_attention_heads, part->mp, part->mp_rank, &d.A_first);
     d.F = param_share(m->ffn_hidden_size, part->mp, part->mp_rank, &F_first);
     d.V = param_share(m->vocab_size, part->mp, part->mp_rank, &d.V_first);
+    d.N = d.B * d.S;
     d.R = logit_rows(m->vocab_size, part->mp, d.B * d.S);
     return d;
 }
@@ -292,6 +307,7 @@ static int prepare(struct gpt *g, const struct config *cfg, const struct gpt_opt
         .dtype = opt->dtype,
         .grad_dtype = opt->grad_dtype,
         .fuses_bias = opt->fuses_bias,
+        .splits_backward = opt->splits_backward,
     };
     if (!opt->table && gpt_param_table(&g->own_table, &cfg->model, &opt->part, err))
         return -1;

@@ -17,13 +17,12 @@ struct piece {
     int64_t B, S;     // samples, and rows of each
 };
 
-static int64_t n_pieces(const struct gpt *g, const struct gpt_batch *batch)
+static int64_t n_pieces(const struct gpt *g, const struct batch *batch)
 {
     return g->sp == 1 ? 1 : batch->B;
 }
 
-static struct piece piece_of(const struct gpt *g, const struct gpt_batch *batch,
-                             int64_t i)
+static struct piece piece_of(const struct gpt *g, const struct batch *batch, int64_t i)
 {
     if (g->sp == 1)
         return (struct piece){0, 0, batch->B, batch->S};
@@ -31,13 +30,13 @@ static struct piece piece_of(const struct gpt *g, const struct gpt_batch *batch,
     return (struct piece){i * S, i * batch->S + g->part.mp_rank * S, 1, S};
 }
 
-int64_t gpt_own_rows(const struct gpt *g, const struct gpt_batch *batch)
+int64_t gpt_own_rows(const struct gpt *g, const struct batch *batch)
 {
     return batch->B * (batch->S / g->sp);
 }
 
 /* The dropout of a piece: its sample and its first row. */
-static struct dropout piece_dropout(const struct gpt *g, const struct gpt_batch *batch,
+static struct dropout piece_dropout(const struct gpt *g, const struct batch *batch,
                                     int64_t i, const struct dropout *drop)
 {
     struct dropout of_piece = *drop;
@@ -49,7 +48,7 @@ static struct dropout piece_dropout(const struct gpt *g, const struct gpt_batch 
 }
 
 /* Where each process's rows of one sample begin, in elements. */
-static const int64_t *sample_bounds(struct gpt *g, const struct gpt_batch *batch)
+static const int64_t *sample_bounds(struct gpt *g, const struct batch *batch)
 {
     int64_t *bounds = g->scratch.bounds;
     for (int r = 0; r <= g->sp; r++)
@@ -58,7 +57,7 @@ static const int64_t *sample_bounds(struct gpt *g, const struct gpt_batch *batch
 }
 
 /* x (all rows): own rows become their sums over the group. */
-static void sum_rows(struct gpt *g, const struct gpt_batch *batch, float *x)
+static void sum_rows(struct gpt *g, const struct batch *batch, float *x)
 {
     struct error err;
     int64_t each = batch->S * g->dims.H;
@@ -73,7 +72,7 @@ static void sum_rows(struct gpt *g, const struct gpt_batch *batch, float *x)
 }
 
 /* x (all rows): the rows of the others become what they hold. */
-static void gather_rows(struct gpt *g, const struct gpt_batch *batch, float *x)
+static void gather_rows(struct gpt *g, const struct batch *batch, float *x)
 {
     struct error err;
     int64_t each = batch->S * g->dims.H;
@@ -85,68 +84,90 @@ static void gather_rows(struct gpt *g, const struct gpt_batch *batch, float *x)
             gpt_lost_peer(g, &err);
 }
 
-void gpt_norm_fwd(struct gpt *g, const struct gpt_batch *batch, float *y, float *mean,
-                  float *rstd, const float *x, const float *gain, const float *bias)
+/* Rows of one piece. */
+static struct layernorm norm_of(const struct gpt_norm *norm, const struct piece *p,
+                                float *y, const float *x, int64_t H)
 {
-    int64_t H = g->dims.H;
+    return (struct layernorm){.y = y + p->all * H,
+                              .mean = norm->mean + p->own,
+                              .rstd = norm->rstd + p->own,
+                              .x = x + p->own * H,
+                              .g = norm->gain,
+                              .b = norm->bias,
+                              .N = p->B * p->S,
+                              .C = H};
+}
+
+void gpt_norm_fwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
+                  float *y, const float *x)
+{
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        g->k->layernorm_fwd(g->s, &(struct layernorm){.y = y + p.all * H,
-                                                      .mean = mean + p.own,
-                                                      .rstd = rstd + p.own,
-                                                      .x = x + p.own * H,
-                                                      .g = gain,
-                                                      .b = bias,
-                                                      .N = p.B * p.S,
-                                                      .C = H});
+        struct layernorm ln = norm_of(norm, &p, y, x, g->dims.H);
+        g->k->layernorm_fwd(g->s, &ln);
     }
     gather_rows(g, batch, y);
 }
 
-void gpt_norm_again(struct gpt *g, const struct gpt_batch *batch, float *y,
-                    const float *x, float *mean, float *rstd, const float *gain,
-                    const float *bias)
+void gpt_norm_again(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
+                    float *y, const float *x)
 {
-    int64_t H = g->dims.H;
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        g->k->layernorm_again(g->s, &(struct layernorm){.y = y + p.all * H,
-                                                        .mean = mean + p.own,
-                                                        .rstd = rstd + p.own,
-                                                        .x = x + p.own * H,
-                                                        .g = gain,
-                                                        .b = bias,
-                                                        .N = p.B * p.S,
-                                                        .C = H});
+        struct layernorm ln = norm_of(norm, &p, y, x, g->dims.H);
+        g->k->layernorm_again(g->s, &ln);
     }
     gather_rows(g, batch, y);
 }
 
-void gpt_norm_bwd(struct gpt *g, const struct gpt_batch *batch, float *dx, float *dgain,
-                  float *dbias, float *dy, const float *x, const float *gain,
-                  const float *mean, const float *rstd)
+int64_t gpt_norm_partials(const struct gpt *g)
+{
+    const struct gpt_dims *d = &g->dims;
+    return g->sp == 1 ? kernel_partials(d->N, 2 * d->H)
+                      : d->B * kernel_partials(d->S / g->sp, 2 * d->H);
+}
+
+void gpt_norm_bwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
+                  float *dx, float *dy, const float *x)
 {
     int64_t H = g->dims.H;
     sum_rows(g, batch, dy);
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        g->k->layernorm_bwd(g->s, &(struct layernorm_bwd){.dx = dx + p.own * H,
-                                                          .dg = dgain,
-                                                          .db = dbias,
-                                                          .dy = dy + p.all * H,
-                                                          .x = x + p.own * H,
-                                                          .g = gain,
-                                                          .mean = mean + p.own,
-                                                          .rstd = rstd + p.own,
-                                                          .partial = g->scratch.partial,
-                                                          .N = p.B * p.S,
-                                                          .C = H});
+        int64_t N = p.B * p.S;
+        g->k->layernorm_bwd(g->s,
+                            &(struct layernorm_bwd){
+                                .dx = dx + p.own * H,
+                                .dy = dy + p.all * H,
+                                .x = x + p.own * H,
+                                .g = norm->gain,
+                                .mean = norm->mean + p.own,
+                                .rstd = norm->rstd + p.own,
+                                .partial = norm->partial + i * kernel_partials(N, 2 * H),
+                                .N = N,
+                                .C = H});
     }
 }
 
-void gpt_residual(struct gpt *g, const struct gpt_batch *batch, float *y,
-                  const float *res, float *x, const float *bias,
-                  const struct dropout *drop)
+void gpt_norm_grads(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm)
+{
+    int64_t H = g->dims.H;
+    for (int64_t i = 0; i < n_pieces(g, batch); i++) {
+        struct piece p = piece_of(g, batch, i);
+        int64_t N = p.B * p.S;
+        const float *partial = norm->partial + i * kernel_partials(N, 2 * H);
+        g->k->add_partials(g->s, norm->dgain, partial, N, 2 * H, H);
+        g->k->add_partials(g->s, norm->dbias, partial + H, N, 2 * H, H);
+    }
+    // with sequence parallelism they are sums over own rows only
+    if (g->sp > 1 && gpt_completes_grads(g, batch)) {
+        gpt_sum_over_model(g, norm->dgain, H);
+        gpt_sum_over_model(g, norm->dbias, H);
+    }
+}
+
+void gpt_residual(struct gpt *g, const struct batch *batch, float *y, const float *res,
+                  float *x, const float *bias, const struct dropout *drop)
 {
     int64_t H = g->dims.H;
     sum_rows(g, batch, x);
@@ -164,7 +185,7 @@ void gpt_residual(struct gpt *g, const struct gpt_batch *batch, float *y,
     }
 }
 
-const float *gpt_dropout_bwd(struct gpt *g, const struct gpt_batch *batch, float *all,
+const float *gpt_dropout_bwd(struct gpt *g, const struct batch *batch, float *all,
                              const float *dy, const struct dropout *drop)
 {
     int64_t H = g->dims.H;
@@ -182,7 +203,7 @@ const float *gpt_dropout_bwd(struct gpt *g, const struct gpt_batch *batch, float
     return all;
 }
 
-void gpt_scatter(struct gpt *g, const struct gpt_batch *batch, float *y, float *x,
+void gpt_scatter(struct gpt *g, const struct batch *batch, float *y, float *x,
                  const struct dropout *drop)
 {
     int64_t H = g->dims.H;

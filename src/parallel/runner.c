@@ -65,7 +65,7 @@ static void run_task(struct runner *r, const struct batch *whole,
     if (is_forward)
         gpt_chunk_forward(&r->gpt, task->chunk, &batch, stash, task->x_in, task->x_out);
     else
-        gpt_chunk_backward(&r->gpt, task->chunk, &batch, stash, task->dx);
+        gpt_chunk_backward(&r->gpt, task->chunk, &batch, stash, task->dx, GPT_BWD_BOTH);
     trace_end(
         r->trace, start,
         &(struct trace_span){.name = is_forward ? "forward" : "backward",
