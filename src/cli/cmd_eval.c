@@ -19,8 +19,7 @@
 #include "data/text/text_encoding.h"
 #include "data/text/text_files.h"
 #include "text/encoder.h"
-#include "train/cloze_eval.h"
-#include "train/offline_eval.h"
+#include "train/evaluation.h"
 #include "train/trained_model.h"
 
 #include <jansson.h>

@@ -4,8 +4,7 @@
 
 #include "base/log.h"
 #include "model/gpt_params.h"
-#include "train/cloze_eval.h"
-#include "train/offline_eval.h"
+#include "train/evaluation.h"
 
 #define VOCAB 31
 #define WINDOW 8
