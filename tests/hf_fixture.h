@@ -14,7 +14,7 @@
 #include "ckpt/safetensors.h"
 #include "hub/hf_export.h"
 #include "hub/hf_import.h"
-#include "hub/hf_source.h"
+#include "hub/hub_tensors.h"
 #include "model/gpt_params.h"
 
 #include <fcntl.h>
@@ -109,14 +109,14 @@ static inline int try_export(const struct hf_fixture *f, const char *ckpt,
                              const struct hf_export_options *opt, const char *name,
                              struct error *err)
 {
-    struct hf_source *src = calloc(1, sizeof *src);
+    struct hub_source *src = calloc(1, sizeof *src);
     char from[PATH_MAX], path[PATH_MAX];
     fixture_path(f, ckpt, from);
     fixture_path(f, name, path);
-    int rc = hf_source_open(src, from, err);
+    int rc = hub_source_open(src, from, err);
     if (rc == 0)
         rc = hf_export(src, opt, path, err);
-    hf_source_close(src);
+    hub_source_close(src);
     free(src);
     return rc;
 }

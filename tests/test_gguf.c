@@ -1,7 +1,7 @@
 /* GGUF files, read back by another few lines: header, tensors, tokenizer. */
 #include "hf_fixture.h"
 
-#include "hub/gguf_export.h"
+#include "hub/gguf.h"
 
 struct gguf { // a file in memory and a place in it
     char *data;
@@ -111,15 +111,15 @@ static struct gguf_tensor find_tensor(struct gguf *g, const char *wanted, size_t
 static int try_gguf(const struct hf_fixture *f, const char *tokenizer_name,
                     enum dtype dtype, struct error *err)
 {
-    struct hf_source *src = calloc(1, sizeof *src);
+    struct hub_source *src = calloc(1, sizeof *src);
     struct tokenizer *t = NULL;
     char path[PATH_MAX];
     fixture_path(f, "a.gguf", path);
-    assert_ok(hf_source_open(src, f->ckpt, err), *err);
+    assert_ok(hub_source_open(src, f->ckpt, err), *err);
     assert_ok(tokenizer_open(&t, tokenizer_name, err), *err);
     int rc = gguf_export(src, t, dtype, path, err);
     tokenizer_close(t);
-    hf_source_close(src);
+    hub_source_close(src);
     free(src);
     return rc;
 }

@@ -28,17 +28,6 @@ static void diff_add(struct diff *d, const char *fmt, ...)
     d->used += (size_t)i64_min(n, (int64_t)(sizeof d->text - d->used) - 1);
 }
 
-static const char *shape_text(const int64_t *shape, int n_dims, char *buf, size_t size)
-{
-    size_t used = (size_t)snprintf(buf, size, "[");
-    for (int i = 0; i < n_dims && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%lld", i ? ", " : "",
-                                 (long long)shape[i]);
-    if (used < size)
-        snprintf(buf + used, size - used, "]");
-    return buf;
-}
-
 static void compare_tensor(struct diff *d, const char *name, const struct param *p,
                            const struct safetensors_tensor *t)
 {
@@ -46,8 +35,8 @@ static void compare_tensor(struct diff *d, const char *name, const struct param 
     if (t->n_dims != p->n_dims ||
         memcmp(t->shape, p->shape, (size_t)p->n_dims * sizeof *p->shape) != 0)
         diff_add(d, "; '%s' is %s, the model's is %s", name,
-                 shape_text(t->shape, t->n_dims, found, sizeof found),
-                 shape_text(p->shape, p->n_dims, wanted, sizeof wanted));
+                 safetensors_shape_text(t->shape, t->n_dims, found, sizeof found),
+                 safetensors_shape_text(p->shape, p->n_dims, wanted, sizeof wanted));
 }
 
 struct comparison {

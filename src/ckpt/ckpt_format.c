@@ -1,6 +1,5 @@
 #include "ckpt/ckpt_format.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,14 +160,8 @@ static int add_set(struct ckpt_layout *layout, enum ckpt_set set,
 static void name_files(struct ckpt_layout *layout, enum ckpt_set set)
 {
     int first = layout->set_files[set], n = layout->set_files[set + 1] - first;
-    for (int i = 0; i < n; i++) {
-        char *name = layout->files[first + i].name;
-        if (n == 1)
-            snprintf(name, CKPT_FILE_NAME_BYTES, "%s.safetensors", ckpt_set_names[set]);
-        else
-            snprintf(name, CKPT_FILE_NAME_BYTES, "%s-%05d-of-%05d.safetensors",
-                     ckpt_set_names[set], i + 1, n);
-    }
+    for (int i = 0; i < n; i++)
+        safetensors_file_name(ckpt_set_names[set], i, n, layout->files[first + i].name);
 }
 
 static int encode_headers(struct ckpt_layout *layout, struct error *err)
@@ -228,35 +221,21 @@ void ckpt_layout_release(struct ckpt_layout *layout)
 
 /* -- the index ----------------------------------------------------------------------- */
 
-static json_t *index_json(const struct ckpt_layout *layout, enum ckpt_set set)
-{
-    int64_t total = 0;
-    json_t *map = json_object();
-    for (int i = layout->set_files[set]; i < layout->set_files[set + 1]; i++) {
-        const struct ckpt_layout_file *file = &layout->files[i];
-        total += file->st.data_bytes;
-        for (int64_t j = 0; j < file->st.n_tensors; j++)
-            if (json_object_set_new(map, file->st.tensors[j].name,
-                                    json_string(file->name))) {
-                json_decref(map);
-                return NULL;
-            }
-    }
-    return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total,
-                     "weight_map", map);
-}
-
 int ckpt_layout_index(const struct ckpt_layout *layout, enum ckpt_set set,
                       char name[CKPT_FILE_NAME_BYTES], char **text, struct error *err)
 {
+    int first = layout->set_files[set], n = layout->set_files[set + 1] - first;
     *text = NULL;
     snprintf(name, CKPT_FILE_NAME_BYTES, "%s.safetensors.index.json",
              ckpt_set_names[set]);
-    if (layout->set_files[set + 1] - layout->set_files[set] <= 1)
+    if (n <= 1)
         return 0;
-    json_t *root = index_json(layout, set);
-    *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
+    const struct safetensors **files = calloc((size_t)n, sizeof(void *));
+    for (int i = 0; i < n && files; i++)
+        files[i] = &layout->files[first + i].st;
+    if (files)
+        *text = safetensors_index_text(ckpt_set_names[set], files, n);
+    free((void *)files);
     return *text ? 0 : out_of_memory(err);
 }
 

@@ -89,7 +89,7 @@ struct ckpt_sink {
  * Face world reads.
  */
 #define CKPT_MAX_FILE_BYTES ((int64_t)5000000000) // what the Hugging Face world cuts at
-#define CKPT_FILE_NAME_BYTES 64
+#define CKPT_FILE_NAME_BYTES SAFETENSORS_FILE_NAME_BYTES
 #define CKPT_TENSOR_NAME_BYTES (PARAM_NAME_BYTES + 16)
 
 enum ckpt_set { CKPT_MODEL, CKPT_OPTIMIZER, N_CKPT_SETS };

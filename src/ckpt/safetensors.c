@@ -15,6 +15,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -107,6 +108,18 @@ int64_t safetensors_offset(const struct safetensors *st,
                            const struct safetensors_tensor *t)
 {
     return st->header_bytes + t->begin;
+}
+
+const char *safetensors_shape_text(const int64_t *shape, int n_dims, char *buf,
+                                   size_t size)
+{
+    size_t used = (size_t)snprintf(buf, size, "[");
+    for (int i = 0; i < n_dims && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%lld", i ? ", " : "",
+                                 (long long)shape[i]);
+    if (used < size)
+        snprintf(buf + used, size - used, "]");
+    return buf;
 }
 
 /* Set t->n_elements and *n_bytes from dtype and shape; false when a dim is negative, a
@@ -232,6 +245,36 @@ int safetensors_encode_header(struct safetensors *st, char **header, struct erro
 done:
     free(text);
     return rc;
+}
+
+void safetensors_file_name(const char *stem, int i, int n,
+                           char name[SAFETENSORS_FILE_NAME_BYTES])
+{
+    if (n == 1)
+        snprintf(name, SAFETENSORS_FILE_NAME_BYTES, "%s.safetensors", stem);
+    else
+        snprintf(name, SAFETENSORS_FILE_NAME_BYTES, "%s-%05d-of-%05d.safetensors", stem,
+                 i + 1, n);
+}
+
+char *safetensors_index_text(const char *stem, const struct safetensors *const *files,
+                             int n)
+{
+    int64_t total = 0;
+    int rc = 0;
+    json_t *map = json_object();
+    for (int i = 0; i < n; i++) {
+        char name[SAFETENSORS_FILE_NAME_BYTES];
+        safetensors_file_name(stem, i, n, name);
+        total += files[i]->data_bytes;
+        for (int64_t j = 0; j < files[i]->n_tensors && rc == 0; j++)
+            rc = json_object_set_new(map, files[i]->tensors[j].name, json_string(name));
+    }
+    json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
+                             (json_int_t)total, "weight_map", map);
+    char *text = root && rc == 0 ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    return text;
 }
 
 /* -- reading ------------------------------------------------------------------------- */

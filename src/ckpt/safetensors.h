@@ -19,6 +19,7 @@
 
 #define SAFETENSORS_MAX_HEADER_BYTES 100000000
 #define SAFETENSORS_MAX_DIMS 8
+#define SAFETENSORS_FILE_NAME_BYTES 64
 
 enum safetensors_dtype {
     SAFETENSORS_BOOL,
@@ -73,6 +74,10 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *st,
 int64_t safetensors_offset(const struct safetensors *st,
                            const struct safetensors_tensor *t);
 
+/* "[2, 3]" to buf, which it returns. */
+const char *safetensors_shape_text(const int64_t *shape, int n_dims, char *buf,
+                                   size_t size);
+
 /* -- reading ------------------------------------------------------------------------- */
 
 /* Fill *st from the N bytes of JSON and the number of bytes that follow them in the
@@ -107,5 +112,14 @@ MUST_CHECK int safetensors_append(struct safetensors *st, const char *name,
  * st->header_bytes. */
 MUST_CHECK int safetensors_encode_header(struct safetensors *st, char **header,
                                          struct error *err);
+
+/* File i of the n that a model called `stem` is cut into: STEM.safetensors, or
+ * STEM-00001-of-0000N.safetensors of several, to which an index belongs. */
+void safetensors_file_name(const char *stem, int i, int n,
+                           char name[SAFETENSORS_FILE_NAME_BYTES]);
+/* The text of that index, STEM.safetensors.index.json, malloc'ed for the caller to free;
+ * NULL: out of memory. */
+char *safetensors_index_text(const char *stem, const struct safetensors *const *files,
+                             int n);
 
 #endif

@@ -4,9 +4,9 @@
 #include "ckpt/ckpt_tokenizer.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
-#include "hub/gguf_export.h"
+#include "hub/gguf.h"
 #include "hub/hf_export.h"
-#include "hub/hf_source.h"
+#include "hub/hub_tensors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct export
     int64_t max_file_bytes;
 
     enum dtype dtype;
-    struct hf_source src;
+    struct hub_source src;
     struct tokenizer *tokenizer; // NULL: not known
 };
 
@@ -84,7 +84,7 @@ static int run_export(void *context, struct error *err)
                          "trefoil export: --max_file_bytes must be at least 1; it is "
                          "%lld",
                          (long long)ex->max_file_bytes);
-    if (hf_source_open(&ex->src, ex->ckpt, err) ||
+    if (hub_source_open(&ex->src, ex->ckpt, err) ||
         ckpt_tokenizer_open(&ex->tokenizer, ex->tokenizer_name, ex->src.path,
                             &ex->src.cfg, !format->needs_tokenizer, err) ||
         format->write(ex, err))
@@ -115,6 +115,6 @@ int cmd_export(int argc, char **argv)
                                 options, ARRAY_LEN(options)};
     int code = command_run(&cmd, argc, argv, run_export, &ex);
     tokenizer_close(ex.tokenizer);
-    hf_source_close(&ex.src);
+    hub_source_close(&ex.src);
     return code;
 }

@@ -2,7 +2,7 @@
  * Of checkpoints and safetensors files, headers and the manifest are read, tensors are
  * not: a checkpoint of any size is described at once. That its files are there, whole by
  * their sizes and headers, is checked; their content is verified when it is asked for. A
- * GGUF file (hub/gguf_write.h has the layout) is read from its beginning to the end of its
+ * GGUF file (hub/gguf.h has the layout) is read from its beginning to the end of its
  * tables. Nothing in it is believed: a length is compared with what is left of the file
  * before anything is read or passed over.
  */
@@ -15,7 +15,7 @@
 #include "ckpt/safetensors.h"
 #include "cli/report.h"
 #include "data/formats/disk_int.h"
-#include "hub/gguf_write.h"
+#include "hub/gguf.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,14 +11,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define FILE_NAME_BYTES 64
 
 struct entry { // a tensor to write
     char name[sizeof(HF_PREFIX) + HF_NAME_BYTES];
@@ -28,7 +25,7 @@ struct entry { // a tensor to write
 };
 
 struct hf_exporter {
-    struct hf_source *src;
+    struct hub_source *src;
     const struct hf_export_options *opt;
     char output[PATH_MAX]; // without slashes at its end
     char temp[PATH_MAX];
@@ -37,6 +34,7 @@ struct hf_exporter {
     int64_t n_entries;
     int64_t total_bytes;
     int n_files;
+    struct safetensors *files; // (n_files) owned
 };
 
 static const enum safetensors_dtype file_dtypes[] = {[DTYPE_F32] = SAFETENSORS_F32,
@@ -88,29 +86,22 @@ static int list_entries(struct hf_exporter *x, struct error *err)
     return 0;
 }
 
-static void file_name(const struct hf_exporter *x, int file, char name[FILE_NAME_BYTES])
-{
-    if (x->n_files == 1)
-        snprintf(name, FILE_NAME_BYTES, "model.safetensors");
-    else
-        snprintf(name, FILE_NAME_BYTES, "model-%05d-of-%05d.safetensors", file + 1,
-                 x->n_files);
-}
-
 /* -- files of tensors ------------------------------------------------------------------
  */
 
-static int describe_file(const struct hf_exporter *x, int file, struct safetensors *st,
-                         char **header, struct error *err)
+static int describe_files(struct hf_exporter *x, struct error *err)
 {
+    x->files = calloc((size_t)x->n_files, sizeof *x->files);
+    if (!x->files)
+        return error_set(err, ERROR_RUNTIME, "out of memory for %d files", x->n_files);
     for (int64_t i = 0; i < x->n_entries; i++) {
         const struct entry *e = &x->entries[i];
         struct hf_shape shape = hf_shape(e->row, HF_TRANSFORMERS);
-        if (e->file == file && safetensors_append(st, e->name, file_dtypes[x->opt->dtype],
-                                                  shape.n_dims, shape.shape, err))
+        if (safetensors_append(&x->files[e->file], e->name, file_dtypes[x->opt->dtype],
+                               shape.n_dims, shape.shape, err))
             return -1;
     }
-    return safetensors_encode_header(st, header, err);
+    return 0;
 }
 
 static int write_tensors(const struct hf_exporter *x, int file, int fd, const char *path,
@@ -120,7 +111,7 @@ static int write_tensors(const struct hf_exporter *x, int file, int fd, const ch
         const struct entry *e = &x->entries[i];
         if (e->file != file)
             continue;
-        const float *numbers = hf_source_read(x->src, e->row, HF_TRANSFORMERS, err);
+        const float *numbers = hub_source_read(x->src, e->row, HF_TRANSFORMERS, err);
         if (!numbers || hf_write_numbers(fd, numbers, e->row->n_elements, x->opt->dtype,
                                          e->name, path, err))
             return -1;
@@ -130,16 +121,15 @@ static int write_tensors(const struct hf_exporter *x, int file, int fd, const ch
 
 static int write_file(const struct hf_exporter *x, int file, struct error *err)
 {
-    char name[FILE_NAME_BYTES], path[PATH_MAX];
+    char name[SAFETENSORS_FILE_NAME_BYTES], path[PATH_MAX];
     char *header = NULL;
-    struct safetensors st = {0};
     int fd = -1, rc = -1;
-    file_name(x, file, name);
+    safetensors_file_name("model", file, x->n_files, name);
     if (fs_join(path, sizeof path, x->temp, name, err) ||
-        describe_file(x, file, &st, &header, err))
+        safetensors_encode_header(&x->files[file], &header, err))
         goto done;
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd < 0 || fs_write_exact(fd, header, (size_t)st.header_bytes)) {
+    if (fd < 0 || fs_write_exact(fd, header, (size_t)x->files[file].header_bytes)) {
         error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", path, strerror(errno));
         goto done;
     }
@@ -154,7 +144,6 @@ done:
     if (fd >= 0)
         close(fd);
     free(header);
-    safetensors_release(&st);
     return rc;
 }
 
@@ -179,17 +168,11 @@ static int write_index(const struct hf_exporter *x, struct error *err)
 {
     if (x->n_files == 1)
         return 0;
-    json_t *map = json_object();
-    int rc = 0;
-    for (int64_t i = 0; i < x->n_entries && rc == 0; i++) {
-        char name[FILE_NAME_BYTES];
-        file_name(x, x->entries[i].file, name);
-        rc = json_object_set_new(map, x->entries[i].name, json_string(name));
-    }
-    json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
-                             (json_int_t)x->total_bytes, "weight_map", map);
-    char *text = root && rc == 0 ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
+    const struct safetensors **files = calloc((size_t)x->n_files, sizeof(void *));
+    for (int i = 0; i < x->n_files && files; i++)
+        files[i] = &x->files[i];
+    char *text = files ? safetensors_index_text("model", files, x->n_files) : NULL;
+    free((void *)files);
     return write_text(x, "model.safetensors.index.json", text, err);
 }
 
@@ -274,7 +257,7 @@ static int make_temp(struct hf_exporter *x, struct error *err)
 
 static int write_all(struct hf_exporter *x, struct error *err)
 {
-    if (list_entries(x, err) || make_temp(x, err))
+    if (list_entries(x, err) || describe_files(x, err) || make_temp(x, err))
         return -1;
     for (int i = 0; i < x->n_files; i++)
         if (write_file(x, i, err))
@@ -284,7 +267,7 @@ static int write_all(struct hf_exporter *x, struct error *err)
     return fs_rename(x->temp, x->output, err);
 }
 
-int hf_export(struct hf_source *src, const struct hf_export_options *opt,
+int hf_export(struct hub_source *src, const struct hf_export_options *opt,
               const char *output, struct error *err)
 {
     struct hf_exporter x = {.src = src, .opt = opt};
@@ -294,6 +277,9 @@ int hf_export(struct hf_source *src, const struct hf_export_options *opt,
     int rc = write_all(&x, err);
     if (rc && x.has_temp)
         (void)!fs_remove_tree(x.temp, &ignored);
+    for (int i = 0; i < x.n_files && x.files; i++)
+        safetensors_release(&x.files[i]);
+    free(x.files);
     free(x.entries);
     return rc;
 }

@@ -12,7 +12,7 @@
 #ifndef HUB_HF_EXPORT_H
 #define HUB_HF_EXPORT_H
 
-#include "hub/hf_source.h"
+#include "hub/hub_tensors.h"
 #include "text/tokenizer.h"
 
 #define HF_MAX_FILE_BYTES ((int64_t)5000000000) // as transformers cuts
@@ -24,7 +24,7 @@ struct hf_export_options {
 };
 
 /* `output` must not exist, or be an empty directory; its parents are made. */
-MUST_CHECK int hf_export(struct hf_source *src, const struct hf_export_options *opt,
+MUST_CHECK int hf_export(struct hub_source *src, const struct hf_export_options *opt,
                          const char *output, struct error *err);
 
 #endif
