@@ -303,8 +303,8 @@ static void test_stream__an_epoch_is_the_epochs_of_all_inputs(void **state)
     assert_ok(sample_stream_open(&stream, &set, SPLIT_TRAIN, 300, &err), err);
     for (int64_t epoch = 0; epoch < 5; epoch++)
         assert_int_equal(sample_stream_epoch_start(&stream, epoch),
-                         sample_index_epoch_start(&stream.indexes[0], epoch) +
-                             sample_index_epoch_start(&stream.indexes[1], epoch));
+                         sample_epochs_before(&stream.indexes[0].epochs, epoch) +
+                             sample_epochs_before(&stream.indexes[1].epochs, epoch));
     for (int64_t pos = 0, epoch = 0; pos < 300; pos++) {
         while (pos >= sample_stream_epoch_start(&stream, epoch + 1))
             epoch++;

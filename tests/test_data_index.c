@@ -136,12 +136,12 @@ static void test_sample_index__epoch_facts_follow_from_the_lengths(void **state)
     struct sample_index_options opt = options_of(4, 3 * T / 4);
     assert_ok(sample_index_open(&index, c, &opt, &err), err);
     assert_int_equal(index.epochs.n_tokens, T);
-    assert_int_equal(sample_index_epoch_start(&index, 0), 0);
-    assert_int_equal(sample_index_epoch_start(&index, 2), (2 * T - 1) / 4);
+    assert_int_equal(sample_epochs_before(&index.epochs, 0), 0);
+    assert_int_equal(sample_epochs_before(&index.epochs, 2), (2 * T - 1) / 4);
     for (int64_t pos = 0, epoch = 0; pos < index.n_samples; pos++) {
-        while (pos >= sample_index_epoch_start(&index, epoch + 1))
+        while (pos >= sample_epochs_before(&index.epochs, epoch + 1))
             epoch++;
-        assert_int_equal(sample_index_epoch_of(&index, pos), epoch);
+        assert_int_equal(sample_epochs_of(&index.epochs, pos), epoch);
     }
     assert_int_equal(index.n_epochs, (3 * T / 4 * 4 + 1 + T - 1) / T);
     assert_int_equal(index.epochs.n_documents, N_DOCS);
@@ -149,7 +149,7 @@ static void test_sample_index__epoch_facts_follow_from_the_lengths(void **state)
     opt.seq_len = 10 * T; // less than one window an epoch
     opt.n_samples = 1;
     assert_ok(sample_index_open(&index, c, &opt, &err), err);
-    assert_int_equal(sample_index_epoch_of(&index, 0), 10);
+    assert_int_equal(sample_epochs_of(&index.epochs, 0), 10);
     assert_int_equal(index.n_epochs, 11);
     sample_index_close(&index);
     corpus_close(c);

@@ -70,9 +70,9 @@ static void compare_padded(const struct corpus *c, const struct sample_index_opt
     for (; pos < index.n_samples; epoch++) {
         int64_t n = twin_epoch(c, bounds + opt->part, opt->seed + epoch, order);
         assert_true(epoch == 0 || pos < opt->n_samples); // no epoch in vain
-        assert_int_equal(sample_index_epoch_start(&index, epoch), pos);
+        assert_int_equal(sample_epochs_before(&index.epochs, epoch), pos);
         for (int64_t i = 0; i < n; i++, pos++) {
-            assert_int_equal(sample_index_epoch_of(&index, pos), epoch);
+            assert_int_equal(sample_epochs_of(&index.epochs, pos), epoch);
             check_padded(&index, pos, order[i]);
         }
     }
@@ -131,7 +131,7 @@ static void test_padded__absurd_requests_are_errors(void **state)
     assert_says(err, "max_steps");
     opt.n_samples = 1;
     assert_ok(sample_index_open(&index, c, &opt, &err), err);
-    assert_true(sample_index_epoch_start(&index, INT64_MAX / 2) == INT64_MAX);
+    assert_true(sample_epochs_before(&index.epochs, INT64_MAX / 2) == INT64_MAX);
     sample_index_close(&index);
     corpus_close(c);
 }

@@ -162,8 +162,9 @@ static void test_json_line__finds_the_text_or_says_what_is_wrong(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct json_line got;
         size_t n = strlen(cases[i].text);
-        assert_int_equal(json_line_read(&got, cases[i].line, strlen(cases[i].line), "t"),
-                         cases[i].kind);
+        assert_int_equal(
+            json_line_read(&got, cases[i].line, strlen(cases[i].line), "t", false),
+            cases[i].kind);
         if (cases[i].kind == JSON_LINE_TEXT) {
             assert_int_equal(got.n_text, n);
             assert_memory_equal(got.text, cases[i].text, n);

@@ -49,7 +49,7 @@ static bool is_text_file(const char *name)
 {
     if (strcmp(name, TEXT_STANDARD_INPUT) == 0)
         return true;
-    return fs_exists(name) && !fs_is_directory(name) && !dataset_list_is_part(name);
+    return fs_exists(name) && !fs_is_directory(name) && !dataset_list_is_file(name);
 }
 
 /* -- texts --------------------------------------------------------------------------- */

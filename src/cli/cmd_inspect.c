@@ -362,7 +362,7 @@ static int look(struct contents *c, const char *dir, struct error *err)
         c->has_moments |= text_ends_with(name, ".safetensors") &&
                           strncmp(name, "optimizer", strlen("optimizer")) == 0;
         c->has_tokenizer |= is_tokenizer_file(name);
-        c->has_datasets |= dataset_list_is_part(name);
+        c->has_datasets |= dataset_list_is_file(name);
     }
     fs_names_release(&names);
     return 0;
@@ -507,7 +507,7 @@ static int inspect_file(json_t *report, const char *path,
                  path);
         return report_add(report, "datasets", inspect_datasets(other, opt, err));
     }
-    if (fs_exists(path) && !dataset_list_is_part(name))
+    if (fs_exists(path) && !dataset_list_is_file(name))
         return error_set(
             err, ERROR_INPUT,
             "'%s' is not known by its name: name a dataset (a directory, a "

@@ -73,11 +73,9 @@ static int append_training_text(void *context, const char *bytes, size_t n,
                                 struct error *err)
 {
     struct training *tr = context;
-    char *held = grow_array(tr->held, &tr->held_capacity, (int64_t)(tr->n_held + n), 1);
-    if (!held)
+    if (grow_array(&tr->held, &tr->held_capacity, (int64_t)(tr->n_held + n), 1))
         return error_set(err, ERROR_RUNTIME, "out of memory for %zu bytes of text",
                          tr->n_held + n);
-    tr->held = held;
     memcpy(tr->held + tr->n_held, bytes, n);
     tr->n_held += n;
     // Looking only when twice as full keeps a text without any end of a word linear.

@@ -57,14 +57,12 @@ int merge_table_add(struct merge_table *m, int32_t left, int32_t right, int32_t 
         return error_set(err, ERROR_INPUT, "merges %d and %lld join the same two tokens",
                          merge_table_rank(m, left, right, &other) + 1,
                          (long long)m->n + 1);
-    struct merge *list = grow_array(m->list, &m->capacity, m->n + 1, sizeof *list);
-    if (!list)
+    if (grow_array(&m->list, &m->capacity, m->n + 1, sizeof *m->list))
         return error_set(err, ERROR_RUNTIME, "out of memory for merges");
-    m->list = list;
     if (2 * ((uint64_t)m->n + 1) > (m->mask ? m->mask + 1 : 0) &&
         grow_merge_slots(m, err))
         return -1;
-    list[m->n] = (struct merge){left, right, merged};
+    m->list[m->n] = (struct merge){left, right, merged};
     place_merge(m, m->n++);
     return 0;
 }
@@ -216,19 +214,13 @@ int bpe_merge(const struct merge_table *merges, struct bpe_scratch *scratch, int
     if (n > INT32_MAX)
         return error_set(err, ERROR_INPUT,
                          "a word of %lld bytes is too long to be encoded", (long long)n);
-    struct bpe_node *nodes =
-        grow_array(scratch->nodes, &scratch->nodes_capacity, n, sizeof *nodes);
-    if (nodes)
-        scratch->nodes = nodes;
-    // Each merge takes a pair out and puts at most two in.
-    uint64_t *heap =
-        grow_array(scratch->heap, &scratch->heap_capacity, 2 * n, sizeof *heap);
-    if (heap)
-        scratch->heap = heap;
-    if (!nodes || !heap)
+    // Each merge takes a pair out of the heap and puts at most two in.
+    if (grow_array(&scratch->nodes, &scratch->nodes_capacity, n,
+                   sizeof *scratch->nodes) ||
+        grow_array(&scratch->heap, &scratch->heap_capacity, 2 * n, sizeof *scratch->heap))
         return error_set(err, ERROR_RUNTIME, "out of memory for a word of %lld bytes",
                          (long long)n);
-    struct long_word w = {merges, nodes, heap, 0};
+    struct long_word w = {merges, scratch->nodes, scratch->heap, 0};
     list_pairs(&w, ids, (int32_t)n);
     while (w.n_heap > 0) {
         int32_t merged = -1;
@@ -237,7 +229,7 @@ int bpe_merge(const struct merge_table *merges, struct bpe_scratch *scratch, int
             merge_at(&w, (int32_t)(uint32_t)entry, merged);
     }
     *n_left = 0;
-    for (int32_t at = 0; at >= 0; at = nodes[at].after)
-        ids[(*n_left)++] = nodes[at].id;
+    for (int32_t at = 0; at >= 0; at = w.nodes[at].after)
+        ids[(*n_left)++] = w.nodes[at].id;
     return 0;
 }

@@ -50,24 +50,6 @@ static int no_memory_for_words(const struct word_counts *c, struct error *err)
                      (long long)c->n_words + 1);
 }
 
-static int append_word(struct word_counts *c, const char *word, size_t n,
-                       struct error *err)
-{
-    struct word_count *words =
-        grow_array(c->words, &c->words_capacity, c->n_words + 1, sizeof *words);
-    if (!words)
-        return no_memory_for_words(c, err);
-    c->words = words;
-    char *pool = grow_array(c->pool, &c->pool_capacity, c->pool_used + (int64_t)n, 1);
-    if (!pool)
-        return no_memory_for_words(c, err);
-    c->pool = pool;
-    memcpy(pool + c->pool_used, word, n);
-    words[c->n_words++] = (struct word_count){c->pool_used, (int64_t)n, 1};
-    c->pool_used += (int64_t)n;
-    return 0;
-}
-
 /* One more of the word of n > 0 bytes. */
 static int word_counts_add(struct word_counts *c, const char *word, size_t n,
                            struct error *err)
@@ -80,10 +62,14 @@ static int word_counts_add(struct word_counts *c, const char *word, size_t n,
             c->words[i].count++;
             return 0;
         }
-    if (append_word(c, word, n, err))
-        return -1;
-    return hash_slots_add(&c->slots, hash, c->n_words - 1) ? no_memory_for_words(c, err)
-                                                           : 0;
+    if (grow_array(&c->words, &c->words_capacity, c->n_words + 1, sizeof *c->words) ||
+        grow_array(&c->pool, &c->pool_capacity, c->pool_used + (int64_t)n, 1) ||
+        hash_slots_add(&c->slots, hash, c->n_words))
+        return no_memory_for_words(c, err);
+    memcpy(c->pool + c->pool_used, word, n);
+    c->words[c->n_words++] = (struct word_count){c->pool_used, (int64_t)n, 1};
+    c->pool_used += (int64_t)n;
+    return 0;
 }
 
 /* -- pairs of neighbours: how frequent, where, and which is the most frequent -------- */
@@ -146,17 +132,13 @@ static struct pair_count *find_or_add_pair(struct pair_counts *c, int32_t left,
     int64_t i = find_pair(c, left, right);
     if (i >= 0)
         return &c->pairs[i];
-    struct pair_count *pairs =
-        grow_array(c->pairs, &c->pairs_capacity, c->n_pairs + 1, sizeof *pairs);
-    if (pairs)
-        c->pairs = pairs;
-    if (!pairs ||
+    if (grow_array(&c->pairs, &c->pairs_capacity, c->n_pairs + 1, sizeof *c->pairs) ||
         hash_slots_add(&c->slots, merge_hash(merge_pair(left, right)), c->n_pairs)) {
         no_memory_for_pairs(c, err);
         return NULL;
     }
-    pairs[c->n_pairs] = (struct pair_count){.left = left, .right = right};
-    return &pairs[c->n_pairs++];
+    c->pairs[c->n_pairs] = (struct pair_count){.left = left, .right = right};
+    return &c->pairs[c->n_pairs++];
 }
 
 /* `count` more of a pair, at a place after all those it has. */
@@ -166,12 +148,9 @@ static int pair_counts_add(struct pair_counts *c, int32_t left, int32_t right,
     struct pair_count *p = find_or_add_pair(c, left, right, err);
     if (!p)
         return -1;
-    int32_t *places =
-        grow_array(p->places, &p->places_capacity, p->n_places + 1, sizeof *places);
-    if (!places)
+    if (grow_array(&p->places, &p->places_capacity, p->n_places + 1, sizeof *p->places))
         return no_memory_for_pairs(c, err);
-    p->places = places;
-    places[p->n_places++] = place;
+    p->places[p->n_places++] = place;
     p->count += count;
     return 0;
 }
@@ -232,11 +211,9 @@ static int pair_counts_queue(struct pair_counts *c, int64_t first, struct error 
 {
     if (first == c->n_pairs)
         return 0;
-    struct pair_entry *queue = grow_array(c->queue, &c->queue_capacity,
-                                          c->n_queue + c->n_pairs - first, sizeof *queue);
-    if (!queue)
+    if (grow_array(&c->queue, &c->queue_capacity, c->n_queue + c->n_pairs - first,
+                   sizeof *c->queue))
         return no_memory_for_pairs(c, err);
-    c->queue = queue;
     for (int64_t i = first; i < c->n_pairs; i++)
         push_claim(c, (struct pair_entry){c->pairs[i].count, i});
     return 0;
@@ -318,7 +295,7 @@ int64_t bpe_trainer_n_words(const struct bpe_trainer *tr)
 
 /* -- learning ------------------------------------------------------------------------ */
 
-static int64_t weight(const struct learning *l, int32_t at)
+static int64_t word_weight(const struct learning *l, int32_t at)
 {
     return l->words->words[l->symbols[at].word].count;
 }
@@ -329,15 +306,16 @@ static int count_pair(struct learning *l, int32_t at, struct error *err)
     const struct symbol *s = &l->symbols[at];
     if (s->after < 0)
         return 0;
-    return pair_counts_add(&l->pairs, s->id, l->symbols[s->after].id, weight(l, at), at,
-                           err);
+    return pair_counts_add(&l->pairs, s->id, l->symbols[s->after].id, word_weight(l, at),
+                           at, err);
 }
 
 static void uncount_pair(struct learning *l, int32_t at)
 {
     const struct symbol *s = &l->symbols[at];
     if (s->after >= 0)
-        pair_counts_subtract(&l->pairs, s->id, l->symbols[s->after].id, weight(l, at));
+        pair_counts_subtract(&l->pairs, s->id, l->symbols[s->after].id,
+                             word_weight(l, at));
 }
 
 /* All words as bytes, and the pairs in them. */

@@ -24,7 +24,7 @@ MUST_CHECK int bpe_trainer_open(struct bpe_trainer **out, struct error *err);
 void bpe_trainer_close(struct bpe_trainer *tr); // NULL is fine
 
 /* Count the words of a text. No word goes on in the text that is added next: one that
- * comes in pieces is cut where word_split_last_cut() says. */
+ * comes in chunks is cut where word_split_last_cut() says. */
 MUST_CHECK int bpe_trainer_add(struct bpe_trainer *tr, const char *text, size_t n,
                                struct error *err);
 int64_t bpe_trainer_n_words(const struct bpe_trainer *tr); // distinct ones

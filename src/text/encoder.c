@@ -40,24 +40,21 @@ void token_list_release(struct token_list *list)
 }
 
 /* Have memory for n more ids. */
-static inline int reserve(struct token_list *list, size_t n, struct error *err)
+static inline int reserve_tokens(struct token_list *list, size_t n, struct error *err)
 {
     if (n <= (size_t)(list->capacity - list->n))
         return 0;
-    int32_t *ids = n > INT64_MAX / 8 ? NULL
-                                     : grow_array(list->ids, &list->capacity,
-                                                  list->n + (int64_t)n, sizeof *ids);
-    if (!ids)
+    if (n > INT64_MAX / 8 ||
+        grow_array(&list->ids, &list->capacity, list->n + (int64_t)n, sizeof *list->ids))
         return error_set(err, ERROR_RUNTIME, "out of memory for %zu tokens",
                          (size_t)list->n + n);
-    list->ids = ids;
     return 0;
 }
 
 int token_list_append(struct token_list *list, const int32_t *ids, int64_t n,
                       struct error *err)
 {
-    if (reserve(list, (size_t)n, err))
+    if (reserve_tokens(list, (size_t)n, err))
         return -1;
     if (n > 0)
         memcpy(list->ids + list->n, ids, (size_t)n * sizeof *ids);
@@ -161,7 +158,7 @@ static int merge_word(struct encoder *e, const char *word, size_t n,
 {
     const struct tokenizer *t = e->tokenizer;
     int64_t n_left;
-    if (reserve(list, n, err))
+    if (reserve_tokens(list, n, err))
         return -1;
     int32_t *ids = list->ids + list->n;
     int32_t whole = t->takes_whole_words ? vocab_find(&t->vocab, word, n) : -1;
@@ -209,7 +206,7 @@ static inline int encode_word(struct encoder *e, const char *word, size_t n,
         if (!is_word(&other, low, high, n))
             return learn_word(e, word, n, &slots[0], list, err);
     }
-    if (reserve(list, CACHE_IDS, err))
+    if (reserve_tokens(list, CACHE_IDS, err))
         return -1;
     // all of them: the length is then known to the compiler
     memcpy(list->ids + list->n, slots[0].ids, sizeof slots[0].ids);
@@ -243,15 +240,12 @@ static int encode_plain(struct encoder *e, const char *text, size_t n,
         return 0;
     if (!t->adds_prefix_space || text[0] == ' ')
         return encode_words(e, text, n, list, err);
-    char *prefixed =
-        n < INT64_MAX ? grow_array(e->prefixed, &e->prefixed_capacity, (int64_t)n + 1, 1)
-                      : NULL;
-    if (!prefixed)
+    if (n >= INT64_MAX ||
+        grow_array(&e->prefixed, &e->prefixed_capacity, (int64_t)n + 1, 1))
         return error_set(err, ERROR_RUNTIME, "out of memory for a text of %zu bytes", n);
-    e->prefixed = prefixed;
-    prefixed[0] = ' ';
-    memcpy(prefixed + 1, text, n);
-    return encode_words(e, prefixed, n + 1, list, err);
+    e->prefixed[0] = ' ';
+    memcpy(e->prefixed + 1, text, n);
+    return encode_words(e, e->prefixed, n + 1, list, err);
 }
 
 static bool is_taken_out(const struct tokenizer *t, int32_t id, bool with_special)
@@ -304,7 +298,8 @@ int encoder_encode(struct encoder *e, const char *text, size_t n, bool with_spec
                          : -1;
         if (id < 0)
             continue;
-        if (encode_plain(e, text + start, at - start, list, err) || reserve(list, 1, err))
+        if (encode_plain(e, text + start, at - start, list, err) ||
+            reserve_tokens(list, 1, err))
             return -1;
         list->ids[list->n++] = id;
         at += t->vocab.tokens[id].n_bytes - 1;

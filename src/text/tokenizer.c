@@ -278,8 +278,8 @@ size_t tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t n
         size_t n_bytes;
         const char *bytes = tokenizer_token_bytes(t, ids[i], &n_bytes);
         if (used < size && n_bytes > 0) {
-            size_t room = size - used;
-            memcpy(out + used, bytes, n_bytes < room ? n_bytes : room);
+            size_t space = size - used;
+            memcpy(out + used, bytes, n_bytes < space ? n_bytes : space);
         }
         used += n_bytes;
     }

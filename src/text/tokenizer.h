@@ -55,7 +55,7 @@ int64_t tokenizer_n_merges(const struct tokenizer *t);
 
 /* -- decoding ------------------------------------------------------------------------ */
 
-/* Append the bytes of the n tokens to `out`, room for `size` bytes; the number of bytes
+/* Append the bytes of the n tokens to `out`, which has `size` bytes; the number of bytes
  * there are in all is returned, which may be more than `size`. An id that is no token is
  * an error that the caller finds with tokenizer_token_bytes(); here it gives no bytes. */
 size_t tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int64_t n,

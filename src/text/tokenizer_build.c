@@ -30,7 +30,7 @@ int tokenizer_new(struct tokenizer **out, const char *name, struct error *err)
 
 /* -- merges -------------------------------------------------------------------------- */
 
-/* The token that the symbols spell, and its bytes in `bytes`, room for n; -1: none. */
+/* The token that the symbols spell, and its bytes in `bytes`, which has n; -1: none. */
 static int32_t find_spelled(const struct tokenizer *t, const char *symbols, size_t n,
                             char *bytes, size_t *n_bytes)
 {
@@ -104,7 +104,7 @@ int tokenizer_check_words(const struct tokenizer *t, struct error *err)
         if (!(vocab_flags(&t->vocab, id) & VOCAB_TEXT))
             continue;
         const char *bytes = vocab_bytes(&t->vocab, id, &n);
-        if (!word_split_is_piece(s, bytes, n)) {
+        if (!word_split_is_inside(s, bytes, n)) {
             error_set(err, ERROR_INPUT,
                       "token %lld, '%.*s', goes over the end of a word as GPT-2 cuts "
                       "text: this vocabulary was learned with another cut, which the "

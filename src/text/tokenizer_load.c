@@ -144,7 +144,8 @@ static int read_pre_tokenizer(struct tokenizer *t, const json_t *pre, struct err
                      json_array_size(list), type_of(first));
 }
 
-static int check_model(const json_t *model, struct error *err)
+/* What would change ids and is not done here. */
+static int check_model(const json_t *model, const json_t *normalizer, struct error *err)
 {
     static const char *const affixes[] = {"continuing_subword_prefix",
                                           "end_of_word_suffix"};
@@ -164,17 +165,12 @@ static int check_model(const json_t *model, struct error *err)
         return error_set(err, ERROR_INPUT,
                          "its model has dropout, so ids are drawn at random; set it to "
                          "null");
+    if (!is_absent(normalizer))
+        return error_set(err, ERROR_INPUT,
+                         "its normalizer is '%.100s', which changes the text; only null "
+                         "is supported",
+                         type_of(normalizer));
     return 0;
-}
-
-static int check_normalizer(const json_t *normalizer, struct error *err)
-{
-    if (is_absent(normalizer))
-        return 0;
-    return error_set(err, ERROR_INPUT,
-                     "its normalizer is '%.100s', which changes the text; only null is "
-                     "supported",
-                     type_of(normalizer));
 }
 
 static int read_added_token(struct tokenizer *t, const json_t *token, struct error *err)
@@ -194,14 +190,6 @@ static int read_added_token(struct tokenizer *t, const json_t *token, struct err
         flags |= VOCAB_SPECIAL;
     return vocab_add(&t->vocab, json_integer_value(id), json_string_value(content),
                      json_string_length(content), flags, err);
-}
-
-static int read_added_tokens(struct tokenizer *t, const json_t *list, struct error *err)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (read_added_token(t, json_array_get(list, i), err))
-            return -1;
-    return 0;
 }
 
 /* An entry of the vocabulary whose id an added token has: the same token, or a mistake.
@@ -287,6 +275,7 @@ int tokenizer_load_json(struct tokenizer *t, const char *text, size_t n,
         return error_set(err, ERROR_INPUT, "line %d, column %d: %s", at.line, at.column,
                          at.text);
     json_t *model = json_object_get(root, "model");
+    const json_t *added = json_object_get(root, "added_tokens");
     if (!json_is_object(model)) {
         error_set(err, ERROR_INPUT,
                   "there is no \"model\" in it: it is no "
@@ -294,11 +283,13 @@ int tokenizer_load_json(struct tokenizer *t, const char *text, size_t n,
         goto done;
     }
     t->takes_whole_words = is_on(model, "ignore_merges", false);
-    if (check_model(model, err) ||
-        check_normalizer(json_object_get(root, "normalizer"), err) ||
-        read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), err) ||
-        read_added_tokens(t, json_object_get(root, "added_tokens"), err) ||
-        read_json_vocab(t, json_object_get(model, "vocab"), err) ||
+    if (check_model(model, json_object_get(root, "normalizer"), err) ||
+        read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), err))
+        goto done;
+    for (size_t i = 0; i < json_array_size(added); i++)
+        if (read_added_token(t, json_array_get(added, i), err))
+            goto done;
+    if (read_json_vocab(t, json_object_get(model, "vocab"), err) ||
         read_json_merges(t, json_object_get(model, "merges"), err))
         goto done;
     rc = tokenizer_finish(t, err);
@@ -454,7 +445,7 @@ static int base64_digit(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* `out` has room for n bytes. False when this is no base64. */
+/* `out` has n bytes. False when this is no base64. */
 static bool base64_read(const char *text, size_t n, char *out, size_t *n_out)
 {
     size_t n_digits = n, used = 0;
@@ -489,7 +480,7 @@ static int64_t read_rank(const char *text, size_t n)
     return rank;
 }
 
-/* `bytes` has room for n. */
+/* `bytes` has n. */
 static int read_rank_line(struct tokenizer *t, const char *line, size_t n, int64_t number,
                           char *bytes, struct error *err)
 {
@@ -537,10 +528,9 @@ static int recover_merge(struct tokenizer *t, int32_t id, struct rank_scratch *p
     const char *bytes = vocab_bytes(&t->vocab, id, &n);
     if (n == 1)
         return 0;
-    int32_t *ids = grow_array(p->ids, &p->capacity, (int64_t)n, sizeof *ids);
-    if (!ids)
+    if (grow_array(&p->ids, &p->capacity, (int64_t)n, sizeof *p->ids))
         return error_set(err, ERROR_RUNTIME, "out of memory for merges");
-    p->ids = ids;
+    int32_t *ids = p->ids;
     for (size_t i = 0; i < n; i++) {
         ids[i] = vocab_find(&t->vocab, bytes + i, 1);
         if (ids[i] < 0)

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@ static int no_memory(struct error *err)
 
 /* A token as files spell it: a text token in symbols, others as they are. *spelled is
  * malloc'ed, with a NUL. */
-static int spell(const struct tokenizer *t, int64_t id, char **spelled, size_t *n_spelled,
-                 struct error *err)
+static int spell_token(const struct tokenizer *t, int64_t id, char **spelled,
+                       size_t *n_spelled, struct error *err)
 {
     size_t n;
     const char *bytes = vocab_bytes(&t->vocab, id, &n);
@@ -51,7 +52,7 @@ static json_t *render_vocab(const struct tokenizer *t, struct error *err)
         size_t n;
         if (!vocab_flags(&t->vocab, id))
             continue;
-        if (spell(t, id, &spelled, &n, err))
+        if (spell_token(t, id, &spelled, &n, err))
             goto failed;
         bool is_twice = json_object_get(vocab, spelled) != NULL;
         if (is_twice)
@@ -72,26 +73,18 @@ failed:
     return NULL;
 }
 
-/* "left right" of one merge; malloc'ed. */
-static char *render_merge(const struct tokenizer *t, int64_t rank, size_t *n,
-                          struct error *err)
+/* "left right" of one merge; malloc'ed. NULL with *err. */
+static char *render_merge(const struct tokenizer *t, int64_t rank, struct error *err)
 {
     const struct merge *m = &t->merges.list[rank];
     char *left = NULL, *right = NULL, *line = NULL;
-    size_t n_left, n_right;
-    if (spell(t, m->left, &left, &n_left, err) ||
-        spell(t, m->right, &right, &n_right, err))
-        goto done;
-    line = malloc(n_left + n_right + 2);
-    if (!line) {
+    size_t n;
+    if (spell_token(t, m->left, &left, &n, err) == 0 &&
+        spell_token(t, m->right, &right, &n, err) == 0 &&
+        asprintf(&line, "%s %s", left, right) < 0) { // symbols are never NUL
+        line = NULL;
         no_memory(err);
-        goto done;
     }
-    memcpy(line, left, n_left);
-    line[n_left] = ' ';
-    memcpy(line + n_left + 1, right, n_right + 1);
-    *n = n_left + 1 + n_right;
-done:
     free(left);
     free(right);
     return line;
@@ -101,9 +94,8 @@ static json_t *render_merges(const struct tokenizer *t, struct error *err)
 {
     json_t *list = json_array();
     for (int64_t rank = 0; rank < t->merges.n; rank++) {
-        size_t n;
-        char *line = render_merge(t, rank, &n, err);
-        int rc = line ? json_array_append_new(list, json_stringn(line, n)) : -1;
+        char *line = render_merge(t, rank, err);
+        int rc = line ? json_array_append_new(list, json_string(line)) : -1;
         if (line && rc)
             no_memory(err);
         free(line);
@@ -133,7 +125,7 @@ static json_t *render_added(const struct tokenizer *t)
     return list;
 }
 
-/* A part of tokenizer.json that is ByteLevel. */
+/* An object of tokenizer.json that is ByteLevel. */
 static json_t *render_byte_level(const struct tokenizer *t)
 {
     return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space",
@@ -191,51 +183,27 @@ static int write_tokenizer_json(const struct tokenizer *t, const char *dir,
     return write_json(dir, "tokenizer.json", root, JSON_INDENT(2), err);
 }
 
-static int write_vocab(const struct tokenizer *t, const char *dir, struct error *err)
-{
-    json_t *vocab = render_vocab(t, err);
-    return vocab ? write_json(dir, "vocab.json", vocab, JSON_COMPACT, err) : -1;
-}
-
-/* The text of merges.txt, malloc'ed. */
-static char *render_merges_text(const struct tokenizer *t, size_t *n, struct error *err)
-{
-    size_t size = strlen(MERGES_FIRST_LINE) + 1;
-    for (int64_t rank = 0; rank < t->merges.n; rank++) {
-        const struct merge *m = &t->merges.list[rank];
-        size += BYTE_LEVEL_SYMBOL_BYTES * ((size_t)t->vocab.tokens[m->left].n_bytes +
-                                           t->vocab.tokens[m->right].n_bytes) +
-                2; // the space and the newline
-    }
-    char *text = malloc(size);
-    if (!text) {
-        no_memory(err);
-        return NULL;
-    }
-    *n = strlen(MERGES_FIRST_LINE);
-    memcpy(text, MERGES_FIRST_LINE, *n);
-    for (int64_t rank = 0; rank < t->merges.n; rank++) {
-        size_t n_line;
-        char *line = render_merge(t, rank, &n_line, err);
-        if (!line) {
-            free(text);
-            return NULL;
-        }
-        memcpy(text + *n, line, n_line);
-        *n += n_line;
-        text[(*n)++] = '\n';
-        free(line);
-    }
-    return text;
-}
-
 static int write_merges(const struct tokenizer *t, const char *dir, struct error *err)
 {
     char path[PATH_MAX];
-    size_t n;
-    char *text = render_merges_text(t, &n, err);
-    int rc = -1;
-    if (text && fs_join(path, sizeof path, dir, "merges.txt", err) == 0)
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    int rc = out ? 0 : no_memory(err);
+    if (out)
+        fputs(MERGES_FIRST_LINE, out);
+    for (int64_t rank = 0; rank < t->merges.n && rc == 0; rank++) {
+        char *line = render_merge(t, rank, err);
+        rc = line ? 0 : -1;
+        if (line)
+            fprintf(out, "%s\n", line);
+        free(line);
+    }
+    if (out && fclose(out) && rc == 0)
+        rc = no_memory(err);
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "merges.txt", err);
+    if (rc == 0)
         rc = fs_write_atomic(path, text, n, err);
     free(text);
     return rc;
@@ -260,7 +228,9 @@ static json_t *render_config(const struct tokenizer *t)
 
 int tokenizer_save(const struct tokenizer *t, const char *dir, struct error *err)
 {
-    if (write_vocab(t, dir, err) || write_merges(t, dir, err) ||
+    json_t *vocab = render_vocab(t, err);
+    if (!vocab || write_json(dir, "vocab.json", vocab, JSON_COMPACT, err) ||
+        write_merges(t, dir, err) ||
         write_json(dir, "special_tokens_map.json", render_roles(t), JSON_INDENT(2),
                    err) ||
         write_json(dir, "tokenizer_config.json", render_config(t), JSON_INDENT(2), err))

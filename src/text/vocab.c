@@ -52,12 +52,9 @@ static int store_bytes(struct vocab *v, struct vocab_token *t, const char *bytes
 {
     if (n == 0 || n > INT32_MAX)
         return error_set(err, ERROR_INPUT, "a token has %zu bytes", n);
-    char *pool =
-        grow_array(v->pool, &v->pool_capacity, v->pool_used + (int64_t)n, sizeof *pool);
-    if (!pool)
+    if (grow_array(&v->pool, &v->pool_capacity, v->pool_used + (int64_t)n, 1))
         return error_set(err, ERROR_RUNTIME, "out of memory for a vocabulary");
-    v->pool = pool;
-    memcpy(pool + v->pool_used, bytes, n);
+    memcpy(v->pool + v->pool_used, bytes, n);
     t->at = (size_t)v->pool_used;
     t->n_bytes = (uint32_t)n;
     v->pool_used += (int64_t)n;
@@ -68,13 +65,10 @@ static int reserve_ids(struct vocab *v, int64_t id, struct error *err)
 {
     if (id < v->n_ids)
         return 0;
-    struct vocab_token *tokens =
-        grow_array(v->tokens, &v->ids_capacity, id + 1, sizeof *tokens);
-    if (!tokens)
+    if (grow_array(&v->tokens, &v->ids_capacity, id + 1, sizeof *v->tokens))
         return error_set(err, ERROR_RUNTIME, "out of memory for %lld tokens",
                          (long long)id + 1);
-    memset(tokens + v->n_ids, 0, (size_t)(id + 1 - v->n_ids) * sizeof *tokens);
-    v->tokens = tokens;
+    memset(v->tokens + v->n_ids, 0, (size_t)(id + 1 - v->n_ids) * sizeof *v->tokens);
     v->n_ids = id + 1;
     return 0;
 }

@@ -76,10 +76,10 @@ uint32_t byte_level_symbol(uint8_t byte);
 /* The place of a byte among all, ordered by their symbols: its id in GPT-2. */
 int32_t byte_level_place(uint8_t byte);
 
-/* Write n bytes as symbols; `out` has room for 2 n. Returns the number written. */
+/* Write n bytes as symbols; `out` has 2 n. Returns the number written. */
 size_t byte_level_spell(const char *bytes, size_t n, char *out);
 
-/* The way back: `out` has room for n. False when the text has a character that stands for
+/* The way back: `out` has n. False when the text has a character that stands for
  * no byte. `out` may be `text`. */
 bool byte_level_read(const char *text, size_t n, char *out, size_t *n_out);
 

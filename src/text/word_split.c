@@ -207,7 +207,7 @@ size_t word_split_next(struct word_splitter *s, const char *text, size_t n)
     return n_contraction ? n_contraction : run_end(s, text, n_char, n, class, &last);
 }
 
-bool word_split_is_piece(struct word_splitter *s, const char *bytes, size_t n)
+bool word_split_is_inside(struct word_splitter *s, const char *bytes, size_t n)
 {
     uint32_t code;
     for (size_t at = 0; at < n;) {
@@ -216,7 +216,7 @@ bool word_split_is_piece(struct word_splitter *s, const char *bytes, size_t n)
             return true;
         at += k;
     }
-    // Contractions are the only words with pieces that are no words.
+    // Contractions are the only words of which a stretch is no word.
     if (n == 2 && bytes[0] == '\'' && bytes[1] && strchr("rvl", bytes[1]))
         return true;
     return word_split_next(s, bytes, n) == n;
@@ -227,7 +227,7 @@ size_t word_split_last_cut(const char *text, size_t n)
     for (size_t at = n; at-- > 1;) {
         uint8_t before = (uint8_t)text[at - 1], here = (uint8_t)text[at];
         bool is_white = here == ' ' || (here >= '\t' && here <= '\r');
-        // Past ASCII, a byte alone does not tell white space from other characters.
+        // Past ASCII, a byte alone does not distinguish white space from other characters.
         bool is_other = before > ' ' && before < 0x80;
         if (is_white && (is_other || before < '\t'))
             return at;

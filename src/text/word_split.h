@@ -26,7 +26,7 @@ size_t word_split_next(struct word_splitter *s, const char *text, size_t n);
 
 /* Can the bytes be found inside one word? They can if they are no valid UTF-8: a token
  * may end within a character. */
-bool word_split_is_piece(struct word_splitter *s, const char *bytes, size_t n);
+bool word_split_is_inside(struct word_splitter *s, const char *bytes, size_t n);
 
 /* The last place in the n bytes where the text can be cut in two that give the same
  * words, whatever follows: before white space that follows something else. 0: none. */

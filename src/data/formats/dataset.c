@@ -306,15 +306,12 @@ int dataset_read(const struct dataset *d, int64_t first, int64_t n, int32_t *tok
                  struct error *err)
 {
     uint8_t raw[16384];
-    int64_t room = (int64_t)(sizeof raw / disk_int_bytes(d->type));
-    while (n > 0) {
-        int64_t part = i64_min(n, room);
-        if (read_raw(d, first, part, raw, err))
+    int64_t most = (int64_t)(sizeof raw / disk_int_bytes(d->type));
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t n_read = i64_min(n - i, most);
+        if (read_raw(d, first + i, n_read, raw, err))
             return -1;
-        disk_int_read_i32(d->type, raw, part, tokens);
-        first += part;
-        tokens += part;
-        n -= part;
+        disk_int_read_i32(d->type, raw, n_read, tokens + i);
     }
     return 0;
 }
@@ -322,17 +319,17 @@ int dataset_read(const struct dataset *d, int64_t first, int64_t n, int32_t *tok
 int dataset_max_token(const struct dataset *d, uint64_t *max, struct error *err)
 {
     int rc = -1;
-    int64_t room = SCAN_BYTES / (int64_t)disk_int_bytes(d->type);
+    int64_t most = SCAN_BYTES / (int64_t)disk_int_bytes(d->type);
     uint8_t *raw = malloc(SCAN_BYTES);
     *max = 0;
     if (!raw)
         return error_set(err, ERROR_RUNTIME, "out of memory");
-    for (int64_t first = 0; first < d->n_tokens; first += room) {
-        int64_t n = i64_min(room, d->n_tokens - first);
+    for (int64_t first = 0; first < d->n_tokens; first += most) {
+        int64_t n = i64_min(most, d->n_tokens - first);
         if (read_raw(d, first, n, raw, err))
             goto done;
-        uint64_t part_max = disk_int_max(d->type, raw, n);
-        *max = part_max > *max ? part_max : *max;
+        uint64_t chunk_max = disk_int_max(d->type, raw, n);
+        *max = chunk_max > *max ? chunk_max : *max;
     }
     rc = 0;
 done:
@@ -345,10 +342,10 @@ int dataset_find_bad_token(const struct dataset *d, int64_t vocab_size, int64_t 
 {
     size_t size = disk_int_bytes(d->type);
     uint8_t raw[16384];
-    int64_t room = (int64_t)(sizeof raw / size);
+    int64_t most = (int64_t)(sizeof raw / size);
     *is_found = false;
-    for (int64_t first = 0; first < d->n_tokens; first += room) {
-        int64_t n = i64_min(room, d->n_tokens - first);
+    for (int64_t first = 0; first < d->n_tokens; first += most) {
+        int64_t n = i64_min(most, d->n_tokens - first);
         if (read_raw(d, first, n, raw, err))
             return -1;
         for (int64_t i = 0; i < n; i++) {

@@ -17,7 +17,7 @@ static size_t length_before(const char *name, const char *suffix)
     return n > k && strcmp(name + n - k, suffix) == 0 ? n - k : 0;
 }
 
-/* Is `path` a part of a dataset? Then of which prefix, format and part. */
+/* Is `path` a file of a dataset? Then of which prefix and format, and which file. */
 static bool is_dataset_file(const char *path, struct dataset_list_entry *entry,
                             size_t *prefix_bytes)
 {
@@ -34,8 +34,8 @@ static bool is_dataset_file(const char *path, struct dataset_list_entry *entry,
     return false;
 }
 
-static int append(struct dataset_list *list, struct dataset_list_entry entry,
-                  const char *path, size_t prefix_bytes, struct error *err)
+static int append_entry(struct dataset_list *list, struct dataset_list_entry entry,
+                        const char *path, size_t prefix_bytes, struct error *err)
 {
     size_t n = (size_t)list->n_entries;
     struct dataset_list_entry *larger =
@@ -57,8 +57,8 @@ static int compare_entries(const void *a, const void *b)
     return order != 0 ? order : (int)x->format - (int)y->format;
 }
 
-/* Both parts of a dataset were found apart: make one entry of them. */
-static void merge_parts(struct dataset_list *list)
+/* Both files of a dataset were found apart: make one entry of them. */
+static void merge_files(struct dataset_list *list)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < list->n_entries; i++) {
@@ -111,7 +111,8 @@ static int find_in_directory(struct dataset_list *list, const char *dir,
             !is_dataset_file(names.names[i], &entry, &prefix_bytes))
             continue;
         if (fs_join(path, sizeof path, dir, names.names[i], err) ||
-            append(list, entry, path, strlen(path) - name_bytes + prefix_bytes, err))
+            append_entry(list, entry, path, strlen(path) - name_bytes + prefix_bytes,
+                         err))
             goto done;
     }
     if (list->n_entries == 0) {
@@ -128,22 +129,22 @@ done:
     return rc;
 }
 
-/* Every part of `prefix` that exists, in any format. */
+/* Every file of `prefix` that exists, in any format. */
 static int find_prefix(struct dataset_list *list, const char *prefix, struct error *err)
 {
     for (int f = 0; f < N_DATASET_FORMATS; f++) {
         const char *suffixes[] = {dataset_formats[f].data_suffix,
                                   dataset_formats[f].index_suffix};
         struct dataset_list_entry entry = {.format = (enum dataset_format)f};
-        for (int part = 0; part < 2; part++) {
+        for (int i = 0; i < 2; i++) {
             char path[PATH_MAX];
-            bool is_there = snprintf(path, sizeof path, "%s%s", prefix, suffixes[part]) <
+            bool is_there = snprintf(path, sizeof path, "%s%s", prefix, suffixes[i]) <
                                 (int)sizeof path &&
                             fs_exists(path);
-            *(part == 0 ? &entry.has_data : &entry.has_index) = is_there;
+            *(i == 0 ? &entry.has_data : &entry.has_index) = is_there;
         }
         if ((entry.has_data || entry.has_index) &&
-            append(list, entry, prefix, strlen(prefix), err))
+            append_entry(list, entry, prefix, strlen(prefix), err))
             return -1;
     }
     if (list->n_entries == 0)
@@ -166,7 +167,7 @@ static int find_named_file(struct dataset_list *list, const char *path,
                  other) < (int)sizeof other_path &&
         fs_exists(other_path))
         entry.has_data = entry.has_index = true;
-    return append(list, entry, path, prefix_bytes, err);
+    return append_entry(list, entry, path, prefix_bytes, err);
 }
 
 int dataset_list_find(struct dataset_list *list, const char *input, struct error *err)
@@ -189,7 +190,7 @@ int dataset_list_find(struct dataset_list *list, const char *input, struct error
         if (list->n_entries > 1)
             qsort(list->entries, (size_t)list->n_entries, sizeof *list->entries,
                   compare_entries);
-        merge_parts(list);
+        merge_files(list);
         rc = check_entries(list, err);
     }
     if (rc)
@@ -205,7 +206,7 @@ void dataset_list_release(struct dataset_list *list)
     *list = (struct dataset_list){0};
 }
 
-bool dataset_list_is_part(const char *path)
+bool dataset_list_is_file(const char *path)
 {
     struct dataset_list_entry entry;
     size_t prefix_bytes;

@@ -25,8 +25,8 @@ MUST_CHECK int dataset_list_find(struct dataset_list *list, const char *input,
                                  struct error *err);
 void dataset_list_release(struct dataset_list *list);
 
-/* Is a file of this name, with or without its directory, a part of a dataset? */
-bool dataset_list_is_part(const char *path);
+/* Is a file of this name, with or without its directory, one of a dataset? */
+bool dataset_list_is_file(const char *path);
 
 /* Which tokenizer the data of a run was prepared with: its name or the full path of its
  * files, for tokenizer_open(), to `name`; "" when no

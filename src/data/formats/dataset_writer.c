@@ -103,9 +103,9 @@ int dataset_writer_append(struct dataset_writer *w, const int32_t *tokens, int64
 {
     uint8_t raw[CHUNK * 4];
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t part = i64_min(CHUNK, n - i);
-        disk_int_write_i32(w->type, tokens + i, part, raw);
-        if (out_file_write(&w->data, raw, (size_t)part * disk_int_bytes(w->type), err))
+        int64_t n_now = i64_min(CHUNK, n - i);
+        disk_int_write_i32(w->type, tokens + i, n_now, raw);
+        if (out_file_write(&w->data, raw, (size_t)n_now * disk_int_bytes(w->type), err))
             return -1;
     }
     w->n_tokens += n;
@@ -216,24 +216,12 @@ static int write_fleetx_index(struct dataset_writer *w, struct error *err)
     return 0;
 }
 
-/* The old index goes first, so that at no moment it could be read with the new data. */
-static int rename_all(struct dataset_writer *w, const struct dataset_meta *meta,
-                      const char *meta_path, struct error *err)
-{
-    if (unlink(w->index.path) && errno != ENOENT)
-        return error_set(err, ERROR_RUNTIME, "cannot replace '%s': %s", w->index.path,
-                         strerror(errno));
-    if (out_file_commit(&w->data, err) || dataset_meta_write(meta_path, meta, err) ||
-        out_file_commit(&w->index, err))
-        return -1;
-    return 0;
-}
-
 int dataset_writer_commit(struct dataset_writer *w, const struct dataset_meta *meta,
                           struct error *err)
 {
     struct dataset_meta counted = *meta;
     char *meta_path = NULL;
+    int rc = -1;
     counted.n_documents = w->n_documents;
     counted.n_tokens = w->n_tokens;
     if (out_file_flush(&w->data, err) || out_file_flush(&w->lens, err) ||
@@ -243,7 +231,13 @@ int dataset_writer_commit(struct dataset_writer *w, const struct dataset_meta *m
         return -1;
     if (asprintf(&meta_path, "%s.meta.json", w->prefix) < 0)
         return error_set(err, ERROR_RUNTIME, "out of memory");
-    int rc = rename_all(w, &counted, meta_path, err);
+    // the old index goes first, so that at no moment it could be read with the new data
+    if (unlink(w->index.path) && errno != ENOENT)
+        error_set(err, ERROR_RUNTIME, "cannot replace '%s': %s", w->index.path,
+                  strerror(errno));
+    else if (out_file_commit(&w->data, err) == 0 &&
+             dataset_meta_write(meta_path, &counted, err) == 0)
+        rc = out_file_commit(&w->index, err);
     free(meta_path);
     return rc;
 }

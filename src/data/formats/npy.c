@@ -33,7 +33,7 @@ struct cursor {
     struct error *err;
 };
 
-static int bad(struct cursor *c, const char *expected)
+static int refuse_header(struct cursor *c, const char *expected)
 {
     return error_set(c->err, ERROR_INPUT,
                      "'%s' is not a numpy array file we can read: at byte %zu of its "
@@ -48,7 +48,7 @@ static void skip_spaces(struct cursor *c)
 }
 
 /* Move past `symbol` if it comes next. */
-static bool take(struct cursor *c, const char *symbol)
+static bool accept_symbol(struct cursor *c, const char *symbol)
 {
     size_t n = strlen(symbol);
     skip_spaces(c);
@@ -59,26 +59,26 @@ static bool take(struct cursor *c, const char *symbol)
 }
 
 /* A quoted string without escapes, shorter than `size`. */
-static int take_string(struct cursor *c, char *text, size_t size)
+static int read_string(struct cursor *c, char *text, size_t size)
 {
     skip_spaces(c);
     if (c->at >= c->end || (c->base[c->at] != '\'' && c->base[c->at] != '"'))
-        return bad(c, "a quoted string");
+        return refuse_header(c, "a quoted string");
     uint8_t quote = c->base[c->at++];
     size_t n = 0;
     while (c->at < c->end && c->base[c->at] != quote) {
         if (n + 1 >= size || c->base[c->at] < 0x20 || c->base[c->at] > 0x7e)
-            return bad(c, "a short plain string");
+            return refuse_header(c, "a short plain string");
         text[n++] = (char)c->base[c->at++];
     }
     if (c->at >= c->end)
-        return bad(c, "a closing quote");
+        return refuse_header(c, "a closing quote");
     c->at++;
     text[n] = 0;
     return 0;
 }
 
-static int take_count(struct cursor *c, int64_t *value)
+static int read_count(struct cursor *c, int64_t *value)
 {
     skip_spaces(c);
     size_t first = c->at;
@@ -86,11 +86,11 @@ static int take_count(struct cursor *c, int64_t *value)
     while (c->at < c->end && c->base[c->at] >= '0' && c->base[c->at] <= '9') {
         if (__builtin_mul_overflow(v, 10, &v) ||
             __builtin_add_overflow(v, c->base[c->at] - '0', &v))
-            return bad(c, "a dimension below 2^63");
+            return refuse_header(c, "a dimension below 2^63");
         c->at++;
     }
     if (c->at == first)
-        return bad(c, "a dimension");
+        return refuse_header(c, "a dimension");
     *value = v;
     return 0;
 }
@@ -98,11 +98,11 @@ static int take_count(struct cursor *c, int64_t *value)
 static int parse_descr(struct cursor *c, struct npy *npy)
 {
     char descr[32];
-    if (!take(c, "'") && !take(c, "\""))
+    if (!accept_symbol(c, "'") && !accept_symbol(c, "\""))
         return error_set(c->err, ERROR_INPUT,
                          "'%s' holds records, not an array of integers", c->name);
     c->at--;
-    if (take_string(c, descr, sizeof descr))
+    if (read_string(c, descr, sizeof descr))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(descrs); i++)
         if (strcmp(descr, descrs[i].descr) == 0) {
@@ -121,13 +121,13 @@ static int parse_descr(struct cursor *c, struct npy *npy)
 
 static int parse_order(struct cursor *c)
 {
-    if (take(c, "False"))
+    if (accept_symbol(c, "False"))
         return 0;
-    if (take(c, "True"))
+    if (accept_symbol(c, "True"))
         return error_set(c->err, ERROR_INPUT,
                          "'%s' is in Fortran order; save it with numpy.ascontiguousarray",
                          c->name);
-    return bad(c, "True or False");
+    return refuse_header(c, "True or False");
 }
 
 /* (), (5,), (2, 3), ... */
@@ -135,19 +135,19 @@ static int parse_shape(struct cursor *c, struct npy *npy)
 {
     npy->n_dims = 0;
     npy->n_elements = 1;
-    if (!take(c, "("))
-        return bad(c, "'('");
-    while (!take(c, ")")) {
+    if (!accept_symbol(c, "("))
+        return refuse_header(c, "'('");
+    while (!accept_symbol(c, ")")) {
         if (npy->n_dims == NPY_MAX_DIMS)
-            return bad(c, "at most 32 dimensions");
+            return refuse_header(c, "at most 32 dimensions");
         int64_t *dim = &npy->shape[npy->n_dims++];
-        if (take_count(c, dim))
+        if (read_count(c, dim))
             return -1;
         if (__builtin_mul_overflow(npy->n_elements, *dim, &npy->n_elements))
-            return bad(c, "fewer than 2^63 elements");
-        if (!take(c, ",")) {
-            if (!take(c, ")"))
-                return bad(c, "',' or ')'");
+            return refuse_header(c, "fewer than 2^63 elements");
+        if (!accept_symbol(c, ",")) {
+            if (!accept_symbol(c, ")"))
+                return refuse_header(c, "',' or ')'");
             break;
         }
     }
@@ -157,15 +157,15 @@ static int parse_shape(struct cursor *c, struct npy *npy)
 static int parse_dict(struct cursor *c, struct npy *npy)
 {
     bool has_descr = false, has_order = false, has_shape = false;
-    if (!take(c, "{"))
-        return bad(c, "'{'");
-    while (!take(c, "}")) {
+    if (!accept_symbol(c, "{"))
+        return refuse_header(c, "'{'");
+    while (!accept_symbol(c, "}")) {
         char key[32];
         bool *seen = NULL;
-        if (take_string(c, key, sizeof key))
+        if (read_string(c, key, sizeof key))
             return -1;
-        if (!take(c, ":"))
-            return bad(c, "':'");
+        if (!accept_symbol(c, ":"))
+            return refuse_header(c, "':'");
         if (strcmp(key, "descr") == 0) {
             seen = &has_descr;
             if (parse_descr(c, npy))
@@ -180,16 +180,16 @@ static int parse_dict(struct cursor *c, struct npy *npy)
                 return -1;
         }
         if (!seen || *seen)
-            return bad(c, "each of descr, fortran_order and shape once");
+            return refuse_header(c, "each of descr, fortran_order and shape once");
         *seen = true;
-        if (!take(c, ",") && (c->at >= c->end || c->base[c->at] != '}'))
-            return bad(c, "',' or '}'");
+        if (!accept_symbol(c, ",") && (c->at >= c->end || c->base[c->at] != '}'))
+            return refuse_header(c, "',' or '}'");
     }
     skip_spaces(c);
     if (c->at != c->end)
-        return bad(c, "the end of the header");
+        return refuse_header(c, "the end of the header");
     if (!has_descr || !has_order || !has_shape)
-        return bad(c, "descr, fortran_order and shape");
+        return refuse_header(c, "descr, fortran_order and shape");
     return 0;
 }
 

@@ -111,12 +111,12 @@ int out_file_write(struct out_file *f, const void *data, size_t n, struct error 
 {
     const uint8_t *from = data;
     while (n > 0) {
-        size_t part = BUF_BYTES - f->used < n ? BUF_BYTES - f->used : n;
-        memcpy(f->buf + f->used, from, part);
-        f->used += part;
-        f->n_bytes += part;
-        from += part;
-        n -= part;
+        size_t n_now = BUF_BYTES - f->used < n ? BUF_BYTES - f->used : n;
+        memcpy(f->buf + f->used, from, n_now);
+        f->used += n_now;
+        f->n_bytes += n_now;
+        from += n_now;
+        n -= n_now;
         if (f->used == BUF_BYTES && out_file_flush(f, err))
             return -1;
     }

@@ -59,7 +59,7 @@ static size_t row_bytes(const struct blend *b)
     return (size_t)b->n_datasets * sizeof *b->had;
 }
 
-static int make_key(const struct blend *b, struct cache_key *key)
+static int make_blend_key(const struct blend *b, struct cache_key *key)
 {
     struct error err;
     if (cache_key_init(key, &err))
@@ -85,7 +85,7 @@ static int load_kept(struct blend *b, struct error *err)
 {
     struct cache_key key;
     int64_t n = 0;
-    if (b->cache_dir && make_key(b, &key) == 0) {
+    if (b->cache_dir && make_blend_key(b, &key) == 0) {
         index_cache_load(b->cache_dir, KEPT_KIND, &key, &b->kept, &n);
         cache_key_release(&key);
     }
@@ -113,7 +113,7 @@ static void keep_counts(struct blend *b)
     b->kept = larger;
     memcpy(b->kept + b->n_kept * b->n_datasets, b->had, row_bytes(b));
     b->n_kept++;
-    if (!b->cache_dir || make_key(b, &key))
+    if (!b->cache_dir || make_blend_key(b, &key))
         return;
     index_cache_store(b->cache_dir, KEPT_KIND, &key, b->kept, b->n_kept * b->n_datasets,
                       KEPT_FILES);
@@ -156,7 +156,7 @@ struct blend_turn blend_at(struct blend *b, int64_t pos)
 
 int64_t blend_most(const struct blend *b, int64_t d, int64_t n)
 {
-    if (n > INT64_MAX / 4) // and cannot be told from it as a double
+    if (n > INT64_MAX / 4) // which as a double is the same number
         return n;
     // who is chosen is behind, or level: so nobody gets further ahead than by one
     return i64_min(n, (int64_t)ceil(b->shares[d] * (double)n) + 1);

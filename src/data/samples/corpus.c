@@ -193,12 +193,6 @@ const char *corpus_default_cache_dir(const struct corpus *c)
 
 /* -- identity ------------------------------------------------------------------------ */
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 void corpus_fingerprint(const struct corpus *c, char hex[CORPUS_FINGERPRINT_BYTES])
 {
     struct cache_key key;
@@ -206,7 +200,8 @@ void corpus_fingerprint(const struct corpus *c, char hex[CORPUS_FINGERPRINT_BYTE
     CHECK(cache_key_init(&key, &err) == 0, "%s", err.text);
     for (int64_t i = 0; i < c->n_members; i++) {
         const struct dataset *d = &c->members[i].dataset;
-        cache_key_mix_string(&key, base_name(d->data_path));
+        const char *slash = strrchr(d->data_path, '/');
+        cache_key_mix_string(&key, slash ? slash + 1 : d->data_path);
         cache_key_mix_i64(&key, d->data_stat.st_size);
         cache_key_mix_i64(&key, d->index_stat.st_size);
     }

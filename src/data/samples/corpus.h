@@ -6,11 +6,11 @@
  *   - a directory: every dataset in it (not below it), sorted bytewise by prefix; their
  *     documents follow each other in that order;
  *   - a prefix X, of which exactly one format exists;
- *   - a file of either part of a dataset.
+ *   - either file of a dataset.
  * Several inputs follow each other in the order they are given. A document is what the
  * index file calls one: all its sentences when it was split.
  *
- * Everything that the sizes and the index can tell is checked by corpus_open(); the token
+ * Everything that follows from the sizes and the index is checked by corpus_open(); the token
  * ids by corpus_check_tokens(). Tokens are read with pread, so a file that is cut short
  * while it is in use gives an error, not a signal.
  *

@@ -22,7 +22,7 @@
 #define HEX_DIGITS 32
 #define ABANDONED_SECONDS 3600 // the age of an unfinished file that nobody works on
 #define SHARED_DIR "/dev/shm"
-#define TELL_AFTER_SECONDS 10 // that another process makes what this one waits for
+#define REPORT_AFTER_SECONDS 10 // that another process makes what this one waits for
 // Making takes seconds: who has not finished by then is stopped, or on a lost host.
 #define GIVE_UP_AFTER_SECONDS 120
 
@@ -405,14 +405,14 @@ static int lock_or_lose(int fd, const char *path)
 {
     static const struct timespec nap = {.tv_nsec = 2000000};
     double since = clock_seconds();
-    bool is_told = false;
+    bool is_reported = false;
     while (flock(fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -1;
         if (!is_file(fd, path))
             return 0;
-        if (!is_told && clock_seconds() - since > TELL_AFTER_SECONDS) {
-            is_told = true;
+        if (!is_reported && clock_seconds() - since > REPORT_AFTER_SECONDS) {
+            is_reported = true;
             log_warning("waiting for the process that is making '%s'; if it hangs, end "
                         "it; after %d s this process makes its own",
                         path, GIVE_UP_AFTER_SECONDS);

@@ -44,8 +44,9 @@ int split_documents(const double weights[SPLIT_PARTS], int64_t n_documents,
     return 0;
 }
 
-static int empty_part(const struct corpus *corpus, const struct sample_index_options *opt,
-                      int64_t n_docs, struct error *err)
+static int refuse_empty_part(const struct corpus *corpus,
+                             const struct sample_index_options *opt, int64_t n_docs,
+                             struct error *err)
 {
     return error_set(
         err, ERROR_INPUT,
@@ -58,7 +59,7 @@ static int empty_part(const struct corpus *corpus, const struct sample_index_opt
         opt->part == SPLIT_TRAIN ? "" : ", set eval_freq to 0 to do without");
 }
 
-static int too_large(const struct sample_index_options *opt, struct error *err)
+static int refuse_too_large(const struct sample_index_options *opt, struct error *err)
 {
     return error_set(err, ERROR_INPUT,
                      "%lld samples of %lld tokens are more than can be counted; lower "
@@ -84,7 +85,7 @@ static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
     for (int64_t doc = e->first_doc; doc < e->end_doc; doc++)
         e->n_documents += sample_epochs_has(e, doc);
     if (e->n_tokens == 0 || e->n_documents == 0)
-        return empty_part(corpus, opt, e->end_doc - e->first_doc, err);
+        return refuse_empty_part(corpus, opt, e->end_doc - e->first_doc, err);
     e->epochs_per_table =
         sample_table_epochs(e, opt->table_samples ? opt->table_samples : TABLE_SAMPLES);
     return 0;
@@ -97,17 +98,17 @@ static int find_samples(struct sample_index *index,
     const struct sample_epochs *e = &index->epochs;
     int64_t per_epoch = i64_max(e->n_tokens, e->n_documents), last, n;
     if (__builtin_mul_overflow(opt->n_samples, opt->seq_len, &n) || n > INT64_MAX / 64)
-        return too_large(opt, err);
+        return refuse_too_large(opt, err);
     index->n_epochs = sample_epochs_of(e, opt->n_samples - 1) + 1;
     if (__builtin_add_overflow(index->n_epochs, 2 * e->epochs_per_table, &last) ||
         __builtin_mul_overflow(last, per_epoch, &n) || n > INT64_MAX / 64)
-        return too_large(opt, err);
+        return refuse_too_large(opt, err);
     index->n_samples = sample_epochs_before(e, index->n_epochs);
     return 0;
 }
 
-static int make_key(struct sample_index *index, const struct sample_index_options *opt,
-                    struct error *err)
+static int make_table_key(struct sample_index *index,
+                          const struct sample_index_options *opt, struct error *err)
 {
     struct cache_key key;
     if (cache_key_init(&key, err))
@@ -126,38 +127,23 @@ static int make_key(struct sample_index *index, const struct sample_index_option
     return 0;
 }
 
-static int check_options(const struct sample_index_options *opt, struct error *err)
-{
-    CHECK(opt->seq_len > 0 && opt->n_samples > 0, "S %lld, samples %lld",
-          (long long)opt->seq_len, (long long)opt->n_samples);
-    if (opt->seed < 0 || opt->seed > UINT32_MAX)
-        return error_set(err, ERROR_INPUT, "seed is %lld; it must lie in 0..%u",
-                         (long long)opt->seed, UINT32_MAX);
-    return 0;
-}
-
 int sample_index_open(struct sample_index *index, const struct corpus *corpus,
                       const struct sample_index_options *opt, struct error *err)
 {
     *index = (struct sample_index){
         .pad = opt->pad, .part = opt->part, .table = {.map.fd = -1, .number = -1}};
-    if (check_options(opt, err) || find_epochs(&index->epochs, corpus, opt, err) ||
-        find_samples(index, opt, err) || make_key(index, opt, err))
+    CHECK(opt->seq_len > 0 && opt->n_samples > 0, "S %lld, samples %lld",
+          (long long)opt->seq_len, (long long)opt->n_samples);
+    if (opt->seed < 0 || opt->seed > UINT32_MAX)
+        return error_set(err, ERROR_INPUT, "seed is %lld; it must lie in 0..%u",
+                         (long long)opt->seed, UINT32_MAX);
+    if (find_epochs(&index->epochs, corpus, opt, err) || find_samples(index, opt, err) ||
+        make_table_key(index, opt, err))
         return -1;
     index->cache_dir =
         strdup(opt->cache_dir && opt->cache_dir[0] ? opt->cache_dir
                                                    : corpus_default_cache_dir(corpus));
     return index->cache_dir ? 0 : error_set(err, ERROR_RUNTIME, "out of memory");
-}
-
-int64_t sample_index_epoch_start(const struct sample_index *index, int64_t epoch)
-{
-    return sample_epochs_before(&index->epochs, epoch);
-}
-
-int64_t sample_index_epoch_of(const struct sample_index *index, int64_t pos)
-{
-    return sample_epochs_of(&index->epochs, pos);
 }
 
 /* -- tables ------------------------------------------------------------------------- */
@@ -173,7 +159,7 @@ static int open_table(struct sample_table *t, const struct sample_index *index,
     struct index_place place = {.dir = index->cache_dir,
                                 .kind = split_part_name(index->part),
                                 .n_keep = TABLES_KEPT,
-                                .is_quiet = index->is_told};
+                                .is_quiet = index->is_reported};
     return sample_table_open(t, &index->epochs, number, place, index->key, err);
 }
 
@@ -230,7 +216,7 @@ static int use_table(struct sample_index *index, int64_t number, struct error *e
     ahead_take(index, number);
     if (index->table.number != number && open_table(&index->table, index, number, err))
         return -1;
-    index->is_told = true;
+    index->is_reported = true;
     return 0;
 }
 
@@ -274,7 +260,7 @@ static void mark_document(struct sample *out, int64_t first, int64_t end, int64_
         out->document_start[s] = (int32_t)first;
 }
 
-static int damaged(const struct sample_index *index, struct error *err)
+static int refuse_damaged_table(const struct sample_index *index, struct error *err)
 {
     return error_set(err, ERROR_RUNTIME,
                      "the sample index '%s' was changed while it was in use; remove it "
@@ -307,14 +293,14 @@ static int read_packed(const struct sample_index *index, int64_t at_table,
     const struct corpus *corpus = index->epochs.corpus;
     int64_t start[2], doc, at = 0, S = index->epochs.seq_len;
     if (!find_start(index, at_table, start))
-        return damaged(index, err);
+        return refuse_damaged_table(index, err);
     int64_t entry = start[0], offset = start[1];
     for (; at < S + 1; entry++, offset = 0) {
         if (!find_document(index, entry, &doc))
-            return damaged(index, err);
+            return refuse_damaged_table(index, err);
         int64_t length = corpus_document_tokens(corpus, doc);
         if (offset < 0 || offset > length)
-            return damaged(index, err);
+            return refuse_damaged_table(index, err);
         int64_t n = i64_min(S + 1 - at, length - offset);
         if (n > 0 && corpus_read(corpus, doc, offset, n, out->window + at, err))
             return -1;
@@ -330,7 +316,7 @@ static int read_padded(const struct sample_index *index, int64_t at_table,
 {
     int64_t doc, S = index->epochs.seq_len;
     if (!find_document(index, at_table, &doc))
-        return damaged(index, err);
+        return refuse_damaged_table(index, err);
     int64_t n = i64_min(S + 1, corpus_document_tokens(index->epochs.corpus, doc));
     if (corpus_read(index->epochs.corpus, doc, 0, n, out->window, err))
         return -1;

@@ -69,7 +69,7 @@ struct sample_index { // read-only for everybody but sample_index.c
     char *cache_dir;
     char key[33]; // names all that the tables depend on
     enum split_part part;
-    bool is_told; // of a cache that cannot be written
+    bool is_reported; // that the cache cannot be written
 };
 
 /* Nothing is made yet. An empty part is an error that says what to change. */
@@ -78,17 +78,12 @@ MUST_CHECK int sample_index_open(struct sample_index *index, const struct corpus
                                  struct error *err);
 void sample_index_close(struct sample_index *index);
 
-/* The first position of an epoch (INT64_MAX when that is past counting), and the epoch
- * (from 0) of a position. */
-int64_t sample_index_epoch_start(const struct sample_index *index, int64_t epoch);
-int64_t sample_index_epoch_of(const struct sample_index *index, int64_t pos);
-
 /* What the tables take, mapped and shared by all processes of a machine, in bytes; and
  * the most that making one takes besides, of the process that does. */
 double sample_index_bytes(const struct sample_index *index);
 double sample_index_making_bytes(const struct sample_index *index);
 
-struct sample {              // the caller's room for one
+struct sample {              // the caller's memory for one
     int32_t *window;         // (S + 1) tokens
     int32_t *document_start; // (S) or NULL, which means not wanted: for each token where
                              // in the window its document begins; 0 for one that began

@@ -143,16 +143,6 @@ static int resolve_eos(struct input_set *set, int64_t configured, struct error *
     return 0;
 }
 
-static int check_tokens(struct input_set *set, const struct config *cfg,
-                        struct error *err)
-{
-    for (int64_t i = 0; i < set->n_corpora; i++)
-        if (corpus_check_tokens(set->corpora[i], cfg->model.vocab_size,
-                                cfg->dataset.cache_dir, err))
-            return -1;
-    return 0;
-}
-
 static int check_eos(struct input_set *set, const struct config *cfg, struct error *err)
 {
     const struct config_dataset *d = &cfg->dataset;
@@ -185,8 +175,13 @@ static int open_set(struct input_set *set, const struct config *cfg, bool reads_
     for (int64_t i = 0; i < n_paths; i++)
         paths[i] = config_path_at(&d->input_dir, i);
     if (check_distinct(paths, n_paths, err) ||
-        open_corpora(set, paths, n_paths, d->weights.n_values > 0, err) ||
-        (reads_tokens && check_tokens(set, cfg, err)) || check_eos(set, cfg, err))
+        open_corpora(set, paths, n_paths, d->weights.n_values > 0, err))
+        goto done;
+    for (int64_t i = 0; i < set->n_corpora && reads_tokens; i++)
+        if (corpus_check_tokens(set->corpora[i], cfg->model.vocab_size, d->cache_dir,
+                                err))
+            goto done;
+    if (check_eos(set, cfg, err))
         goto done;
     set->options = (struct sample_index_options){
         .split = {d->split[0], d->split[1], d->split[2]},
@@ -254,16 +249,6 @@ void input_set_fingerprint(const struct input_set *set,
 
 /* -- samples ------------------------------------------------------------------------ */
 
-/* Beside the first corpus, as its own index. */
-static int open_blend(struct sample_stream *stream, const struct input_set *set,
-                      struct error *err)
-{
-    const char *dir = set->options.cache_dir;
-    if (!dir || dir[0] == 0)
-        dir = corpus_default_cache_dir(set->corpora[0]);
-    return blend_init(&stream->blend, set->weights, set->n_corpora, dir, err);
-}
-
 static int open_indexes(struct sample_stream *stream, const struct input_set *set,
                         enum split_part part, int64_t n_samples, struct error *err)
 {
@@ -306,7 +291,10 @@ int sample_stream_open(struct sample_stream *stream, const struct input_set *set
         return error_set(err, ERROR_RUNTIME, "out of memory");
     stream->n_indexes = set->n_corpora;
     pthread_mutex_init(&stream->reading, NULL);
-    if (stream->n_indexes > 1 && open_blend(stream, set, err))
+    const char *dir = set->options.cache_dir; // or beside the first corpus
+    if (stream->n_indexes > 1 &&
+        blend_init(&stream->blend, set->weights, set->n_corpora,
+                   dir && dir[0] ? dir : corpus_default_cache_dir(set->corpora[0]), err))
         goto done;
     if (open_indexes(stream, set, part, n_samples, err))
         goto done;
@@ -334,7 +322,7 @@ int64_t sample_stream_epoch_start(const struct sample_stream *stream, int64_t ep
     int64_t sum = 0;
     for (int64_t i = 0; i < stream->n_indexes; i++)
         if (__builtin_add_overflow(
-                sum, sample_index_epoch_start(&stream->indexes[i], epoch), &sum))
+                sum, sample_epochs_before(&stream->indexes[i].epochs, epoch), &sum))
             return INT64_MAX;
     return sum;
 }
@@ -342,7 +330,7 @@ int64_t sample_stream_epoch_start(const struct sample_stream *stream, int64_t ep
 int64_t sample_stream_epoch_of(const struct sample_stream *stream, int64_t pos)
 {
     if (stream->n_indexes == 1)
-        return sample_index_epoch_of(&stream->indexes[0], pos);
+        return sample_epochs_of(&stream->indexes[0].epochs, pos);
     // the last epoch that starts at or before pos; at `high` one starts after it
     int64_t low = 0, high = 1;
     while (sample_stream_epoch_start(stream, high) <= pos && high < INT64_MAX / 2)

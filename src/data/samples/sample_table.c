@@ -120,7 +120,7 @@ static int find_beginning(struct making *m, struct error *err)
     return 0;
 }
 
-static int measure(void *context, int64_t *n_values, struct error *err)
+static int measure_table(void *context, int64_t *n_values, struct error *err)
 {
     struct making *m = context;
     const struct sample_epochs *e = m->e;
@@ -150,7 +150,7 @@ static void place_starts(int64_t *starts, const int64_t *documents,
     }
 }
 
-static void fill(void *context, int64_t *values)
+static void fill_table(void *context, int64_t *values)
 {
     struct making *m = context;
     const struct sample_epochs *e = m->e;
@@ -183,8 +183,8 @@ static void fill(void *context, int64_t *values)
 
 /* -- opening ------------------------------------------------------------------------ */
 
-/* Whether the mapped array can be this table; its parts, if so. */
-static bool find_parts(struct sample_table *t, const struct sample_epochs *e)
+/* Whether the mapped array can be this table; where its arrays begin, if so. */
+static bool find_arrays(struct sample_table *t, const struct sample_epochs *e)
 {
     int64_t n = t->map.n_values, more = is_packed(e) ? 3 * t->n_samples : 0;
     if (index_map_read(&t->map, 0, 1, &t->n_documents) || t->n_documents < 0 ||
@@ -213,11 +213,12 @@ int sample_table_open(struct sample_table *t, const struct sample_epochs *e,
     cache_key_mix_string(&whole_key, key);
     cache_key_mix_i64(&whole_key, number);
     place.key = &whole_key;
-    struct index_maker maker = {.context = &m, .measure = measure, .fill = fill};
+    struct index_maker maker = {
+        .context = &m, .measure = measure_table, .fill = fill_table};
     int rc = index_map_open(&t->map, &place, &maker, err);
     cache_key_release(&whole_key);
     free(m.before);
-    if (rc == 0 && !find_parts(t, e)) {
+    if (rc == 0 && !find_arrays(t, e)) {
         rc = error_set(err, ERROR_RUNTIME,
                        "the cached index '%s' is no table of samples; remove it",
                        t->map.path);

@@ -15,11 +15,9 @@ int encode_batch_append(struct encode_batch *b, const char *bytes, size_t n,
 {
     if (n == 0)
         return 0;
-    char *larger = grow_array(b->bytes, &b->bytes_capacity, (int64_t)(b->n_bytes + n), 1);
-    if (!larger)
+    if (grow_array(&b->bytes, &b->bytes_capacity, (int64_t)(b->n_bytes + n), 1))
         return error_set(err, ERROR_RUNTIME, "no memory for %zu bytes of text",
                          b->n_bytes + n);
-    b->bytes = larger;
     memcpy(b->bytes + b->n_bytes, bytes, n);
     b->n_bytes += n;
     return 0;
@@ -41,12 +39,10 @@ int encode_batch_close_record(struct encode_batch *b, size_t n,
 {
     CHECK(n <= encode_batch_open_bytes(b), "%zu of %zu bytes", n,
           encode_batch_open_bytes(b));
-    struct encode_record *larger =
-        grow_array(b->records, &b->records_capacity, b->n_records + 1, sizeof *larger);
-    if (!larger)
+    if (grow_array(&b->records, &b->records_capacity, b->n_records + 1,
+                   sizeof *b->records))
         return error_set(err, ERROR_RUNTIME, "no memory for %lld documents",
                          (long long)b->n_records + 1);
-    b->records = larger;
     size_t bytes_end = closed_bytes(b) + n;
     b->records[b->n_records++] = (struct encode_record){
         .kind = kind, .path = path, .line = line, .bytes_end = bytes_end};
@@ -86,7 +82,7 @@ static int encode_json(struct encode_batch *b, struct encode_record *r, const ch
 {
     struct json_line parsed;
     int rc = 0;
-    switch (json_line_read(&parsed, line, n, key)) {
+    switch (json_line_read(&parsed, line, n, key, false)) {
     case JSON_LINE_TEXT:
         r->kind = RECORD_DOCUMENT;
         rc = encoder_encode(e, parsed.text, parsed.n_text, false, &b->tokens, err);

@@ -7,7 +7,7 @@
  * reader has put in. A batch in the ring belongs to the reader's side until it is counted
  * in n_filled, then to the encoder that counts it in n_taken, then, once it is encoded
  * and its turn comes, to the writer. A batch is some hundredth of a second of work, so
- * one condition, told of every change, is enough.
+ * one condition, signalled at every change, is enough.
  */
 #include "data/text/encode_pipeline.h"
 
@@ -60,7 +60,7 @@ struct encode_pipeline {
     size_t n_searched;      // bytes of the open record in which there is no such place
 };
 
-static struct encode_batch *slot(struct encode_pipeline *p, int64_t number)
+static struct encode_batch *batch_at(struct encode_pipeline *p, int64_t number)
 {
     return &p->slots[number % p->n_slots];
 }
@@ -77,7 +77,7 @@ static void *run_encoder(void *thread)
             pthread_cond_wait(&p->changed, &p->lock);
         if (p->is_stopped)
             break;
-        struct encode_batch *b = slot(p, p->n_taken++);
+        struct encode_batch *b = batch_at(p, p->n_taken++);
         pthread_mutex_unlock(&p->lock);
         encode_batch_encode(b, e->encoder, p->set.json_key, p->set.with_special);
         pthread_mutex_lock(&p->lock);
@@ -136,7 +136,7 @@ static void *run_writer(void *pipeline)
     struct encode_pipeline *p = pipeline;
     pthread_mutex_lock(&p->lock);
     for (;;) {
-        struct encode_batch *b = slot(p, p->n_written);
+        struct encode_batch *b = batch_at(p, p->n_written);
         while (!(p->n_written < p->n_taken && b->is_encoded) && !p->is_stopped)
             pthread_cond_wait(&p->changed, &p->lock);
         if (p->is_stopped)
@@ -216,7 +216,7 @@ static int push_batch(struct encode_pipeline *p, struct error *err)
         return 0;
     if (wait_for_slot(p, p->filling.n_bytes, err))
         return -1;
-    struct encode_batch *b = slot(p, p->n_filled);
+    struct encode_batch *b = batch_at(p, p->n_filled);
     if (encode_batch_move_open(b, &p->filling, err))
         return -1;
     struct encode_batch filled = p->filling;

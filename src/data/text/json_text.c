@@ -198,7 +198,7 @@ static void refuse_object(struct json_line *out, json_t *root, const char *key)
 }
 
 /* object[key] := its context, a space, and the word after it. False, with out->reason set
- * where it can be told, when it does not have them. */
+ * where there is one to give, when it does not have them. */
 static bool join_cloze(struct json_line *out, json_t *root, const char *key)
 {
     const json_t *context = json_object_get(root, "context");
@@ -232,8 +232,8 @@ static bool join_cloze(struct json_line *out, json_t *root, const char *key)
 
 /* Integers are read as reals, because large ones in other keys are none of our business.
  */
-static enum json_line_kind read_value(struct json_line *out, const char *line, size_t n,
-                                      const char *key, bool is_cloze)
+enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
+                                   const char *key, bool is_cloze)
 {
     json_error_t where;
     out->text = NULL;
@@ -261,18 +261,6 @@ static enum json_line_kind read_value(struct json_line *out, const char *line, s
     else
         refuse_object(out, root, key);
     return JSON_LINE_BAD;
-}
-
-enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
-                                   const char *key)
-{
-    return read_value(out, line, n, key, false);
-}
-
-enum json_line_kind json_line_read_cloze(struct json_line *out, const char *line,
-                                         size_t n, const char *key)
-{
-    return read_value(out, line, n, key, true);
 }
 
 void json_line_release(struct json_line *l)

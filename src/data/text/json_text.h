@@ -55,14 +55,12 @@ struct json_line {
 };
 
 /* Find the string under `key` in the JSON object that the n bytes at `line` are; a string
- * is a text by itself. A reason names the keys that are there. Every kind needs
+ * is a text by itself. A reason names the keys that are there. With
+ * is_cloze, an object without the key may have a "context" and the one word after it in
+ * "continuation", as some copies of LAMBADA do: then the text is both. Every kind needs
  * json_line_release() afterwards. */
 enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
-                                   const char *key);
-/* The same; but an object without the key may have a "context" and the one word after it
- * in "continuation", as some copies of LAMBADA do: then the text is both. */
-enum json_line_kind json_line_read_cloze(struct json_line *out, const char *line,
-                                         size_t n, const char *key);
+                                   const char *key, bool is_cloze);
 void json_line_release(struct json_line *l);
 
 #endif

@@ -20,11 +20,9 @@ struct reading {
 
 static int collect_line(struct reading *r, const char *bytes, size_t n, struct error *err)
 {
-    char *line = grow_array(r->line, &r->line_capacity, (int64_t)(r->n_line + n), 1);
-    if (!line)
+    if (grow_array(&r->line, &r->line_capacity, (int64_t)(r->n_line + n), 1))
         return error_set(err, ERROR_RUNTIME, "no memory for a line of %zu bytes",
                          r->n_line + n);
-    r->line = line;
     memcpy(r->line + r->n_line, bytes, n);
     r->n_line += n;
     return 0;
@@ -42,8 +40,7 @@ static int end_json(struct reading *r, int64_t number, struct error *err)
     const struct text_sink *sink = r->sink;
     struct json_line parsed;
     int rc = 0;
-    switch ((r->is_cloze ? json_line_read_cloze
-                         : json_line_read)(&parsed, r->line, r->n_line, r->json_key)) {
+    switch (json_line_read(&parsed, r->line, r->n_line, r->json_key, r->is_cloze)) {
     case JSON_LINE_TEXT:
         if (parsed.n_text > 0)
             rc = sink->append(sink->context, parsed.text, parsed.n_text, err);
@@ -128,10 +125,8 @@ static int out_of_memory(const char *path, struct error *err)
 static int append_text(struct list_reading *r, const char *bytes, size_t n,
                        struct error *err)
 {
-    char *text = grow_array(r->text, &r->capacity, (int64_t)(r->n + n + 1), 1);
-    if (!text)
+    if (grow_array(&r->text, &r->capacity, (int64_t)(r->n + n + 1), 1))
         return out_of_memory(r->path, err);
-    r->text = text;
     if (n > 0)
         memcpy(r->text + r->n, bytes, n);
     r->n += n;
@@ -145,11 +140,8 @@ static int end_item(struct list_reading *r, struct error *err)
     struct text_list *list = r->list;
     if (append_text(r, NULL, 0, err)) // for the NUL of an empty one
         return -1;
-    struct text_list_item *items =
-        grow_array(list->items, &list->capacity, list->n_items + 1, sizeof *items);
-    if (!items)
+    if (grow_array(&list->items, &list->capacity, list->n_items + 1, sizeof *list->items))
         return out_of_memory(r->path, err);
-    list->items = items;
     list->items[list->n_items++] = (struct text_list_item){r->text, r->n, r->line};
     r->text = NULL;
     r->n = 0;

@@ -88,21 +88,14 @@ char *text_decoder_buffer(struct text_decoder *d, size_t *size)
     return d->raw + d->n_held;
 }
 
-/* A mark of the order of bytes is not part of the text. */
-static void drop_mark(struct text_decoder *d)
-{
-    if (d->end - d->at >= strlen(BOM) && memcmp(d->text + d->at, BOM, strlen(BOM)) == 0)
-        d->at += strlen(BOM);
-}
-
-static int end_text(struct text_decoder *d, char *to, size_t room, struct error *err)
+static int end_text(struct text_decoder *d, char *to, size_t space, struct error *err)
 {
     if (d->n_held > 0)
         return error_set(err, ERROR_INPUT,
                          "'%s' ends after %lld bytes of text in the middle of a "
                          "character of %s",
                          d->file, (long long)d->n_raw, d->encoding);
-    iconv(d->iconv, NULL, NULL, &to, &room); // what the last character held back
+    iconv(d->iconv, NULL, NULL, &to, &space); // what the last character held back
     d->end = (size_t)(to - d->text);
     return 0;
 }
@@ -110,13 +103,13 @@ static int end_text(struct text_decoder *d, char *to, size_t room, struct error 
 int text_decoder_put(struct text_decoder *d, size_t n, struct error *err)
 {
     char *from = d->raw, *to = d->text;
-    size_t left = d->n_held + n, room = TEXT_BYTES;
+    size_t left = d->n_held + n, space = TEXT_BYTES;
     d->n_raw += (int64_t)n;
     d->at = d->end = 0;
     if (n == 0)
-        return end_text(d, to, room, err);
-    // room is enough for all, so what is left over is a beginning or a mistake
-    if (iconv(d->iconv, &from, &left, &to, &room) == (size_t)-1 && errno != EINVAL)
+        return end_text(d, to, space, err);
+    // there is space for all, so what is left over is a beginning or a mistake
+    if (iconv(d->iconv, &from, &left, &to, &space) == (size_t)-1 && errno != EINVAL)
         return error_set(err, ERROR_INPUT,
                          "'%s': byte %lld of its text begins no character of %s; is it "
                          "in another encoding, or damaged?",
@@ -124,10 +117,10 @@ int text_decoder_put(struct text_decoder *d, size_t n, struct error *err)
     d->n_held = left;
     memmove(d->raw, from, left);
     d->end = (size_t)(to - d->text);
-    if (!d->is_begun && d->end > 0) {
-        drop_mark(d);
-        d->is_begun = true;
-    }
+    // a mark of the order of bytes is not part of the text
+    if (!d->is_begun && d->end >= strlen(BOM) && memcmp(d->text, BOM, strlen(BOM)) == 0)
+        d->at = strlen(BOM);
+    d->is_begun = d->is_begun || d->end > 0;
     return 0;
 }
 
@@ -142,7 +135,7 @@ size_t text_decoder_get(struct text_decoder *d, char *buf, size_t size)
 /* -- what else a file is ------------------------------------------------------------ */
 
 /*
- * An encoding is told by what its common characters make of the bytes: kana in Japanese,
+ * An encoding is recognised by what its common characters make of the bytes: kana in Japanese,
  * the first level of hanzi in Chinese, lower case in Cyrillic. Shares of a whole window
  * are compared with limits that lie well between what the languages have.
  */

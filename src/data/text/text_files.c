@@ -1,5 +1,6 @@
 #include "data/text/text_files.h"
 
+#include "base/grow.h"
 #include "data/text/text_input.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 struct walk {
     struct text_files *out;
     const char *output; // or NULL
+    int64_t capacity;   // of the list of files
     bool has_standard_input;
 };
 
@@ -68,13 +70,12 @@ static int add_file(struct walk *w, const char *path, const struct stat *st,
         return -1;
     w->out->total_bytes += (double)st->st_size;
     w->out->has_pipes = w->out->has_pipes || !S_ISREG(st->st_mode);
-    char **larger =
-        realloc(list->names, (size_t)(list->n_names + 1) * sizeof *list->names);
-    if (larger)
-        list->names = larger;
-    char *copy = larger ? strdup(path) : NULL;
-    if (!copy)
+    char *copy = strdup(path);
+    if (!copy ||
+        grow_array(&list->names, &w->capacity, list->n_names + 1, sizeof *list->names)) {
+        free(copy);
         return error_set(err, ERROR_RUNTIME, "out of memory");
+    }
     list->names[list->n_names++] = copy;
     return 0;
 }

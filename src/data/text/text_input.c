@@ -24,8 +24,8 @@
 #include <zstd_errors.h>
 
 #define WAIT_MILLISECONDS 100
-#define WRITER_SECONDS 60.0   // a named pipe is waited for
-#define WRITER_TOLD_SECONDS 1 // before it is said to be
+#define WRITER_SECONDS 60.0     // a named pipe is waited for
+#define WRITER_REPORT_SECONDS 1 // before it is said to be
 #define RAW_BYTES (1u << 18)
 #define MARK_BYTES 8u         // of the start of a file: enough for the packers' marks
 #define LOOK_BYTES 65536u     // of the start of a text, to see what it is
@@ -40,17 +40,12 @@ const char *text_source_name(const char *path)
     return strcmp(path, TEXT_STANDARD_INPUT) == 0 ? "standard input" : path;
 }
 
-static bool is_null_device(const struct stat *st)
-{
-    return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3);
-}
-
 /* A terminal ends when its user says so, and the null device at once; no other does. */
 static int refuse_device(const struct text_source *s, const struct stat *st,
                          struct error *err)
 {
-    if (S_ISBLK(st->st_mode) ||
-        (S_ISCHR(st->st_mode) && !is_null_device(st) && !isatty(s->fd)))
+    bool is_null = st->st_rdev == makedev(1, 3);
+    if (S_ISBLK(st->st_mode) || (S_ISCHR(st->st_mode) && !is_null && !isatty(s->fd)))
         return error_set(err, ERROR_INPUT, "'%s' is a device, not a file of text",
                          s->name);
     return 0;
@@ -84,8 +79,8 @@ static int wait_for_writer(struct text_source *s, struct error *err)
                          "nobody has opened the named pipe '%s' for writing in %.0f s; "
                          "start what writes to it first",
                          s->name, waited);
-    if (waited >= WRITER_TOLD_SECONDS && !s->has_told) {
-        s->has_told = true;
+    if (waited >= WRITER_REPORT_SECONDS && !s->is_reported) {
+        s->is_reported = true;
         log_info("waiting for a writer of the named pipe '%s', for %.0f s at most",
                  s->name, s->watch.writer_seconds);
     }
@@ -163,7 +158,7 @@ struct unpacker {
 
 /* -- the file itself ----------------------------------------------------------------- */
 
-/* Add to in->raw what one read gives, if there is room and more of the file. */
+/* Add to in->raw what one read gives, if there is space and more of the file. */
 static int fill_raw(struct text_input *in, struct error *err)
 {
     size_t n = 0;
@@ -238,10 +233,10 @@ static int step_gzip(struct text_input *in, char *buf, size_t size, size_t *n,
     z->avail_in = (uInt)(in->raw_end - in->raw_at);
     z->next_out = (Bytef *)buf;
     z->avail_out = (uInt)(size < UINT_MAX ? size : UINT_MAX);
-    uInt room = z->avail_out;
+    uInt space = z->avail_out;
     int status = inflate(z, Z_NO_FLUSH);
     in->raw_at = in->raw_end - z->avail_in;
-    *n = room - z->avail_out;
+    *n = space - z->avail_out;
     if (status == Z_STREAM_END)
         in->is_inside = false;
     else if (status == Z_MEM_ERROR)
@@ -527,9 +522,9 @@ static int read_converted(struct text_input *in, char *buf, size_t size, size_t 
 {
     size_t got = 1;
     while ((*n = text_decoder_get(in->decoder, buf, size)) == 0 && got > 0) {
-        size_t room;
-        char *to = text_decoder_buffer(in->decoder, &room);
-        if (read_unpacked(in, to, room, &got, err) ||
+        size_t space;
+        char *to = text_decoder_buffer(in->decoder, &space);
+        if (read_unpacked(in, to, space, &got, err) ||
             text_decoder_put(in->decoder, got, err))
             return -1;
         if (got == 0)

@@ -3,7 +3,7 @@
  * its encoding is named.
  *
  * gzip (any number of members) and zstd (any number of frames, windows up to 2 GiB, as
- * `zstd --long=31` makes them) are told by their first bytes, never by the name of the
+ * `zstd --long=31` makes them) are recognised by their first bytes, never by the name of the
  * file. A file that ends in the middle of packed data is an error, not a short text.
  *
  * What is not text is refused with the name of what it is, and plain text that is not
@@ -46,7 +46,7 @@ struct text_source {
     int fd;
     bool is_at_end;
     bool is_waiting_for_writer; // a named pipe that nobody has opened for writing yet
-    bool has_told;              // that it waits for one
+    bool is_reported;           // that it waits for one
     double open_seconds;        // when it was opened, by the clock
     int64_t n_bytes;            // read
 };
@@ -78,7 +78,7 @@ struct text_form { // how a file is to be read
     enum text_kind kind;
     const char *encoding; // as text_encoding.h says; NULL: UTF-8
     const char *json_key; // of the text in a value of JSON
-    bool is_cloze;        // its last word may stand apart (json_line_read_cloze())
+    bool is_cloze;        // its last word may stand apart (json_text.h)
 };
 
 /* `path`, what `form` names and watch->context are borrowed until text_input_close(). */

@@ -41,8 +41,8 @@ static int read_chunk(struct record_source *s, size_t *n, struct error *err)
     return 0;
 }
 
-static int append(const struct record_source *s, const char *bytes, size_t n,
-                  struct error *err)
+static int append_to_record(const struct record_source *s, const char *bytes, size_t n,
+                            struct error *err)
 {
     return n == 0 ? 0 : s->sink->append(s->sink->context, bytes, n, err);
 }
@@ -56,7 +56,7 @@ static int read_whole_file(struct record_source *s, struct error *err)
 {
     size_t n = 0;
     do {
-        if (read_chunk(s, &n, err) || append(s, s->chunk, n, err))
+        if (read_chunk(s, &n, err) || append_to_record(s, s->chunk, n, err))
             return -1;
     } while (n > 0);
     return end_document(s, err);
@@ -80,8 +80,8 @@ static bool is_white(char c)
 /* The line has something in it: what was held back belongs to the document. */
 static int start_line(struct record_source *s, struct blank_state *b, struct error *err)
 {
-    if ((b->has_held_newline && append(s, "\n", 1, err)) ||
-        append(s, b->held, b->n_held, err))
+    if ((b->has_held_newline && append_to_record(s, "\n", 1, err)) ||
+        append_to_record(s, b->held, b->n_held, err))
         return -1;
     b->has_held_newline = false;
     b->n_held = 0;
@@ -108,7 +108,7 @@ static int split_at_blank_lines(struct record_source *s, struct blank_state *b, 
         if (b->is_in_line) {
             const char *newline = memchr(at, '\n', (size_t)(end - at));
             const char *line_end = newline ? newline : end;
-            if (append(s, at, (size_t)(line_end - at), err))
+            if (append_to_record(s, at, (size_t)(line_end - at), err))
                 return -1;
             at = newline ? newline + 1 : end;
             b->has_held_newline = newline != NULL;
@@ -169,7 +169,7 @@ static int split_into_lines(struct record_source *s, struct line_state *l, size_
         const char *line_end = newline ? newline : end;
         l->n_bytes += (size_t)(line_end - at);
         if (l->n_bytes <= TEXT_MAX_LINE_BYTES &&
-            append(s, at, (size_t)(line_end - at), err))
+            append_to_record(s, at, (size_t)(line_end - at), err))
             return -1;
         if (newline && end_line(s, l, err))
             return -1;

@@ -17,7 +17,7 @@
 struct text_record_sink { // where records go; functions return 0 or -1 with *err
     /* More of the record that is being read. */
     int (*append)(void *context, const char *bytes, size_t n, struct error *err);
-    /* It is complete. `line` counts from 1; it is told for JSON lines, 0 otherwise. */
+    /* It is complete. `line` counts from 1 for JSON lines; it is 0 otherwise. */
     int (*end)(void *context, int64_t line, struct error *err);
     /* What was appended of this line is no record, with the reason. */
     int (*bad_line)(void *context, int64_t line, const char *reason, struct error *err);
