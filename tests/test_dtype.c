@@ -8,6 +8,7 @@
 
 #include <string.h>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 
 #define TARGET_F16C __attribute__((target("avx,f16c")))
@@ -25,7 +26,9 @@ TARGET_F16C static float hardware_to_f32(uint16_t half)
 
 static bool has_hardware(void)
 {
-    return dtype_has_f16c();
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) &&
+           (c & bit_F16C) != 0;
 }
 #else // what the compiler makes of its own type: on AArch64 one instruction
 __extension__ typedef _Float16 float16;

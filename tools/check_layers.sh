@@ -9,7 +9,7 @@ layers="
 base:
 config:    base
 device:    base
-comm:      base
+comm:      base device
 text:      base
 params:    base device
 model:     base config device comm params

@@ -1,9 +1,5 @@
 #include "base/dtype.h"
 
-#ifdef __x86_64__
-#include <cpuid.h>
-#endif
-
 static const struct {
     const char *name;
     size_t bytes;
@@ -57,16 +53,4 @@ void dtype_store(void *y, const float *x, enum dtype dtype, int64_t n)
             half[i] = f32_to_bf16(x[i]);
         break;
     }
-}
-
-bool dtype_has_f16c(void)
-{
-#ifdef __x86_64__
-    // by hand: not every compiler's __builtin_cpu_supports() knows the name
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) &&
-           (c & bit_F16C) != 0;
-#else
-    return false;
-#endif
 }

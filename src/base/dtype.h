@@ -22,8 +22,6 @@ enum dtype {
 
 size_t dtype_bytes(enum dtype dtype);     // of one element
 const char *dtype_name(enum dtype dtype); // "float32", "float16", "bfloat16"
-/* The processor has the F16C instructions, on registers that the system saves. */
-bool dtype_has_f16c(void);
 
 /* y[0, n) := x widened; and rounded. In one thread: for what has a thread of its own. */
 void dtype_load(float *y, const void *x, enum dtype dtype, int64_t n);

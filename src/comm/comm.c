@@ -64,8 +64,32 @@ struct comm_volume comm_volume(const struct comm *c)
 
 /* -- progress and waiting ------------------------------------------------------------ */
 
+/* What of its buffer MPI reads or writes. */
+static const char *request_memory(const struct comm_request *req, size_t *bytes)
+{
+    bool is_message = req->elem_bytes == 0;
+    int64_t first = 0, n = req->n;
+    if (req->bounds) {
+        first = req->bounds[0];
+        n = req->bounds[req->comm->size] - first;
+    }
+    size_t each = is_message ? 1 : req->elem_bytes;
+    *bytes = (size_t)n * each;
+    return req->x + (size_t)first * each;
+}
+
+void comm_request_open(const struct comm_request *req)
+{
+    size_t bytes;
+    const char *memory = request_memory(req, &bytes);
+    device_open_to_mpi(req->comm->job->stream->dev, memory, bytes);
+}
+
 void comm_request_finish(struct comm_request *req, int mpi_error)
 {
+    size_t bytes;
+    const char *memory = request_memory(req, &bytes);
+    device_close_to_mpi(req->comm->job->stream->dev, memory, bytes);
     req->mpi_error = mpi_error;
     req->is_done = true;
     req->comm->job->n_in_flight--;
@@ -337,4 +361,9 @@ int comm_agree(struct comm *c, int rc, struct error *err)
         return error_prefix(err, "rank %d on %s, the first of %lld that failed",
                             verdict.world_rank, verdict.host, (long long)n_failed);
     return error_prefix(err, "rank %d on %s", verdict.world_rank, verdict.host);
+}
+
+void comm_set_device(struct comm *c, struct device *dev)
+{
+    c->job->stream = device_stream(dev, STREAM_COMM);
 }

@@ -8,7 +8,8 @@
  * Sums are the same bits everywhere. Whatever the call, the count or the ranges, element
  * i of a sum is ((x_0[i] + x_1[i]) + x_2[i]) + ..., ranks in order: so an all-reduce and
  * a reduce-scatter followed by an all-gather agree bit for bit, however they are cut.
- * Elements of 16 bits are widened to float, added in that order and rounded once.
+ * Elements of 16 bits are widened to float, added in that order and rounded once. Sums of
+ * tensors are made by a kernel of their device.
  *
  * Rules for every function marked [collective]:
  *   - all ranks of `c` call it, in the same order on that group, with the same counts
@@ -27,7 +28,7 @@
  * Memory: opening a group maps its staging memory (comm_staging_bytes(), resident only
  * where reductions used it); nothing is allocated after that.
  *
- * Layer: base <- comm <- parallel, ckpt, train, cli. Threads: the one that opened the
+ * Layer: base, device <- comm <- parallel, ckpt, train, cli. Threads: the one that opened the
  * world makes all calls.
  */
 #ifndef COMM_COMM_H
@@ -37,6 +38,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "device/device.h"
 
 struct comm; // a group of ranks
 
@@ -234,6 +236,11 @@ struct comm_volume { // of this rank in one group, since it was opened
     double wait_seconds; // spent in comm_wait()
 };
 struct comm_volume comm_volume(const struct comm *c);
+
+/* Tensors in the buffers of all groups are `dev`'s from now on; at first they are the
+ * processor's. Buffers in the host's own memory may be passed all the same. `c` is any
+ * group. (local) */
+void comm_set_device(struct comm *c, struct device *dev);
 
 /* From now on record the operations of all groups of this process in `trace`, which is
  * borrowed; NULL: no longer. `c` is any group. (local) */

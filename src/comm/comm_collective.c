@@ -91,29 +91,33 @@ static void combine_piece(const struct comm *c, const struct comm_slot *s, int64
     }
 }
 
-/* The same in an accumulator of floats, rounded once. */
-static void combine_widened(const struct comm *c, const struct comm_slot *s, int64_t j,
-                            int64_t offset, char *x, int64_t n_bytes)
+/* The same of a tensor's elements. */
+static void combine_tensor(const struct comm *c, const struct comm_slot *s, int64_t j,
+                           char *x, int64_t n_bytes)
 {
     const struct comm_op *op = s->req->op;
-    int64_t n = n_bytes / (int64_t)op->elem_bytes;
-    float sum[COMBINE_BYTES / sizeof(float)];
     for (int r = 0; r < c->size; r++)
-        op->widen(sum, part_of(c, s, r, j, offset, x), r > 0, n);
-    op->narrow(x, sum, n);
+        c->parts[r] = part_of(c, s, r, j, 0, x);
+    c->job->stream->dev->k->reduce(
+        c->job->stream, &(struct reduction){.op = op->reduce,
+                                            .dtype = op->dtype,
+                                            .x = x,
+                                            .parts = c->parts,
+                                            .n_parts = c->size,
+                                            .n = n_bytes / (int64_t)op->elem_bytes});
 }
 
 static void combine_block(const struct comm *c, const struct comm_slot *s, int64_t j)
 {
     const struct comm_op *op = s->req->op;
-    bool is_widened = op->widen != NULL;
-    int64_t step = COMBINE_BYTES, n_bytes;
+    int64_t n_bytes;
     char *x = block_of(s, c->rank, j, &n_bytes);
-    if (is_widened)
-        step = COMBINE_BYTES / (int64_t)sizeof(float) * (int64_t)op->elem_bytes;
-    for (int64_t at = 0; at < n_bytes; at += step)
-        (is_widened ? combine_widened : combine_piece)(c, s, j, at, x + at,
-                                                       i64_min(step, n_bytes - at));
+    if (!op->combine) {
+        combine_tensor(c, s, j, x, n_bytes);
+        return;
+    }
+    for (int64_t at = 0; at < n_bytes; at += COMBINE_BYTES)
+        combine_piece(c, s, j, at, x + at, i64_min(COMBINE_BYTES, n_bytes - at));
 }
 
 /* True when every peer's addends of block j are here. */
@@ -416,6 +420,7 @@ void comm_collective_start(struct comm_request *req)
     if (req->is_done)
         return;
     c->job->n_in_flight++;
+    comm_request_open(req);
     req->start = trace_begin(c->job->trace);
     if (c->mpi_error) {
         comm_request_finish(req, c->mpi_error);

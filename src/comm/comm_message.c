@@ -92,6 +92,7 @@ void comm_message_start(struct comm_request *req)
         return;
     CHECK(req->peer >= 0 && req->peer < c->size, "rank %d of %d", req->peer, c->size);
     c->job->n_in_flight++;
+    comm_request_open(req);
     req->start = trace_begin(c->job->trace);
     int code = c->mpi_error;
     if (code == MPI_SUCCESS)

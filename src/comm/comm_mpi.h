@@ -6,8 +6,7 @@
  *   comm_world.c       joining the job, making groups
  *   comm_collective.c  reductions and gathers, the state machine
  *   comm_message.c     what is one MPI request at a time: messages, broadcast, barrier
- *   comm_combine.c     the loops that add
- *   comm_half.c        those for elements of 16 bits
+ *   comm_combine.c     how addends become one
  *   comm_trace.c       what a trace shows of it
  *   comm_beat.c        what a watcher sees of it
  */
@@ -61,7 +60,8 @@ struct comm_job {        // one a process
     int world_rank, local_rank, local_size;
     char host[256];
     char library[64];
-    struct trace *trace;                         // borrowed; NULL: none
+    struct stream *stream; // of the device that tensors belong to, for sums of them
+    struct trace *trace;   // borrowed; NULL: none
     void (*tell_abort)(const struct error *err); // NULL: the log is told
 };
 
@@ -80,6 +80,7 @@ struct comm {
     struct comm_slot slots[COMM_SLOTS];
     int *completed;       // (size, N_FLOWS, depth), what MPI_Testsome
     MPI_Status *statuses; // fills besides
+    const void **parts;   // (size) the addends of a block
     struct arena memory;
     int64_t block_bytes;
     int depth; // blocks that a stream may have under way, >= COMM_STAGED
@@ -120,6 +121,8 @@ bool comm_message_progress(struct comm *c);
 /* One request as a blocking call: start, wait. */
 MUST_CHECK int comm_message_run(struct comm_request *req, struct error *err);
 
+/* The buffer of a request is MPI's, until it is finished. */
+void comm_request_open(const struct comm_request *req);
 /* The end of a request: takes it out of the count. */
 void comm_request_finish(struct comm_request *req, int mpi_error);
 

@@ -59,6 +59,7 @@ static void group_layout(struct comm *c, struct arena *ar)
     size_t n_requests = n_streams * (size_t)c->depth;
     size_t staging = COMM_STAGED * (size - 1) * (size_t)c->block_bytes;
     c->world_ranks = arena_bytes(ar, size * sizeof *c->world_ranks);
+    c->parts = arena_bytes(ar, size * sizeof *c->parts);
     c->completed = arena_bytes(ar, n_requests * sizeof *c->completed);
     c->statuses = arena_bytes(ar, n_requests * sizeof *c->statuses);
     for (int i = 0; i < COMM_SLOTS; i++) {
@@ -340,6 +341,7 @@ int comm_world_open(struct comm **world, struct error *err)
     if (!job)
         return error_set(err, ERROR_RUNTIME, "no memory to join a job");
     job->local_size = 1;
+    job->stream = device_stream(device_cpu(DTYPE_F32), STREAM_COMM);
     if (gethostname(job->host, sizeof job->host - 1))
         snprintf(job->host, sizeof job->host, "unknown host");
     snprintf(job->library, sizeof job->library, "none");

@@ -48,3 +48,15 @@ size_t device_memory_left(struct device *dev)
 {
     return dev->ops->memory_left(dev);
 }
+
+void device_open_to_mpi(struct device *dev, const void *memory, size_t bytes)
+{
+    if (dev->ops->open_to_mpi)
+        dev->ops->open_to_mpi(dev, memory, bytes);
+}
+
+void device_close_to_mpi(struct device *dev, const void *memory, size_t bytes)
+{
+    if (dev->ops->close_to_mpi)
+        dev->ops->close_to_mpi(dev, memory, bytes);
+}

@@ -43,6 +43,9 @@ struct device_ops {
     void (*wait)(struct stream *s, const struct event *e);
     void (*synchronize)(struct stream *s); // the host waits
     size_t (*memory_left)(struct device *dev);
+    /* See device_open_to_mpi(); NULL: the host may read and write at any time. */
+    void (*open_to_mpi)(struct device *dev, const void *memory, size_t bytes);
+    void (*close_to_mpi)(struct device *dev, const void *memory, size_t bytes);
 };
 
 struct device {
@@ -74,5 +77,10 @@ void device_record(struct event *e, struct stream *s);
 void device_wait(struct stream *s, const struct event *e);
 void device_synchronize(struct stream *s);
 size_t device_memory_left(struct device *dev);
+
+/* MPI reads or writes this memory until it is closed again; the memory may be another's
+ * than the device's. Ranges may overlap; each is closed as it was opened. */
+void device_open_to_mpi(struct device *dev, const void *memory, size_t bytes);
+void device_close_to_mpi(struct device *dev, const void *memory, size_t bytes);
 
 #endif

@@ -4,6 +4,9 @@
 
 #include <omp.h>
 #include <stdio.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 extern const struct kernels kernels_ref;
 extern const struct kernels kernels_cpu_generic;
@@ -11,12 +14,22 @@ extern const struct kernels kernels_cpu_generic;
 extern const struct kernels kernels_cpu_avx2;
 #endif
 
+#ifdef __x86_64__
+/* The F16C instructions, by hand: not every compiler's __builtin_cpu_supports() knows the
+ * name. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) &&
+           (c & bit_F16C) != 0;
+}
+#endif
+
 /* The table for instructions that not every processor of this kind has; NULL: none. */
 static const struct kernels *special_kernels(void)
 {
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        dtype_has_f16c())
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         return &kernels_cpu_avx2;
 #endif
     return NULL;

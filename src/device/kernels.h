@@ -201,6 +201,18 @@ struct xent {
     int64_t R, V;
 };
 
+/* x := the same tensor of several ranks, combined element by element in their order:
+ * ((parts[0] + parts[1]) + parts[2]) + ... Elements of 16 bits are widened, added so and
+ * rounded once. The maximum of anything with a NaN is a NaN, and of 32 bits only. */
+struct reduction {
+    enum reduce_op { REDUCE_SUM, REDUCE_MAX } op;
+    enum dtype dtype;
+    void *x; // may be one of parts
+    const void *const *parts;
+    int n_parts;
+    int64_t n;
+};
+
 struct adamw { // in double: 1 - beta2 in float would be off by 1e-5
     double lr, beta1, beta2, epsilon;
     double decay;        // weight decay of this range; 0 for biases and norms
@@ -286,6 +298,9 @@ struct kernels {
     void (*xent_max)(struct stream *s, const struct xent *x);
     void (*xent_exp)(struct stream *s, const struct xent *x);
     void (*xent_grad)(struct stream *s, const struct xent *x);
+
+    /* On one thread: called while messages are under way, between other kernels. */
+    void (*reduce)(struct stream *s, const struct reduction *r);
 
     /* AdamW over a range in one pass (p master, m exp_avg, v exp_avg_sq), in place:
      *   g' = g * grad_scale;  p *= 1 - lr * decay;  m = b1 m + (1-b1) g';

@@ -13,6 +13,7 @@ int runner_open(struct runner *r, const struct layout *l, const struct config *c
     zero.dp = grid->dp;
     zero.tied = grid->tied;
     *r = (struct runner){.grid = grid};
+    comm_set_device(grid->model, model.dev);
     if (gpt_open(&r->gpt, cfg, &model, err) ||
         zero_open(&r->zero, &r->gpt.params, &zero, err))
         return -1;

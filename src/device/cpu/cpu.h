@@ -179,6 +179,7 @@ void K(attention_decode)(struct stream *s, const struct attention_decode *at);
 void K(xent_max)(struct stream *s, const struct xent *x);
 void K(xent_exp)(struct stream *s, const struct xent *x);
 void K(xent_grad)(struct stream *s, const struct xent *x);
+void K(reduce)(struct stream *s, const struct reduction *r);
 void K(adamw)(struct stream *s, const struct update *u, const struct adamw *a);
 void K(sum_squares)(struct stream *s, double *partial, const void *x, enum dtype dtype,
                     int64_t n);

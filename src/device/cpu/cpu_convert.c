@@ -106,3 +106,28 @@ void K(store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype
             block(stored_of(y, dtype, r * y_stride + c), x + r * cols + c, dtype,
                   i64_min(BLOCK, cols - c));
 }
+
+/* -- sums over ranks ----------------------------------------------------------------- */
+
+static void run_max(float *restrict top, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        top[i] = top[i] > x[i] || top[i] != top[i] ? top[i] : x[i];
+}
+
+void K(reduce)(struct stream *s, const struct reduction *r)
+{
+    for (int64_t i = 0; i < r->n; i += CONVERT_RUN) {
+        float sum[CONVERT_RUN], widened[CONVERT_RUN];
+        int64_t run = i64_min(CONVERT_RUN, r->n - i);
+        widen(sum, element_of(r->parts[0], r->dtype, i), r->dtype, run);
+        for (int p = 1; p < r->n_parts; p++) {
+            const void *part = element_of(r->parts[p], r->dtype, i);
+            if (r->dtype != DTYPE_F32)
+                widen(widened, part, r->dtype, run);
+            (r->op == REDUCE_SUM ? run_add : run_max)(
+                sum, r->dtype == DTYPE_F32 ? part : widened, run);
+        }
+        narrow(stored_of(r->x, r->dtype, i), sum, r->dtype, run);
+    }
+}

@@ -28,6 +28,7 @@ const struct kernels K(kernels_cpu) = {
     .xent_max = K(xent_max),
     .xent_exp = K(xent_exp),
     .xent_grad = K(xent_grad),
+    .reduce = K(reduce),
     .adamw = K(adamw),
     .sum_squares = K(sum_squares),
     .load = K(load),

@@ -40,6 +40,7 @@ void ref_attention_decode(struct stream *s, const struct attention_decode *at);
 void ref_xent_max(struct stream *s, const struct xent *x);
 void ref_xent_exp(struct stream *s, const struct xent *x);
 void ref_xent_grad(struct stream *s, const struct xent *x);
+void ref_reduce(struct stream *s, const struct reduction *r);
 void ref_adamw(struct stream *s, const struct update *u, const struct adamw *a);
 void ref_sum_squares(struct stream *s, double *partial, const void *x, enum dtype dtype,
                      int64_t n);

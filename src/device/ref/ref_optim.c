@@ -58,3 +58,19 @@ void ref_fill(struct stream *s, float *x, float value, int64_t n)
     for (int64_t i = 0; i < n; i++)
         x[i] = value;
 }
+
+/* The one sum here that is kept in float: its order, that of the ranks, is the contract. */
+void ref_reduce(struct stream *s, const struct reduction *r)
+{
+    for (int64_t i = 0; i < r->n; i++) {
+        float sum = ref_element(r->parts[0], r->dtype, i);
+        for (int p = 1; p < r->n_parts; p++) {
+            float part = ref_element(r->parts[p], r->dtype, i);
+            if (r->op == REDUCE_SUM)
+                sum += part;
+            else
+                sum = sum > part || isnan(sum) ? sum : part;
+        }
+        ref_set_element(r->x, r->dtype, i, sum);
+    }
+}

@@ -23,6 +23,7 @@ const struct kernels kernels_ref = {
     .xent_max = ref_xent_max,
     .xent_exp = ref_xent_exp,
     .xent_grad = ref_xent_grad,
+    .reduce = ref_reduce,
     .adamw = ref_adamw,
     .sum_squares = ref_sum_squares,
     .load = ref_load,
