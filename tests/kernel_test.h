@@ -42,8 +42,9 @@ static inline void embedding_fwd(const struct kernels *k, float *x, const float 
                                  const int32_t *positions, int64_t B, int64_t S,
                                  int64_t H, const struct dropout *drop)
 {
-    k->embedding_fwd(stream_of(k), x,
-                     &(struct embedding){wte, wpe, tokens, positions, B, S, H, *drop});
+    k->embedding_fwd(
+        stream_of(k), x,
+        &(struct embedding){wte, wpe, DTYPE_F32, tokens, positions, B, S, H, *drop});
 }
 
 static inline void embedding_bwd(const struct kernels *k, float *dwte, float *dwpe,
@@ -136,7 +137,8 @@ static inline void xent_grad(const struct kernels *k, float *logits, float *row_
     k->xent_grad(stream_of(k), &(struct xent){.logits = logits,
                                               .row_sum = row_sum,
                                               .targets = targets,
-                                              .weight = weight,
+                                              .mask = weight,
+                                              .weight = 1,
                                               .R = R,
                                               .V = V});
 }

@@ -57,6 +57,14 @@ void *arena_bytes(struct arena *ar, size_t n)
     return ar->base + start;
 }
 
+void *arena_table(struct arena *ar, size_t n)
+{
+    if (ar->tables)
+        return arena_bytes(ar->tables, n);
+    ar->table_bytes += aligned(n);
+    return arena_bytes(ar, n);
+}
+
 float *arena_f32(struct arena *ar, int64_t n)
 {
     return arena_bytes(ar, (size_t)n * sizeof(float));

@@ -20,6 +20,8 @@ struct arena {
     uint8_t *base; // NULL while measuring
     size_t used_bytes;
     size_t capacity_bytes;
+    struct arena *tables; // where arena_table() places; NULL: here
+    size_t table_bytes;   // of used_bytes, for tables
 };
 
 /* An arena that only counts: every arena_* call returns NULL. */
@@ -38,6 +40,9 @@ bool arena_has_room(const struct arena *ar, size_t n);
 
 /* The next `n` elements. A request past the capacity is our bug and aborts. */
 void *arena_bytes(struct arena *ar, size_t n);
+/* The same for what the host reads and writes itself, in an arena of a device's memory:
+ * tables of pointers and of numbers. They go to `tables`, where there is one. */
+void *arena_table(struct arena *ar, size_t n);
 float *arena_f32(struct arena *ar, int64_t n);
 double *arena_f64(struct arena *ar, int64_t n);
 int32_t *arena_i32(struct arena *ar, int64_t n);

@@ -18,6 +18,25 @@ void device_free(struct device *dev, void *memory, size_t bytes)
     dev->ops->free(dev, memory, bytes);
 }
 
+int device_arena_open(struct device *dev, struct arena *ar, size_t bytes,
+                      struct arena *tables, const char *what, struct error *err)
+{
+    void *base = NULL;
+    *ar = arena_over(NULL, 0);
+    if (bytes > 0 && device_alloc(dev, &base, bytes, what, err))
+        return -1;
+    *ar = arena_over(base, bytes);
+    ar->tables = tables;
+    return 0;
+}
+
+void device_arena_close(struct device *dev, struct arena *ar)
+{
+    if (ar->base)
+        device_free(dev, ar->base, ar->capacity_bytes);
+    *ar = arena_over(NULL, 0);
+}
+
 void device_copy(struct stream *s, void *to, const void *from, size_t bytes,
                  enum copy_kind kind)
 {

@@ -16,6 +16,7 @@
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
+#include "base/arena.h"
 #include "device/kernels.h"
 
 enum stream_name { STREAM_COMPUTE, STREAM_COMM, STREAM_COPY, N_STREAMS };
@@ -70,6 +71,11 @@ static inline struct stream *device_stream(struct device *dev, enum stream_name 
 MUST_CHECK int device_alloc(struct device *dev, void **memory, size_t bytes,
                             const char *what, struct error *err);
 void device_free(struct device *dev, void *memory, size_t bytes);
+/* The same for an arena; arena_open() for the host's memory. Tables go to `tables`. */
+MUST_CHECK int device_arena_open(struct device *dev, struct arena *ar, size_t bytes,
+                                 struct arena *tables, const char *what,
+                                 struct error *err);
+void device_arena_close(struct device *dev, struct arena *ar);
 void device_copy(struct stream *s, void *to, const void *from, size_t bytes,
                  enum copy_kind kind);
 void device_fill(struct stream *s, void *to, uint8_t byte, size_t bytes);

@@ -12,6 +12,10 @@
  * fixed chunks, whoever computes them. A row of an output that has one row a token
  * depends on its own sample alone, never on how many samples share the micro-batch.
  *
+ * Tensors are the device's memory. Arrays of tokens, positions, targets and first keys,
+ * the mask of a loss and the results of sum_squares are the host's: read before the call
+ * returns, and written by the time the stream was synchronised.
+ *
  * Layer: base <- kernels. Libraries: BLIS (gemm.c only), OpenMP.
  */
 #ifndef DEVICE_KERNELS_H
@@ -104,8 +108,9 @@ struct activation_bwd {
 };
 
 struct embedding {
-    const float *wte;         // (V, H)
-    const float *wpe;         // (P, H), or NULL: no positions are added
+    const void *wte;          // (V, H)
+    const void *wpe;          // (P, H), or NULL: no positions are added
+    enum dtype dtype;         // of both
     const int32_t *tokens;    // (B, S); a negative one has no row here
     const int32_t *positions; // (B, S)
     int64_t B, S, H;
@@ -197,7 +202,8 @@ struct xent {
     float *row_sum;         // (R)
     float *target_logit;    // (R)
     const int32_t *targets; // (R)
-    const float *weight;    // (R)
+    const float *mask;      // (R)
+    float weight;           // of a row in the gradient is mask[r] * weight
     int64_t R, V;
 };
 
@@ -294,10 +300,13 @@ struct kernels {
      *   xent_exp    row_sum[r] = sum of exp(logits - row_max), and logits :=
      *               exp(logits - row_max); target_logit[r] = logits[r, target] -
      *               row_max[r], or 0 if not here
-     *   xent_grad   logits = (logits / row_sum - (c == target)) * weight[r] */
+     *   xent_grad   logits = (logits / row_sum - (c == target)) * (mask[r] * weight)
+     *   xent_top    column[r] = the first one whose logit is row_max, or -1: before
+     *               xent_exp */
     void (*xent_max)(struct stream *s, const struct xent *x);
     void (*xent_exp)(struct stream *s, const struct xent *x);
     void (*xent_grad)(struct stream *s, const struct xent *x);
+    void (*xent_top)(struct stream *s, int32_t *column, const struct xent *x);
 
     /* On one thread: called while messages are under way, between other kernels. */
     void (*reduce)(struct stream *s, const struct reduction *r);
@@ -337,6 +346,9 @@ struct kernels {
     /* x[i] = y[i], and x[i] += y[i]. */
     void (*copy)(struct stream *s, float *x, const float *y, int64_t n);
     void (*add)(struct stream *s, float *x, const float *y, int64_t n);
+    /* x[rows[i]] += y[i], i < n, of rows of C elements; rows differ. */
+    void (*add_rows)(struct stream *s, float *x, const float *y, const int32_t *rows,
+                     int64_t n, int64_t C);
     void (*fill)(struct stream *s, float *x, float value, int64_t n);
 };
 

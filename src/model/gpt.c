@@ -77,51 +77,24 @@ static void set_rows(struct gpt *g, const struct batch *batch)
                                   (batch->document_start ? batch->document_start[n] : 0);
 }
 
-/* x (N, H) := the rows of 16-bit embeddings. */
-static void embed_typed(const struct gpt *g, float *x, const void *wte, const void *wpe,
-                        int64_t N)
-{
-    enum { PIECE = 1024 };
-    const struct gpt_scratch *sc = &g->scratch;
-    int64_t H = g->dims.H;
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < N; n++) {
-        int64_t word = sc->tokens[n] * H, position = sc->positions[n] * H;
-        for (int64_t c = 0; c < H; c += PIECE) {
-            float add[PIECE] = {0}, *to = x + n * H + c;
-            int64_t part = i64_min(PIECE, H - c);
-            memset(to, 0, (size_t)part * sizeof *to);
-            if (word >= 0)
-                dtype_load(to, gpt_kept_at(g, wte, word + c), g->dtype, part);
-            if (wpe)
-                dtype_load(add, gpt_kept_at(g, wpe, position + c), g->dtype, part);
-            for (int64_t i = 0; i < part; i++)
-                to[i] += add[i];
-        }
-    }
-}
-
 /* The rows of the vocabulary lie with different ranks; one of them adds the position. */
 void gpt_embed(struct gpt *g, const struct batch *batch, float *x)
 {
     struct gpt_scratch *sc = &g->scratch;
-    int64_t N = batch->B * batch->S;
     struct dropout drop = embedding_dropout(g, batch);
     const struct weight *p = gpt_params(g, LAYER_EMBEDDING);
     const void *wte = p[GPT_WORD_WEIGHT].data;
     const void *wpe = g->part.mp_rank == 0 ? p[GPT_POSITION_WEIGHT].data : NULL;
-    if (g->dtype == DTYPE_F32)
-        g->k->embedding_fwd(g->s, sc->hidden,
-                            &(struct embedding){.wte = wte,
-                                                .wpe = wpe,
-                                                .tokens = sc->tokens,
-                                                .positions = sc->positions,
-                                                .B = batch->B,
-                                                .S = batch->S,
-                                                .H = g->dims.H,
-                                                .drop = dropout_none()});
-    else
-        embed_typed(g, sc->hidden, wte, wpe, N);
+    g->k->embedding_fwd(g->s, sc->hidden,
+                        &(struct embedding){.wte = wte,
+                                            .wpe = wpe,
+                                            .dtype = g->dtype,
+                                            .tokens = sc->tokens,
+                                            .positions = sc->positions,
+                                            .B = batch->B,
+                                            .S = batch->S,
+                                            .H = g->dims.H,
+                                            .drop = dropout_none()});
     gpt_scatter(g, batch, x, sc->hidden, &drop);
 }
 
@@ -159,7 +132,7 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct batch *ba
         return x;
     }
     CHECK(x_in, "chunk %d has no input", chunk);
-    memcpy(st->x, x_in, (size_t)n * dtype_bytes(g->dtype));
+    device_copy(g->s, st->x, x_in, (size_t)n * dtype_bytes(g->dtype), COPY_ON_DEVICE);
     return gpt_recall(g, st->x, g->scratch.stream, n);
 }
 
@@ -220,7 +193,8 @@ static void take_lookup_rows(struct gpt *g, int32_t *tokens, int64_t N)
                   (long long)lookup->n_rows);
             lookup->slot[id] = (int32_t)lookup->n_rows;
             lookup->ids[lookup->n_rows] = id;
-            memset(lookup->rows + lookup->n_rows * H, 0, (size_t)H * sizeof(float));
+            device_fill(g->s, lookup->rows + lookup->n_rows * H, 0,
+                        (size_t)H * sizeof(float));
             lookup->n_rows++;
         }
         tokens[n] = lookup->slot[id];
@@ -280,12 +254,8 @@ void gpt_finish_grads(struct gpt *g)
     float *dwte = gpt_grads(g, LAYER_EMBEDDING)[GPT_WORD_WEIGHT].data;
     if (!g->part.has_head) // the head's gradient is another stage's
         g->k->fill(g->s, dwte, 0.0F, g->dims.V * H);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < lookup->n_rows; i++) {
-        float *to = dwte + lookup->ids[i] * H;
-        for (int64_t c = 0; c < H; c++)
-            to[c] += lookup->rows[i * H + c];
+    g->k->add_rows(g->s, dwte, lookup->rows, lookup->ids, lookup->n_rows, H);
+    for (int64_t i = 0; i < lookup->n_rows; i++)
         lookup->slot[lookup->ids[i]] = -1;
-    }
     lookup->n_rows = 0;
 }

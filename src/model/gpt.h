@@ -142,7 +142,8 @@ struct gpt {
 
     struct gpt_stash *stashes;
     struct gpt_scratch scratch;
-    struct arena arena_params, arena_grads, arena_acts;
+    struct arena arena_params, arena_grads, arena_acts; // of dev
+    struct arena arena_tables;                          // the host's
 };
 
 #define gpt_batch batch // until all files say so
@@ -170,6 +171,7 @@ struct gpt_options {
 
 struct gpt_memory { // bytes
     size_t params, grads, activations, scratch;
+    size_t tables; // of these, what is the host's own
 };
 
 /* The memory that gpt_open() would take; takes none. */

@@ -16,13 +16,16 @@
 #include <math.h>
 
 /* batch->loss_sums[b] += the losses of rows [row, row + R) that count, by sample. */
-static void add_losses(const struct batch *batch, const struct gpt_scratch *sc,
-                       int64_t row, int64_t R)
+static void add_losses(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
 {
+    float sums[2 * GPT_LOGIT_ROWS_MOST]; // and the targets' logits
+    device_copy(g->s, sums, g->scratch.row_sum, (size_t)(2 * R) * sizeof *sums,
+                COPY_TO_HOST);
+    device_synchronize(g->s);
     for (int64_t r = 0; r < R; r++)
         if (batch->loss_mask[row + r] > 0)
             batch->loss_sums[(row + r) / batch->S] +=
-                log((double)sc->row_sum[r]) - (double)sc->row_sum[R + r];
+                log((double)sums[r]) - (double)sums[R + r];
 }
 
 static void max_over_model(struct gpt *g, float *x, int64_t n)
@@ -30,28 +33,6 @@ static void max_over_model(struct gpt *g, float *x, int64_t n)
     struct error err;
     if (comm_max_f32(g->model_group, x, n, &err))
         gpt_lost_peer(g, &err);
-}
-
-/* Which token has the maximum of each row that counts: the lowest id of those that have
- * it, as the maximum over the vocabulary's parts of what ids lack to V_MOST. */
-static void chunk_likeliest(struct gpt *g, const struct batch *batch, int64_t row,
-                            int64_t R)
-{
-    enum { V_MOST = INT32_MAX };
-    const struct gpt_scratch *sc = &g->scratch;
-    int64_t V = g->dims.V, best[GPT_LOGIT_ROWS_MOST];
-    struct error err;
-    for (int64_t r = 0; r < R; r++) {
-        int64_t v = batch->loss_mask[row + r] > 0 ? 0 : V;
-        while (v < V && sc->logits[r * V + v] != sc->row_max[r])
-            v++;
-        best[r] = v < V ? V_MOST - (g->dims.V_first + v) : 0;
-    }
-    if (comm_max_i64(g->model_group, best, R, &err))
-        gpt_lost_peer(g, &err);
-    for (int64_t r = 0; r < R; r++)
-        if (batch->loss_mask[row + r] > 0)
-            batch->likeliest[row + r] = best[r] > 0 ? (int32_t)(V_MOST - best[r]) : -1;
 }
 
 static struct xent chunk_xent(const struct gpt *g, int64_t row, int64_t R)
@@ -64,6 +45,31 @@ static struct xent chunk_xent(const struct gpt *g, int64_t row, int64_t R)
                          .targets = sc->targets + row,
                          .R = R,
                          .V = g->dims.V};
+}
+
+/* Which token has the maximum of each row that counts: the lowest id of those that have
+ * it, as the maximum over the vocabulary's parts of what ids lack to V_MOST. */
+static void chunk_likeliest(struct gpt *g, const struct batch *batch, int64_t row,
+                            int64_t R)
+{
+    enum { V_MOST = INT32_MAX };
+    int64_t best[GPT_LOGIT_ROWS_MOST];
+    int32_t top[GPT_LOGIT_ROWS_MOST];
+    void *column = g->scratch.row_sum; // not yet in use
+    struct xent xent = chunk_xent(g, row, R);
+    struct error err;
+    g->k->xent_top(g->s, column, &xent);
+    device_copy(g->s, top, column, (size_t)R * sizeof *top, COPY_TO_HOST);
+    device_synchronize(g->s);
+    for (int64_t r = 0; r < R; r++)
+        best[r] = batch->loss_mask[row + r] > 0 && top[r] >= 0
+                      ? V_MOST - (g->dims.V_first + top[r])
+                      : 0;
+    if (comm_max_i64(g->model_group, best, R, &err))
+        gpt_lost_peer(g, &err);
+    for (int64_t r = 0; r < R; r++)
+        if (batch->loss_mask[row + r] > 0)
+            batch->likeliest[row + r] = best[r] > 0 ? (int32_t)(V_MOST - best[r]) : -1;
 }
 
 /* Logits of rows [row, row + R) of the norm's output, turned into losses. */
@@ -81,7 +87,7 @@ static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, in
         chunk_likeliest(g, batch, row, R);
     g->k->xent_exp(g->s, &xent);
     gpt_sum_over_model(g, sc->row_sum, 2 * R);
-    add_losses(batch, sc, row, R);
+    add_losses(g, batch, row, R);
 }
 
 /* The gradients of that chunk: of the embedding, and of the norm's output, which takes
@@ -90,12 +96,11 @@ static void chunk_grad(struct gpt *g, const struct batch *batch, int64_t row, in
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H, V = g->dims.V;
-    float *norm = sc->norm + row * H, *weights = sc->row_max; // which is done with
+    float *norm = sc->norm + row * H;
     const struct weight *w = gpt_params(g, LAYER_HEAD), *dw = gpt_grads(g, LAYER_HEAD);
-    for (int64_t r = 0; r < R; r++)
-        weights[r] = batch->loss_mask[row + r] * batch->loss_weight;
     struct xent xent = chunk_xent(g, row, R);
-    xent.weight = weights;
+    xent.mask = batch->loss_mask + row;
+    xent.weight = batch->loss_weight;
     g->k->xent_grad(g->s, &xent);
     gpt_linear_bwd_weight(g, dw[GPT_HEAD_WEIGHT].data, dw[GPT_HEAD_WEIGHT].dtype,
                           sc->logits, norm, R, H, V, batch->accumulate || row > 0);

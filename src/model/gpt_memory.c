@@ -157,7 +157,7 @@ static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gp
 {
     const struct gpt_dims *d = &g->dims;
     int64_t own = d->N / g->sp, n_blocks = longest_chunk(&g->part);
-    st->blocks = arena_bytes(ar, (size_t)n_blocks * sizeof *st->blocks);
+    st->blocks = arena_table(ar, (size_t)n_blocks * sizeof *st->blocks);
     for (int64_t i = 0; i < n_blocks; i++) {
         struct block_stash block = *shared;
         struct room room = {.own = ar};
@@ -179,7 +179,7 @@ static void layout_stashes(struct gpt *g, struct arena *ar, const struct gpt_opt
 {
     struct block_stash shared;
     layout_shared(&shared, ar, g, opt);
-    g->stashes = arena_bytes(ar, (size_t)opt->n_stashes * sizeof *g->stashes);
+    g->stashes = arena_table(ar, (size_t)opt->n_stashes * sizeof *g->stashes);
     for (int i = 0; i < opt->n_stashes; i++) {
         struct gpt_stash st;
         layout_stash(&st, ar, g, opt, &shared);
@@ -226,10 +226,10 @@ static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struc
     sc->rstd = arena_f32(ar, N);
     sc->row_max = arena_f32(ar, R);
     sc->row_sum = arena_f32(ar, 2 * R);
-    sc->tokens = arena_i32(ar, N);
-    sc->targets = arena_i32(ar, N);
-    sc->positions = arena_i32(ar, N);
-    sc->bounds = arena_bytes(ar, (size_t)(g->sp + 1) * sizeof *sc->bounds);
+    sc->tokens = arena_table(ar, (size_t)N * sizeof *sc->tokens);
+    sc->targets = arena_table(ar, (size_t)N * sizeof *sc->targets);
+    sc->positions = arena_table(ar, (size_t)N * sizeof *sc->positions);
+    sc->bounds = arena_table(ar, (size_t)(g->sp + 1) * sizeof *sc->bounds);
 }
 
 /* The lookup's gradient is there where the lookup is. */
@@ -243,8 +243,8 @@ static void layout_lookup(struct gpt_lookup *lookup, struct arena *ar,
     lookup->rows = g->scratch.wide;
     if (!opt->has_one_micro_batch || opt->splits_backward)
         lookup->rows = arena_f32(ar, lookup->n_rows_most * g->dims.H);
-    lookup->ids = arena_i32(ar, lookup->n_rows_most);
-    lookup->slot = arena_i32(ar, V);
+    lookup->ids = arena_table(ar, (size_t)lookup->n_rows_most * sizeof *lookup->ids);
+    lookup->slot = arena_table(ar, (size_t)V * sizeof *lookup->slot);
 }
 
 static void *layout_store(const struct gpt *g, enum param_store store, struct arena *ar,
@@ -330,16 +330,20 @@ int gpt_measure(struct gpt_memory *mem, const struct config *cfg,
     arena_measure(&ar);
     layout_store(&g, STORE_PARAMS, &ar, opt);
     mem->params = ar.used_bytes;
+    mem->tables = ar.table_bytes;
     arena_measure(&ar);
     layout_stashes(&g, &ar, opt);
     mem->activations = ar.used_bytes;
+    mem->tables += ar.table_bytes;
     arena_measure(&ar);
     layout_scratch(&g.scratch, &ar, &g, opt->has_grads);
     layout_lookup(&g.lookup, &ar, &g, opt);
     mem->scratch = ar.used_bytes;
+    mem->tables += ar.table_bytes;
     arena_measure(&ar);
     layout_store(&g, STORE_GRADS, &ar, opt);
     mem->grads = ar.used_bytes;
+    mem->tables += ar.table_bytes;
     gpt_close(&g);
     return 0;
 }
@@ -350,9 +354,13 @@ int gpt_open(struct gpt *g, const struct config *cfg, const struct gpt_options *
     struct gpt_memory mem;
     if (gpt_measure(&mem, cfg, opt, err) || prepare(g, cfg, opt, err))
         return -1;
-    if (arena_open(&g->arena_params, mem.params, "parameters", err) ||
-        arena_open(&g->arena_grads, mem.grads, "gradients", err) ||
-        arena_open(&g->arena_acts, mem.activations + mem.scratch, "activations", err)) {
+    struct arena *tables = &g->arena_tables;
+    if (arena_open(tables, mem.tables, "tables of the model", err) ||
+        device_arena_open(g->dev, &g->arena_params, mem.params, tables, "parameters",
+                          err) ||
+        device_arena_open(g->dev, &g->arena_grads, mem.grads, tables, "gradients", err) ||
+        device_arena_open(g->dev, &g->arena_acts, mem.activations + mem.scratch, tables,
+                          "activations", err)) {
         gpt_close(g);
         return -1;
     }
@@ -372,9 +380,12 @@ int gpt_open(struct gpt *g, const struct config *cfg, const struct gpt_options *
 
 void gpt_close(struct gpt *g)
 {
-    arena_close(&g->arena_params);
-    arena_close(&g->arena_grads);
-    arena_close(&g->arena_acts);
+    if (g->dev) {
+        device_arena_close(g->dev, &g->arena_params);
+        device_arena_close(g->dev, &g->arena_grads);
+        device_arena_close(g->dev, &g->arena_acts);
+    }
+    arena_close(&g->arena_tables);
     params_release(&g->params);
     param_table_release(&g->own_table);
     *g = (struct gpt){0};

@@ -64,9 +64,10 @@ static void place_optimizer(struct optimizer *o, struct arena *ar)
     for (int i = first_tensor(o); i < end_tensor(o) && !o->opt.offload_dir; i++)
         o->tensors[i].data = arena_f32(ar, o->opt.map->n_local);
     o->row_chunks =
-        arena_bytes(ar, (size_t)(table->n_params + 1) * sizeof *o->row_chunks);
-    o->squares = arena_f64(ar, all_chunks);
-    o->row_squares = arena_f64(ar, table->n_params_whole);
+        arena_table(ar, (size_t)(table->n_params + 1) * sizeof *o->row_chunks);
+    o->squares = arena_table(ar, (size_t)all_chunks * sizeof *o->squares);
+    o->row_squares =
+        arena_table(ar, (size_t)table->n_params_whole * sizeof *o->row_squares);
 }
 
 struct optimizer_memory optimizer_measure(const struct optimizer_options *opt)
@@ -109,8 +110,12 @@ int optimizer_open(struct optimizer *o, const struct optimizer_options *opt,
     *o = (struct optimizer){.opt = *opt, .rule = update_rule_of(&opt->cfg)};
     arena_measure(&ar);
     place_optimizer(o, &ar);
-    if (arena_open(&o->arena, ar.used_bytes, "the optimizer", err))
+    if (arena_open(&o->arena_tables, ar.table_bytes, "the optimizer", err) ||
+        device_arena_open(opt->dev, &o->arena, ar.used_bytes, &o->arena_tables,
+                          "the optimizer", err)) {
+        optimizer_close(o);
         return -1;
+    }
     place_optimizer(o, &o->arena);
     for (int64_t i = 0; i < table->n_params; i++)
         o->row_chunks[i + 1] = o->row_chunks[i] + n_chunks(table->params[i].n_elements);
@@ -125,7 +130,9 @@ void optimizer_close(struct optimizer *o)
 {
     for (size_t i = 0; i < ARRAY_LEN(o->tensors); i++)
         offload_close(o->tensors[i].held);
-    arena_close(&o->arena);
+    if (o->opt.dev)
+        device_arena_close(o->opt.dev, &o->arena);
+    arena_close(&o->arena_tables);
     *o = (struct optimizer){0};
 }
 
@@ -155,6 +162,7 @@ static void sum_chunk_squares(struct optimizer *o, const struct shard_store *gra
                                    shard_piece_at(map, grads, piece),
                                    row->in[STORE_GRADS].dtype, piece->n);
     }
+    device_synchronize(compute(o));
 }
 
 /* o->row_squares := the sum of the squares of each parameter's gradient, by its row in
@@ -291,10 +299,12 @@ int optimizer_step(struct optimizer *o, const struct optimizer_update *update,
 
 /* -- for checkpoints ----------------------------------------------------------------- */
 
-/* One of `to` and `from` is in the tensor, whose range is held while it is copied. */
+/* One of `to` and `from` is in the tensor, whose range is held while it is copied. On a
+ * stream of its own: the thread that saves copies while others compute. */
 static int copy_held(struct optimizer *o, int tensor, int64_t first, int64_t n, float *to,
                      const float *from, enum offload_use use, struct error *err)
 {
+    struct stream *s = device_stream(o->opt.dev, STREAM_COPY);
     size_t bytes = (size_t)n * sizeof(float), at = (size_t)first * sizeof(float);
     struct offload *held = o->tensors[tensor].held;
     int rc = 0;
@@ -303,7 +313,9 @@ static int copy_held(struct optimizer *o, int tensor, int64_t first, int64_t n, 
         rc = offload_wait(held, at, at + bytes, err);
     }
     if (rc == 0)
-        memcpy(to, from, bytes);
+        device_copy(s, to, from, bytes,
+                    use == OFFLOAD_READ ? COPY_TO_HOST : COPY_TO_DEVICE);
+    device_synchronize(s);
     if (held)
         offload_drop(held, at, at + bytes, use);
     return rc;

@@ -87,10 +87,10 @@ struct optimizer {
     struct optimizer_options opt;
     const struct update_rule *rule;
     struct optimizer_tensor tensors[1 + UPDATE_MAX_STATES];
-    int64_t *row_chunks; // (rows here + 1) first chunk of each
-    double *squares;     // sums of squares of all chunks here
-    double *row_squares; // (rows of the whole model)
-    struct arena arena;
+    int64_t *row_chunks;              // (rows here + 1) first chunk of each
+    double *squares;                  // sums of squares of all chunks here
+    double *row_squares;              // (rows of the whole model)
+    struct arena arena, arena_tables; // of opt.dev, and the host's
 };
 
 struct optimizer_memory { // bytes

@@ -1,7 +1,5 @@
 #include "parallel/pipeline.h"
 
-#include <string.h>
-
 static void layout_buffers(struct pipeline *p, struct arena *ar, int64_t pp, int64_t n,
                            enum dtype dtype)
 {
@@ -28,14 +26,15 @@ size_t pipeline_bytes(int64_t pp, int64_t n, enum dtype dtype)
     return ar.used_bytes;
 }
 
-int pipeline_open(struct pipeline *p, struct comm *group,
+int pipeline_open(struct pipeline *p, struct device *dev, struct comm *group,
                   const struct schedule_shape *shape, int64_t n, enum dtype dtype,
                   struct error *err)
 {
-    *p = (struct pipeline){.group = group};
+    *p = (struct pipeline){.dev = dev, .group = group};
     if (schedule_init(&p->schedule, shape, comm_rank(group), err))
         return -1;
-    if (arena_open(&p->arena, pipeline_bytes(shape->pp, n, dtype), "the pipeline", err)) {
+    if (device_arena_open(dev, &p->arena, pipeline_bytes(shape->pp, n, dtype), NULL,
+                          "the pipeline", err)) {
         schedule_release(&p->schedule);
         return -1;
     }
@@ -46,7 +45,8 @@ int pipeline_open(struct pipeline *p, struct comm *group,
 void pipeline_close(struct pipeline *p)
 {
     schedule_release(&p->schedule);
-    arena_close(&p->arena);
+    if (p->dev)
+        device_arena_close(p->dev, &p->arena);
     *p = (struct pipeline){0};
 }
 
@@ -119,7 +119,8 @@ static int take_task(struct pipeline *p, const struct schedule_action *a,
     }
     task->dx = out ? out : p->dx;
     if (in)
-        memcpy(task->dx, in, (size_t)p->n_bytes[PAYLOAD_GRADIENT]);
+        device_copy(device_stream(p->dev, STREAM_COMPUTE), task->dx, in,
+                    (size_t)p->n_bytes[PAYLOAD_GRADIENT], COPY_ON_DEVICE);
     return 1;
 }
 

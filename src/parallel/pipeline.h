@@ -26,6 +26,7 @@ struct pipeline {
     struct comm_request recv_request[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
     struct comm_request send_request[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
     bool is_sending[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
+    struct device *dev; // borrowed
     struct arena arena;
 
     int64_t next;                  // of the schedule's actions, or of forward's tasks
@@ -46,7 +47,7 @@ struct pipeline_task {   // what a stage computes next
 
 /* Bytes of the buffers of a stage. */
 size_t pipeline_bytes(int64_t pp, int64_t n, enum dtype dtype);
-MUST_CHECK int pipeline_open(struct pipeline *p, struct comm *group,
+MUST_CHECK int pipeline_open(struct pipeline *p, struct device *dev, struct comm *group,
                              const struct schedule_shape *shape, int64_t n,
                              enum dtype dtype, struct error *err);
 void pipeline_close(struct pipeline *p);

@@ -17,7 +17,7 @@ int runner_open(struct runner *r, const struct layout *l, const struct config *c
     if (gpt_open(&r->gpt, cfg, &model, err) ||
         zero_open(&r->zero, &r->gpt.params, &zero, err))
         return -1;
-    return pipeline_open(&r->pipeline, grid->pipe, &l->schedule, l->n_message,
+    return pipeline_open(&r->pipeline, model.dev, grid->pipe, &l->schedule, l->n_message,
                          model.dtype, err);
 }
 

@@ -259,7 +259,7 @@ static int open_memory(struct zero *z, struct error *err)
     layout_owned(z, &ar, STORE_PARAMS);
     layout_owned(z, &ar, STORE_GRADS);
     layout_buckets(z, &ar);
-    if (arena_open(&z->arena, ar.used_bytes, "shards", err))
+    if (device_arena_open(z->opt.dev, &z->arena, ar.used_bytes, NULL, "shards", err))
         return -1;
     layout_owned(z, &z->arena, STORE_PARAMS);
     layout_owned(z, &z->arena, STORE_GRADS);
@@ -316,7 +316,8 @@ void zero_close(struct zero *z)
 {
     reducer_release(&z->reducer);
     offload_close(z->offload);
-    arena_close(&z->arena);
+    if (z->opt.dev)
+        device_arena_close(z->opt.dev, &z->arena);
     free(z->layers);
     free(z->late_grads);
     free(z->all_runs);
@@ -469,10 +470,13 @@ static int copy_params(struct zero *z, const struct shard_piece *piece, int64_t 
         offload_fetch(z->offload, at, at + bytes);
         rc = offload_wait(z->offload, at, at + bytes, err);
     }
+    // a stream of its own: the thread that saves copies while others compute
+    struct stream *s = device_stream(z->opt.dev, STREAM_COPY);
     if (rc == 0 && to)
-        memcpy(to, inside, bytes);
+        device_copy(s, to, inside, bytes, COPY_TO_HOST);
     else if (rc == 0 && from)
-        memcpy(inside, from, bytes);
+        device_copy(s, inside, from, bytes, COPY_TO_DEVICE);
+    device_synchronize(s);
     if (z->offload)
         offload_drop(z->offload, at, at + bytes, to ? OFFLOAD_READ : OFFLOAD_UPDATE);
     return rc;

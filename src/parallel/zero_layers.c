@@ -7,8 +7,6 @@
  */
 #include "parallel/zero_internal.h"
 
-#include <string.h>
-
 void zero_fail(struct zero *z, const struct error *err)
 {
     comm_abort_with(z->opt.data, err);
@@ -49,7 +47,9 @@ static void copy_owned(struct zero *z, const struct zero_layer *l, char *to)
         if (offload_wait(z->offload, at, end, &err))
             zero_fail(z, &err);
     }
-    memcpy(to + l->owned_param_first, (char *)z->params.owned + at, end - at);
+    device_copy(device_stream(z->opt.dev, STREAM_COMPUTE), to + l->owned_param_first,
+                (char *)z->params.owned + at, end - at,
+                z->offload ? COPY_TO_DEVICE : COPY_ON_DEVICE);
     if (z->offload)
         offload_drop(z->offload, at, end, OFFLOAD_READ);
 }
@@ -130,7 +130,8 @@ static void add_sums(struct zero *z, struct zero_buffer *bucket)
         if (l->has_sums)
             add_typed(z, to, from, run->dtype, n);
         else
-            memcpy(to, from, (size_t)(n * size));
+            device_copy(device_stream(z->opt.dev, STREAM_COMPUTE), to, from,
+                        (size_t)(n * size), COPY_ON_DEVICE);
     }
     l->has_sums = true;
 }

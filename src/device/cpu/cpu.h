@@ -192,6 +192,9 @@ void K(load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,
 void K(store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype,
                      bool accumulate, int64_t rows, int64_t cols, int64_t y_stride);
 void K(copy)(struct stream *s, float *x, const float *y, int64_t n);
+void K(add_rows)(struct stream *s, float *x, const float *y, const int32_t *rows,
+                 int64_t n, int64_t C);
+void K(xent_top)(struct stream *s, int32_t *column, const struct xent *x);
 void K(add)(struct stream *s, float *x, const float *y, int64_t n);
 void K(fill)(struct stream *s, float *x, float value, int64_t n);
 

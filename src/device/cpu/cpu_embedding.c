@@ -3,6 +3,7 @@
  * tokens: each row belongs to one thread, whichever that is.
  */
 #include "device/cpu/cpu.h"
+#include "device/cpu/cpu_convert.h"
 
 #include <omp.h>
 #include <string.h>
@@ -20,18 +21,46 @@ static void add_rows(float *restrict x, const float *word, const float *position
         memset(x, 0, (size_t)H * sizeof *x);
 }
 
+/* The same of rows of 16 bits: what is not there counts as zeros. */
+static void add_typed_rows(float *restrict x, const uint16_t *word,
+                           const uint16_t *position, enum dtype dtype, int64_t H)
+{
+    for (int64_t c = 0; c < H; c += CONVERT_RUN) {
+        float add[CONVERT_RUN] = {0}, *to = x + c;
+        int64_t run = i64_min(CONVERT_RUN, H - c);
+        memset(to, 0, (size_t)run * sizeof *to);
+        if (word)
+            widen(to, word + c, dtype, run);
+        if (position)
+            widen(add, position + c, dtype, run);
+        for (int64_t i = 0; i < run; i++)
+            to[i] += add[i];
+    }
+}
+
+/* x := the sum of the rows of token n. */
+static void embed_row(float *x, const struct embedding *e, int64_t n)
+{
+    int64_t word = e->tokens[n] * e->H, position = e->positions[n] * e->H;
+    bool has_word = e->tokens[n] >= 0, has_position = e->wpe != NULL;
+    if (e->dtype == DTYPE_F32)
+        add_rows(x, has_word ? (const float *)e->wte + word : NULL,
+                 has_position ? (const float *)e->wpe + position : NULL, e->H);
+    else
+        add_typed_rows(x, has_word ? (const uint16_t *)e->wte + word : NULL,
+                       has_position ? (const uint16_t *)e->wpe + position : NULL,
+                       e->dtype, e->H);
+}
+
 void K(embedding_fwd)(struct stream *s, float *x, const struct embedding *e)
 {
     const struct dropout *drop = &e->drop;
-    const int32_t *tokens = e->tokens, *positions = e->positions;
-    const float *wte = e->wte, *wpe = e->wpe;
     int64_t S = e->S, H = e->H;
     int64_t n_groups = i64_round_up(H, DROPOUT_GROUP) / DROPOUT_GROUP;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < e->B * S; n++) {
         float *x_n = x + n * H;
-        add_rows(x_n, tokens[n] >= 0 ? wte + tokens[n] * H : NULL,
-                 wpe ? wpe + positions[n] * H : NULL, H);
+        embed_row(x_n, e, n);
         for (int64_t i = 0; drop->threshold > 0 && i < n_groups; i++) {
             float factor[DROPOUT_GROUP];
             int64_t at = i * DROPOUT_GROUP;

@@ -28,10 +28,23 @@ void K(xent_grad)(struct stream *s, const struct xent *x)
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < x->R; r++) {
         float *row = x->logits + r * V;
-        float scale = x->weight[r] / x->row_sum[r];
+        float weight = x->mask[r] * x->weight, scale = weight / x->row_sum[r];
         for (int64_t c = 0; c < V; c++)
             row[c] *= scale;
         if (x->targets[r] >= 0 && x->targets[r] < V)
-            row[x->targets[r]] -= x->weight[r];
+            row[x->targets[r]] -= weight;
+    }
+}
+
+void K(xent_top)(struct stream *s, int32_t *column, const struct xent *x)
+{
+    int64_t V = x->V;
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < x->R; r++) {
+        const float *row = x->logits + r * V;
+        int64_t c = 0;
+        while (c < V && row[c] != x->row_max[r])
+            c++;
+        column[r] = c < V ? (int32_t)c : -1;
     }
 }

@@ -126,3 +126,14 @@ void K(fill)(struct stream *s, float *x, float value, int64_t n)
     for (int64_t i = 0; i < n; i++)
         x[i] = value;
 }
+
+void K(add_rows)(struct stream *s, float *x, const float *y, const int32_t *rows,
+                 int64_t n, int64_t C)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        float *to = x + rows[i] * C;
+        for (int64_t c = 0; c < C; c++)
+            to[c] += y[i * C + c];
+    }
+}

@@ -25,6 +25,7 @@ const struct kernels K(kernels_cpu) = {
     .attention_fwd = K(attention_fwd),
     .attention_bwd = K(attention_bwd),
     .attention_decode = K(attention_decode),
+    .xent_top = K(xent_top),
     .xent_max = K(xent_max),
     .xent_exp = K(xent_exp),
     .xent_grad = K(xent_grad),
@@ -38,6 +39,7 @@ const struct kernels K(kernels_cpu) = {
     .load_matrix = K(load_matrix),
     .store_matrix = K(store_matrix),
     .copy = K(copy),
+    .add_rows = K(add_rows),
     .add = K(add),
     .fill = K(fill),
 };

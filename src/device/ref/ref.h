@@ -54,6 +54,9 @@ void ref_load_matrix(struct stream *s, float *y, const void *x, enum dtype dtype
 void ref_store_matrix(struct stream *s, void *y, const float *x, enum dtype dtype,
                       bool accumulate, int64_t rows, int64_t cols, int64_t y_stride);
 void ref_copy(struct stream *s, float *x, const float *y, int64_t n);
+void ref_add_rows(struct stream *s, float *x, const float *y, const int32_t *rows,
+                  int64_t n, int64_t C);
+void ref_xent_top(struct stream *s, int32_t *column, const struct xent *x);
 void ref_add(struct stream *s, float *x, const float *y, int64_t n);
 void ref_fill(struct stream *s, float *x, float value, int64_t n);
 

@@ -33,11 +33,21 @@ void ref_xent_exp(struct stream *s, const struct xent *x)
 void ref_xent_grad(struct stream *s, const struct xent *x)
 {
     for (int64_t r = 0; r < x->R; r++) {
-        float *row = x->logits + r * x->V;
+        float *row = x->logits + r * x->V, weight = x->mask[r] * x->weight;
         for (int64_t c = 0; c < x->V; c++) {
             double one_hot = c == x->targets[r] ? 1.0 : 0.0;
             double p = (double)row[c] / (double)x->row_sum[r];
-            row[c] = (float)((p - one_hot) * (double)x->weight[r]);
+            row[c] = (float)((p - one_hot) * (double)weight);
         }
+    }
+}
+
+void ref_xent_top(struct stream *s, int32_t *column, const struct xent *x)
+{
+    for (int64_t r = 0; r < x->R; r++) {
+        column[r] = -1;
+        for (int64_t c = x->V - 1; c >= 0; c--)
+            if (x->logits[r * x->V + c] == x->row_max[r])
+                column[r] = (int32_t)c;
     }
 }

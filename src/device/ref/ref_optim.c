@@ -74,3 +74,10 @@ void ref_reduce(struct stream *s, const struct reduction *r)
         ref_set_element(r->x, r->dtype, i, sum);
     }
 }
+
+void ref_add_rows(struct stream *s, float *x, const float *y, const int32_t *rows,
+                  int64_t n, int64_t C)
+{
+    for (int64_t i = 0; i < n * C; i++)
+        x[rows[i / C] * C + i % C] += y[i];
+}

@@ -20,6 +20,7 @@ const struct kernels kernels_ref = {
     .attention_fwd = ref_attention_fwd,
     .attention_bwd = ref_attention_bwd,
     .attention_decode = ref_attention_decode,
+    .xent_top = ref_xent_top,
     .xent_max = ref_xent_max,
     .xent_exp = ref_xent_exp,
     .xent_grad = ref_xent_grad,
@@ -33,6 +34,7 @@ const struct kernels kernels_ref = {
     .load_matrix = ref_load_matrix,
     .store_matrix = ref_store_matrix,
     .copy = ref_copy,
+    .add_rows = ref_add_rows,
     .add = ref_add,
     .fill = ref_fill,
 };

@@ -1,0 +1,340 @@
+/*
+ * A guarded processor: tensors lie in memory that nobody may touch except while a kernel
+ * or a copy of the device runs, or a message is under way. Host code that looks into a
+ * tensor dies with SIGSEGV and a stack, as it would on a device with memory of its own.
+ *
+ * Linked in place of device_cpu() by --wrap. Threads: memory is open while any thread is
+ * in a kernel or a copy.
+ */
+#include "device/device.h"
+
+#include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct device *__real_device_cpu(enum dtype dtype);
+struct device *__wrap_device_cpu(enum dtype dtype);
+
+#define RANGES_MOST 4096
+
+struct range {
+    char *first;
+    size_t bytes; // 0: free
+};
+
+static struct {
+    pthread_mutex_t lock;
+    int n_inside; // kernels and copies that run
+    struct range tensors[RANGES_MOST], open[RANGES_MOST];
+    int n_tensors, n_open; // entries in use are below these
+    const struct kernels *k;
+} all = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void protect(const struct range *r, int prot)
+{
+    if (r->bytes > 0)
+        CHECK(mprotect(r->first, r->bytes, prot) == 0, "mprotect of %zu bytes", r->bytes);
+}
+
+static struct range pages_of(const void *memory, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)memory;
+    uintptr_t begin = first / page * page, end = (first + bytes + page - 1) / page * page;
+    return (struct range){(char *)begin, end - begin};
+}
+
+static void enter(void)
+{
+    pthread_mutex_lock(&all.lock);
+    if (all.n_inside++ == 0)
+        for (int i = 0; i < all.n_tensors; i++)
+            protect(&all.tensors[i], PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&all.lock);
+}
+
+/* With the lock. */
+static void close_all(void)
+{
+    for (int i = 0; i < all.n_tensors; i++)
+        protect(&all.tensors[i], PROT_NONE);
+    for (int i = 0; i < all.n_open; i++)
+        protect(&all.open[i], PROT_READ | PROT_WRITE);
+}
+
+/* What the guard is there to see, on demand: so that a test sees it. */
+static void touch(void)
+{
+    if (getenv("TREFOIL_GUARD_TOUCH") && all.n_tensors > 0 && all.tensors[0].bytes > 0)
+        *(volatile char *)all.tensors[0].first = 0;
+}
+
+static void leave(void)
+{
+    pthread_mutex_lock(&all.lock);
+    if (--all.n_inside == 0)
+        close_all();
+    pthread_mutex_unlock(&all.lock);
+    touch();
+}
+
+static void put(struct range *ranges, int *n, struct range r)
+{
+    int i = 0;
+    while (i < *n && ranges[i].bytes > 0)
+        i++;
+    CHECK(i < RANGES_MOST, "%d ranges", i);
+    ranges[i] = r;
+    *n = i < *n ? *n : i + 1;
+}
+
+static struct range take(struct range *ranges, int n, const void *first, size_t bytes)
+{
+    for (int i = 0; i < n; i++)
+        if (ranges[i].first == first && ranges[i].bytes == bytes) {
+            struct range r = ranges[i];
+            ranges[i] = (struct range){0};
+            return r;
+        }
+    CHECK(false, "%zu bytes at %p are none of the device's", bytes, first);
+}
+
+/* -- memory -------------------------------------------------------------------------- */
+
+static void *guard_alloc(struct device *dev, size_t bytes)
+{
+    struct range r = pages_of(NULL, bytes);
+    (void)dev;
+    r.first = mmap(NULL, r.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (r.first == MAP_FAILED)
+        return NULL;
+    pthread_mutex_lock(&all.lock);
+    put(all.tensors, &all.n_tensors, r);
+    if (all.n_inside > 0)
+        protect(&r, PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&all.lock);
+    return r.first;
+}
+
+static void guard_free(struct device *dev, void *memory, size_t bytes)
+{
+    (void)dev;
+    pthread_mutex_lock(&all.lock);
+    struct range r =
+        take(all.tensors, all.n_tensors, memory, pages_of(NULL, bytes).bytes);
+    pthread_mutex_unlock(&all.lock);
+    munmap(r.first, r.bytes);
+}
+
+static void device_copy_guarded(struct stream *s, void *to, const void *from,
+                                size_t bytes, enum copy_kind kind)
+{
+    (void)s;
+    (void)kind;
+    enter();
+    memcpy(to, from, bytes);
+    leave();
+}
+
+static void device_fill_guarded(struct stream *s, void *to, uint8_t byte, size_t bytes)
+{
+    (void)s;
+    enter();
+    memset(to, byte, bytes);
+    leave();
+}
+
+/* The pages of a tensor that these bytes lie in; none when they are the host's. */
+static struct range open_pages(const void *memory, size_t bytes)
+{
+    const char *first = memory;
+    for (int i = 0; i < all.n_tensors && bytes > 0; i++) {
+        const struct range *t = &all.tensors[i];
+        if (first >= t->first && first < t->first + t->bytes)
+            return pages_of(memory, bytes);
+    }
+    return (struct range){0};
+}
+
+static void guard_open_to_mpi(struct device *dev, const void *memory, size_t bytes)
+{
+    (void)dev;
+    pthread_mutex_lock(&all.lock);
+    struct range r = open_pages(memory, bytes);
+    if (r.bytes > 0)
+        put(all.open, &all.n_open, r);
+    protect(&r, PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&all.lock);
+}
+
+static void guard_close_to_mpi(struct device *dev, const void *memory, size_t bytes)
+{
+    (void)dev;
+    pthread_mutex_lock(&all.lock);
+    struct range r = open_pages(memory, bytes);
+    if (r.bytes > 0)
+        take(all.open, all.n_open, r.first, r.bytes);
+    if (r.bytes > 0 && all.n_inside == 0)
+        close_all();
+    pthread_mutex_unlock(&all.lock);
+}
+
+/* -- kernels ------------------------------------------------------------------------- */
+
+#define GUARDED(name, parameters, arguments)                                             \
+    static void guard_##name parameters                                                  \
+    {                                                                                    \
+        enter();                                                                         \
+        all.k->name arguments;                                                           \
+        leave();                                                                         \
+    }
+#define GUARDED_STRUCT(name, type)                                                       \
+    GUARDED(name, (struct stream * s, const struct type *x), (s, x))
+
+GUARDED(embedding_fwd, (struct stream * s, float *x, const struct embedding *e),
+        (s, x, e))
+GUARDED_STRUCT(embedding_bwd, embedding_bwd)
+GUARDED_STRUCT(layernorm_fwd, layernorm)
+GUARDED_STRUCT(layernorm_again, layernorm)
+GUARDED_STRUCT(layernorm_bwd, layernorm_bwd)
+GUARDED_STRUCT(gemm, gemm)
+GUARDED_STRUCT(linear, linear)
+GUARDED_STRUCT(matvec, matvec)
+GUARDED(bias_add, (struct stream * s, float *x, const float *b, int64_t N, int64_t C),
+        (s, x, b, N, C))
+GUARDED(bias_grad,
+        (struct stream * s, float *db, const float *dy, float *partial, int64_t N,
+         int64_t C),
+        (s, db, dy, partial, N, C))
+GUARDED(add_partials,
+        (struct stream * s, float *out, const float *partial, int64_t N, int64_t stride,
+         int64_t C),
+        (s, out, partial, N, stride, C))
+GUARDED_STRUCT(activation_fwd, activation_fwd)
+GUARDED_STRUCT(activation_bwd, activation_bwd)
+GUARDED_STRUCT(bias_dropout_residual, residual)
+GUARDED_STRUCT(attention_fwd, attention)
+GUARDED_STRUCT(attention_bwd, attention_bwd)
+GUARDED_STRUCT(attention_decode, attention_decode)
+GUARDED_STRUCT(xent_max, xent)
+GUARDED_STRUCT(xent_exp, xent)
+GUARDED_STRUCT(xent_grad, xent)
+GUARDED(xent_top, (struct stream * s, int32_t *column, const struct xent *x),
+        (s, column, x))
+GUARDED_STRUCT(reduce, reduction)
+GUARDED(adamw, (struct stream * s, const struct update *u, const struct adamw *a),
+        (s, u, a))
+GUARDED(sum_squares,
+        (struct stream * s, double *partial, const void *x, enum dtype dtype, int64_t n),
+        (s, partial, x, dtype, n))
+GUARDED(load, (struct stream * s, float *y, const void *x, enum dtype dtype, int64_t n),
+        (s, y, x, dtype, n))
+GUARDED(store, (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
+        (s, y, x, dtype, n))
+GUARDED(store_rounded,
+        (struct stream * s, void *y, float *x, enum dtype dtype, int64_t n),
+        (s, y, x, dtype, n))
+GUARDED(store_add,
+        (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
+        (s, y, x, dtype, n))
+GUARDED(load_matrix,
+        (struct stream * s, float *y, const void *x, enum dtype dtype, int64_t rows,
+         int64_t cols, int64_t x_stride),
+        (s, y, x, dtype, rows, cols, x_stride))
+GUARDED(store_matrix,
+        (struct stream * s, void *y, const float *x, enum dtype dtype, bool accumulate,
+         int64_t rows, int64_t cols, int64_t y_stride),
+        (s, y, x, dtype, accumulate, rows, cols, y_stride))
+GUARDED(copy, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
+GUARDED(add, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
+GUARDED(add_rows,
+        (struct stream * s, float *x, const float *y, const int32_t *rows, int64_t n,
+         int64_t C),
+        (s, x, y, rows, n, C))
+GUARDED(fill, (struct stream * s, float *x, float value, int64_t n), (s, x, value, n))
+
+static const float *guard_dropout_bwd(struct stream *s, float *dx, const float *dy,
+                                      int64_t B, int64_t S, int64_t C,
+                                      const struct dropout *drop)
+{
+    enter();
+    const float *d = all.k->dropout_bwd(s, dx, dy, B, S, C, drop);
+    leave();
+    return d;
+}
+
+static const struct kernels guarded = {
+    .name = "guarded",
+    .dropout_bwd = guard_dropout_bwd,
+    .embedding_fwd = guard_embedding_fwd,
+    .embedding_bwd = guard_embedding_bwd,
+    .layernorm_fwd = guard_layernorm_fwd,
+    .layernorm_again = guard_layernorm_again,
+    .layernorm_bwd = guard_layernorm_bwd,
+    .gemm = guard_gemm,
+    .linear = guard_linear,
+    .matvec = guard_matvec,
+    .bias_add = guard_bias_add,
+    .bias_grad = guard_bias_grad,
+    .add_partials = guard_add_partials,
+    .activation_fwd = guard_activation_fwd,
+    .activation_bwd = guard_activation_bwd,
+    .bias_dropout_residual = guard_bias_dropout_residual,
+    .attention_fwd = guard_attention_fwd,
+    .attention_bwd = guard_attention_bwd,
+    .attention_decode = guard_attention_decode,
+    .xent_max = guard_xent_max,
+    .xent_exp = guard_xent_exp,
+    .xent_grad = guard_xent_grad,
+    .xent_top = guard_xent_top,
+    .reduce = guard_reduce,
+    .adamw = guard_adamw,
+    .sum_squares = guard_sum_squares,
+    .load = guard_load,
+    .store = guard_store,
+    .store_rounded = guard_store_rounded,
+    .store_add = guard_store_add,
+    .load_matrix = guard_load_matrix,
+    .store_matrix = guard_store_matrix,
+    .copy = guard_copy,
+    .add = guard_add,
+    .add_rows = guard_add_rows,
+    .fill = guard_fill,
+};
+
+static void print_stack(int number)
+{
+    void *frames[64];
+    static const char text[] = "a tensor was touched outside of its device:\n";
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+    backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+struct device *__wrap_device_cpu(enum dtype dtype)
+{
+    static struct device devices[DTYPE_BF16 + 1];
+    static struct device_ops ops;
+    struct device *dev = &devices[dtype];
+    if (dev->k)
+        return dev;
+    const struct device *plain = __real_device_cpu(dtype);
+    all.k = plain->k;
+    ops = *plain->ops;
+    ops.alloc = guard_alloc;
+    ops.free = guard_free;
+    ops.copy = device_copy_guarded;
+    ops.fill = device_fill_guarded;
+    ops.open_to_mpi = guard_open_to_mpi;
+    ops.close_to_mpi = guard_close_to_mpi;
+    device_cpu_over(dev, &guarded, dtype);
+    dev->name = "guarded";
+    dev->ops = &ops;
+    signal(SIGSEGV, print_stack);
+    return dev;
+}
