@@ -186,8 +186,7 @@ static inline void golden_check(const struct golden *g, const char *table, int64
     golden_check_sums(table, name, x, row, tolerance);
 }
 
-/* -- the state, by formula: torch_gpt.py has the same in Python -----------------------
- */
+/* -- the state, by formula: torch_gpt.py has the same in Python --------------------- */
 
 static inline uint32_t golden_hash(uint32_t stream, int64_t i)
 {

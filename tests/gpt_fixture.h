@@ -30,8 +30,7 @@ static inline struct config small_config(double dropout)
     };
 }
 
-/* -- one step --------------------------------------------------------------------------
- */
+/* -- one step ----------------------------------------------------------------------- */
 
 struct text {
     int32_t tokens[N], targets[N], starts[N];

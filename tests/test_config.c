@@ -88,8 +88,7 @@ static void assert_same_config(const struct config *a, const struct config *b)
     free(text_b);
 }
 
-/* -- the seeds -------------------------------------------------------------------------
- */
+/* -- the seeds ---------------------------------------------------------------------- */
 
 static void test_seed_004__is_understood_as_printed(void **state)
 {
@@ -193,8 +192,7 @@ static void test_aliases__of_fleetx_24_stand_under_model(void **state)
     assert_int_equal(cfg.max_steps, 9);
 }
 
-/* -- values -----------------------------------------------------------------------------
- */
+/* -- values ------------------------------------------------------------------------- */
 
 static void test_numbers__are_read_exactly(void **state)
 {
@@ -264,8 +262,7 @@ static void test_empty__means_derived_where_the_seed_says_so(void **state)
     assert_int_equal(cfg.eval_freq, 0);
 }
 
-/* -- options ----------------------------------------------------------------------------
- */
+/* -- options ------------------------------------------------------------------------ */
 
 static void test_options__name_a_key_in_four_ways(void **state)
 {
@@ -319,8 +316,7 @@ static void test_yaml__quotes_inside_quotes_and_several_lines(void **state)
     }
 }
 
-/* -- printing back ----------------------------------------------------------------------
- */
+/* -- printing back ------------------------------------------------------------------ */
 
 static const char unusual[] =
     "Model: {num_layers: 3, hidden_dropout_prob: 0.30000000000000004}\n"
@@ -398,8 +394,7 @@ static void test_json__that_was_changed_is_checked(void **state)
     assert_json_refused("{", "[", "line 2");
 }
 
-/* -- files
- * ------------------------------------------------------------------------------- */
+/* -- files --------------------------------------------------------------------------- */
 
 static void test_docs__are_what_the_table_says(void **state)
 {

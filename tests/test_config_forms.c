@@ -83,8 +83,7 @@ static char *logged_by(const char *text)
     return log;
 }
 
-/* -- sections --------------------------------------------------------------------------
- */
+/* -- sections ------------------------------------------------------------------------ */
 
 static void test_sections__mean_what_july_means(void **state)
 {
@@ -170,8 +169,7 @@ static void test_errors__name_the_users_own_key(void **state)
                    "'Engine.max_steps'?");
 }
 
-/* -- mixtures --------------------------------------------------------------------------
- */
+/* -- mixtures ------------------------------------------------------------------------ */
 
 static void test_mixtures__that_mean_one_thing_load(void **state)
 {
@@ -237,8 +235,7 @@ static void test_enable__decides_whether_dtype_counts(void **state)
                    "f.yaml:1:34: Engine.mix_precision.enable: 'yes' is not a truth");
 }
 
-/* -- names that are no keys ------------------------------------------------------------
- */
+/* -- names that are no keys ---------------------------------------------------------- */
 
 static void test_foreign__names_are_told_in_one_line(void **state)
 {
@@ -311,8 +308,7 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
         "-o Model.module=MoEModule: Model.module: 'MoEModule' is not possible");
 }
 
-/* -- epochs ----------------------------------------------------------------------------
- */
+/* -- epochs -------------------------------------------------------------------------- */
 
 static void test_epochs__count_when_steps_are_left_out(void **state)
 {

@@ -329,8 +329,7 @@ static void test_gemm__split_of_the_columns_does_not_change_a_bit(void **state)
     check_splits(multiply_columns, false, "split by columns");
 }
 
-/* -- the choice of kernels ------------------------------------------------------------
- */
+/* -- the choice of kernels ---------------------------------------------------------- */
 
 static void test_gemm__takes_avx512_where_it_is_faster(void **state)
 {

@@ -4,8 +4,7 @@
  */
 #include "gpt_fixture.h"
 
-/* -- the lookup's gradient -------------------------------------------------------------
- */
+/* -- the lookup's gradient ---------------------------------------------------------- */
 
 /* A first stage, whose gradient of the word embedding is the lookup's alone. */
 static void prepare_first_stage(struct model *m, const struct config *cfg,
@@ -98,8 +97,7 @@ static void test_gpt__word_and_position_gradients_have_the_same_sum(void **state
     }
 }
 
-/* -- documents -------------------------------------------------------------------------
- */
+/* -- documents ---------------------------------------------------------------------- */
 
 /* Every sample has two documents; where the second one begins. */
 static int32_t second_document(int64_t sample)

@@ -4,8 +4,7 @@
  */
 #include "gpt_fixture.h"
 
-/* -- 16 bits against 32 ----------------------------------------------------------------
- */
+/* -- 16 bits against 32 ------------------------------------------------------------- */
 
 static void test_gpt__16_bit_losses_and_gradients_are_near_the_float32_ones(void **state)
 {
@@ -61,8 +60,7 @@ static void test_gpt__16_bit_gradients_are_the_float32_ones_rounded(void **state
     outcome_release(&b);
 }
 
-/* -- recomputation ---------------------------------------------------------------------
- */
+/* -- recomputation ------------------------------------------------------------------ */
 
 static const bool alternate[L] = {false, true, false, true};
 static const bool first_only[L] = {true, false, false, false};

@@ -88,8 +88,7 @@ static void world_close(struct world *w)
     param_table_release(&w->table);
 }
 
-/* -- the owners of its elements -------------------------------------------------------
- */
+/* -- the owners of its elements ----------------------------------------------------- */
 
 enum { MAX_OWNERS = 5 };
 
@@ -252,8 +251,7 @@ static void test_optimizer__owners_do_not_change_a_bit(void **state)
         }
 }
 
-/* -- storages that hold only what is owned ---------------------------------------------
- */
+/* -- storages that hold only what is owned ------------------------------------------ */
 
 /* Move each piece between the whole storage and the owned one. */
 static void move_pieces(const struct shard_map *map, const struct shard_store *to,
@@ -307,8 +305,7 @@ static void test_optimizer__owned_storages_give_the_bits_of_whole_ones(void **st
     world_close(&shared);
 }
 
-/* -- state on disk ---------------------------------------------------------------------
- */
+/* -- state on disk ------------------------------------------------------------------ */
 
 /* A directory on a disk: where temporary ones are in memory, below the current one. */
 static int make_disk_directory(void **state)
@@ -383,8 +380,7 @@ static void test_optimizer__says_what_it_keeps_in_memory_and_on_disk(void **stat
     param_table_release(&table);
 }
 
-/* -- the formulas ----------------------------------------------------------------------
- */
+/* -- the formulas ------------------------------------------------------------------- */
 
 struct plain { // in double, one array a quantity, by the flat buffer
     double *p, *m, *v;
@@ -476,8 +472,7 @@ static void test_optimizer__adamw_and_adam_are_what_the_formulas_say(void **stat
     }
 }
 
-/* -- what else it promises --------------------------------------------------------------
- */
+/* -- what else it promises ---------------------------------------------------------- */
 
 static void test_optimizer__16_bit_parameters_are_the_rounded_master_weights(void **state)
 {

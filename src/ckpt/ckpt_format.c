@@ -58,8 +58,9 @@ int64_t ckpt_piece_run(const struct ckpt_piece *piece, int64_t i, int64_t n,
     return i64_min(n, runs->run_length - inside);
 }
 
-/* -- layout: tensors are dealt to files first; their places follow when the headers are
- * known -- */
+/* -- layout -------------------------------------------------------------------------- */
+
+/* Tensors are dealt to files first; their places follow when the headers are known. */
 
 const char *const ckpt_set_names[N_CKPT_SETS] = {
     [CKPT_MODEL] = "model", [CKPT_OPTIMIZER] = "optimizer"};

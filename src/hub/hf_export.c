@@ -41,8 +41,7 @@ static const enum safetensors_dtype file_dtypes[] = {[DTYPE_F32] = SAFETENSORS_F
                                                      [DTYPE_F16] = SAFETENSORS_F16,
                                                      [DTYPE_BF16] = SAFETENSORS_BF16};
 
-/* -- which tensor goes where ----------------------------------------------------------
- */
+/* -- which tensor goes where --------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -86,8 +85,7 @@ static int list_entries(struct hf_exporter *x, struct error *err)
     return 0;
 }
 
-/* -- files of tensors ------------------------------------------------------------------
- */
+/* -- files of tensors ---------------------------------------------------------------- */
 
 static int describe_files(struct hf_exporter *x, struct error *err)
 {
@@ -147,8 +145,7 @@ done:
     return rc;
 }
 
-/* -- the small files -------------------------------------------------------------------
- */
+/* -- the small files ----------------------------------------------------------------- */
 
 /* Takes `text`; NULL is what a rendering without memory gave. */
 static int write_text(const struct hf_exporter *x, const char *name, char *text,
@@ -189,8 +186,7 @@ static int write_small_files(const struct hf_exporter *x, struct error *err)
     return x->opt->tokenizer ? tokenizer_save(x->opt->tokenizer, x->temp, err) : 0;
 }
 
-/* -- the directory ---------------------------------------------------------------------
- */
+/* -- the directory ------------------------------------------------------------------- */
 
 static int check_output(const char *output, struct error *err)
 {

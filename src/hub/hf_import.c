@@ -294,8 +294,7 @@ struct hf_importer {
     struct ckpt_saver *saver;
 };
 
-/* -- the configuration -----------------------------------------------------------------
- */
+/* -- the configuration -------------------------------------------------------------- */
 
 /* Defaults, and the model's own: through the same checks as a user's. */
 static int make_config(struct hf_importer *im, const struct hf_config *hf,
@@ -341,8 +340,7 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
     return 0;
 }
 
-/* -- numbers ---------------------------------------------------------------------------
- */
+/* -- numbers ------------------------------------------------------------------------ */
 
 /* im->turned := the numbers of `row`, laid out as ours. */
 static int hold(struct hf_importer *im, const struct param *row, struct error *err)
@@ -418,8 +416,7 @@ static int warn_of_head(struct hf_importer *im, struct error *err)
     return 0;
 }
 
-/* -- the checkpoint --------------------------------------------------------------------
- */
+/* -- the checkpoint ----------------------------------------------------------------- */
 
 static int open_input(struct hf_importer *im, const char *input, struct error *err)
 {

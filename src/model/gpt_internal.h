@@ -35,8 +35,7 @@ static inline const struct weight *gpt_block_grads(const struct gpt *g, int64_t 
 /* local[n] := ids[n] in this process's share of the vocabulary, or -1. */
 void gpt_local_ids(const struct gpt *g, int32_t *local, const int32_t *ids, int64_t N);
 
-/* -- gpt_linear.c: products with a matrix of any type -----------------------------------
- */
+/* -- gpt_linear.c: products with a matrix of any type ------------------------------- */
 
 /* y (N, O) = x (N, I) w^T. */
 void gpt_linear_fwd(const struct gpt *g, float *y, const float *x, const void *w,
@@ -58,9 +57,10 @@ void gpt_linear_bwd_weight(const struct gpt *g, void *dw, enum dtype dtype,
 /* Elements of scratch that these need. */
 int64_t gpt_panel_elements(const struct gpt *g);
 
-/* -- what backward needs: computed in the stash itself, or in scratch and then rounded
- * into it, when the stash has 16 bits -------------------------------------------------
- */
+/* -- what backward needs ------------------------------------------------------------- */
+
+/* It is computed in the stash itself, or in scratch and then rounded into the stash, when
+ * that has 16 bits. */
 
 /* Where to compute what `kept` is to hold. */
 float *gpt_work(const struct gpt *g, void *kept, float *scratch);
@@ -90,10 +90,11 @@ struct gpt_kv_rows {
 /* x (own rows, H) := the embeddings of scratch.tokens at scratch.positions. */
 void gpt_embed(struct gpt *g, const struct batch *batch, float *x);
 
-/* -- gpt_rows.c: between blocks a process holds all rows of a micro-batch, or, with
- * sequence parallelism, those of its part of each sequence ("own rows"); inside a block
- * it needs all of them ("all rows"). --------------------------------------------------
- */
+/* -- gpt_rows.c ---------------------------------------------------------------------- */
+
+/* Between blocks a process holds all rows of a micro-batch, or, with sequence parallelism,
+ * those of its part of each sequence ("own rows"); inside a block it needs all of them
+ * ("all rows"). */
 
 /* Own rows of a batch: B * S, or B * S / mp. */
 int64_t gpt_own_rows(const struct gpt *g, const struct batch *batch);

@@ -328,8 +328,7 @@ void zero_close(struct zero *z)
     *z = (struct zero){0};
 }
 
-/* -- sums of a whole layer: stages 0 and 1, and late ones ------------------------------
- */
+/* -- sums of a whole layer: stages 0 and 1, and late ones --------------------------- */
 
 void zero_sum_layer(struct zero *z, int i, char *grads)
 {
@@ -408,8 +407,7 @@ int zero_finish_grads(struct zero *z, struct error *err)
     return comm_size(z->opt.dp) > 1 ? gather_over_dp(z, err) : 0;
 }
 
-/* -- parameters after the update ------------------------------------------------------
- */
+/* -- parameters after the update ---------------------------------------------------- */
 
 static void gather_layer(struct zero *z, int i)
 {

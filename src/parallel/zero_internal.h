@@ -7,14 +7,12 @@
 #define ZERO_UNIT_BYTES 2 // of which every range of parameters has a whole number
 #define ZERO_WIDENED_ELEMENTS 65536
 
-/* -- zero.c ---------------------------------------------------------------------------
- */
+/* -- zero.c ------------------------------------------------------------------------- */
 
 /* Start to sum layer i, whose gradients begin at `grads`, over the data ranks. */
 void zero_sum_layer(struct zero *z, int i, char *grads);
 
-/* -- zero_layers.c --------------------------------------------------------------------
- */
+/* -- zero_layers.c ------------------------------------------------------------------ */
 
 void zero_open_layer(void *zero, int layer, int next, bool is_backward);
 void zero_close_layer(void *zero, int layer, bool is_backward, bool is_last);

@@ -37,8 +37,9 @@ static void say(struct trial *t, const char *fmt, ...)
     va_end(args);
 }
 
-/* -- changes ----------------------------------------------------------------------------
- * Each makes step 0, 1, ... of itself, more drastic ones later; false: there is none. */
+/* -- changes ------------------------------------------------------------------------- */
+
+/* Each makes step 0, 1, ... of itself, more drastic ones later; false: there is none. */
 
 typedef bool change_fn(struct trial *t, int step);
 
@@ -195,8 +196,7 @@ static bool narrower_model(struct trial *t, int step)
     return true;
 }
 
-/* -- the table -------------------------------------------------------------------------
- */
+/* -- the table ---------------------------------------------------------------------- */
 
 enum kind { // of a change: two of a kind differ by how much
     KIND_NONE,
@@ -261,8 +261,7 @@ static void go_far(struct trial *t, change_fn *make)
             return;
 }
 
-/* -- trying ----------------------------------------------------------------------------
- */
+/* -- trying ------------------------------------------------------------------------- */
 
 struct search {
     const struct config *cfg;

@@ -118,8 +118,7 @@ static void print_shared(print_fn *print, double shared, int n)
     print(line);
 }
 
-/* -- before ----------------------------------------------------------------------------
- */
+/* -- before ------------------------------------------------------------------------- */
 
 int usage_dry_run(const struct config *cfg, struct error *err)
 {
@@ -180,8 +179,7 @@ int usage_report_predicted(struct train *t, struct error *err)
     return rc;
 }
 
-/* -- after -----------------------------------------------------------------------------
- */
+/* -- after -------------------------------------------------------------------------- */
 
 static double sent_bytes(const struct comm *group, enum comm_kind kind)
 {

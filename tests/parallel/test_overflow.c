@@ -104,8 +104,7 @@ void train_grads_hook(struct train *t)
             INFINITY;
 }
 
-/* -- a run ------------------------------------------------------------------------------
- */
+/* -- a run -------------------------------------------------------------------------- */
 
 struct place { // of the data and the results, the same on every rank
     struct comm *world;
