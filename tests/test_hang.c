@@ -336,8 +336,7 @@ static void open_link(struct watch_server *server, struct watch_reporter *report
 {
     struct error err;
     char contact[WATCH_CONTACT_BYTES];
-    assert_int_equal(watch_server_open(server, 2, &err), 0);
-    watch_server_contact(server, contact);
+    assert_int_equal(watch_server_open(server, 2, contact, &err), 0);
     assert_true(strlen(contact) > 32);
     contact[0] = knows_token ? contact[0] : 'x';
     watch_reporter_init(reporter, contact);

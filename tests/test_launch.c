@@ -8,6 +8,7 @@
 #include "launch/restart.h"
 #include "launch/verdict.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

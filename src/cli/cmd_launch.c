@@ -1,11 +1,12 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "cli/cmd.h"
-#include "cli/launch_plan.h"
+#include "cli/cmd_pretrain.h"
 #include "cli/options.h"
 #include "launch/launch.h"
 #include "launch/mpiexec.h"
 #include "launch/restart.h"
+#include "train/room.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -77,6 +78,29 @@ static int count_ranks(int64_t n_given, const char *devices, int64_t *n_ranks,
     return 0;
 }
 
+/* What can be refused before any host is reached: the file, the layout, memory of this
+ * machine. 0, -1 with *err, or 1 when help was asked for and printed. */
+static int plan_job(struct pretrain_options *options, struct config *cfg,
+                    struct launch_options *opt, int argc, char **argv, struct error *err)
+{
+    int rc = pretrain_options_parse(options, argc, argv, err);
+    if (rc)
+        return rc;
+    if (options->is_dry)
+        return error_set(err, ERROR_INPUT,
+                         "trefoil launch: --dry_run starts no processes, so there is "
+                         "nothing to launch: trefoil pretrain -c FILE --dry_run, with -o "
+                         "Distributed.dp_degree=N for N data ranks");
+    enum log_level level = log_set_level(LOG_ERROR); // the ranks will warn
+    rc = pretrain_options_load(options, cfg, opt->n_ranks, err);
+    log_set_level(level);
+    opt->is_oversubscribed = opt->is_oversubscribed || options->is_oversubscribed;
+    return rc || pretrain_options_check_layout(options, cfg, opt->n_ranks, err) ||
+                   room_check(launch_ranks_here(opt), opt->is_oversubscribed, cfg, err)
+               ? -1
+               : 0;
+}
+
 /* A job of pretrain, whose runs go on from their own checkpoints. */
 static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
                            struct error *err)
@@ -85,8 +109,7 @@ static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
     struct config cfg;
     struct resume_point point = {0};
     int code = 0;
-    int rc = launch_plan_pretrain(&options, &cfg, opt, argc, argv, err);
-    opt->is_oversubscribed = opt->is_oversubscribed || options.is_oversubscribed;
+    int rc = plan_job(&options, &cfg, opt, argc, argv, err);
     if (rc == 0 && opt->max_restarts > 0) {
         rc = resume_point_init(&point, &cfg, argv, err);
         opt->resume = &point;

@@ -5,7 +5,6 @@
 #include "base/thread.h"
 #include "device/kernels.h"
 #include "launch/launch.h"
-#include "launch/output_pipe.h"
 #include "launch/worker.h"
 
 #include <errno.h>
@@ -102,8 +101,6 @@ static int run_rank(const struct self_launch *command, struct error *err)
     enum log_level level = launch.rank > 0 ? LOG_WARNING : LOG_INFO;
     if (worker_start(err))
         return -1;
-    if (launch.rank == 0 && output_pipe_join(err))
-        return -1;
     // what there is to warn of was told by the process that planned this job
     log_set_level(getenv(ENV_PLANNED) ? LOG_ERROR : level);
     int rc = make_plan(command, launch.size, &plan, err);
@@ -133,7 +130,7 @@ int self_launch(const struct self_launch *command)
 {
     struct self_launch_plan plan = {0};
     struct error err;
-    if (comm_is_launched() || comm_launch_info().is_ours || getenv(COMM_ENV_JOB)) {
+    if (comm_is_launched() || comm_launch_info().is_ours) {
         int rc = run_rank(command, &err);
         return worker_finish(rc, &err);
     }

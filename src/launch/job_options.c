@@ -1,15 +1,15 @@
 #include "launch/job_options.h"
 
-#include "base/fs.h"
 #include "base/thread.h"
 #include "comm/comm.h"
 #include "launch/mpiexec.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* -- lists --------------------------------------------------------------------------- */
@@ -139,15 +139,11 @@ static int check_hosts(const struct launch_options *opt, struct error *err)
 
 static int check_hostfile(const char *path, struct error *err)
 {
-    char *text;
-    size_t n;
-    if (fs_read_all(path, 64 << 20, &text, &n, err)) {
-        err->kind = ERROR_INPUT;
-        return error_prefix(err, "--hostfile");
-    }
-    bool is_empty = text[strspn(text, " \t\r\n")] == '\0';
-    free(text);
-    if (is_empty)
+    struct stat info;
+    if (stat(path, &info) || access(path, R_OK))
+        return error_set(err, ERROR_INPUT, "--hostfile: cannot read '%s': %s", path,
+                         strerror(errno));
+    if (S_ISREG(info.st_mode) && info.st_size == 0)
         return error_set(err, ERROR_INPUT, "--hostfile '%s' names no host", path);
     return 0;
 }

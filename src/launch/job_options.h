@@ -23,7 +23,7 @@ struct launch_options {      // all strings borrowed; NULL: not given
     const char *log_dir_key; // the option that would choose another; NULL: --log_dir
     bool is_log_temporary;   // it goes with the job: its files are not named to the user
     bool is_oversubscribed;  // more than RANKS_PER_PROCESSOR are wanted
-    bool has_output;         // rank 0's standard output is this process's (output_pipe.h)
+    bool has_output;         // rank 0's standard output is this process's
     int64_t max_restarts;    // 0 to LAUNCH_RESTARTS_MOST; 0: never
     struct resume_point *resume; // NULL: always the same words, no checkpoints
 };

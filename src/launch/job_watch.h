@@ -1,9 +1,14 @@
 /*
  * job_watch - all ranks of a job, watched for their ends and for hangs.
  *
- * The launcher has one; where there is no launcher, the watcher of rank 0's host has it
- * (watcher.h). It looks at the ranks of this host itself, and hears of those of other
- * hosts from the watchers there.
+ * The launcher has one: it looks at the ranks of this host itself, and hears of those of
+ * other hosts from the watchers there. A watcher is a process of its own, trefoil-watch,
+ * that the first rank of a host starts whose shared memory nobody watches, before MPI: on
+ * hosts that are not the launcher's, and on all of them under plain mpirun or srun. It
+ * holds nothing of that rank, and ends when no rank of the host is left. Under the
+ * launcher it reports there. Without one, the watcher of rank 0's host is the main one:
+ * the ranks carry its contact to the others when MPI has started (worker_joined()). A
+ * watcher that has nobody to report to judges what it sees.
  */
 #ifndef LAUNCH_JOB_WATCH_H
 #define LAUNCH_JOB_WATCH_H
@@ -33,19 +38,19 @@ struct job_watch {
     bool is_ended;      // ranks of other hosts are told to die
 };
 
+/* With contact, which is filled, also hear of other hosts. */
 MUST_CHECK int job_watch_open(struct job_watch *w, const char *path, int n_ranks,
-                              struct error *err);
-/* Also hear of other hosts; `contact` is for their watchers, "" when it cannot. */
-void job_watch_listen(struct job_watch *w, char contact[WATCH_CONTACT_BYTES]);
+                              char contact[WATCH_CONTACT_BYTES], struct error *err);
 void job_watch_close(struct job_watch *w); // one that was not opened, too
 
 /* Look at all ranks, which are asked to stop after stop_signal (0: none) came. */
 void job_watch_look(struct job_watch *w, int stop_signal);
-/* Judge what was seen. HANG_NAMED and HANG_ENDS come once for each hang; then `table`
- * (malloc'ed) and `who` are filled, for the caller to tell. After HANG_ENDS the job is
- * over: the ranks write their stacks, and a moment later they are killed. */
-enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char **table,
-                                   char *who, size_t size);
+/* Judge what was seen. HANG_NAMED and HANG_ENDS come once for each hang, with `who` filled,
+ * for the caller to tell. After HANG_ENDS the job is over: the ranks write their stacks,
+ * and a moment later they are killed. */
+enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char *who,
+                                   size_t size);
+void job_watch_log_table(const struct job_watch *w);
 /* End the ranks, on all hosts. */
 void job_watch_kill(struct job_watch *w);
 
@@ -54,5 +59,10 @@ void job_watch_kill(struct job_watch *w);
 int job_watch_first_failure(const struct seen_rank *seen, int n_ranks);
 /* The first rank that has not said that it ended; -1: none. */
 int job_watch_first_unfinished(const struct seen_rank *seen, int n_ranks);
+
+/* In a rank: fork the watcher of this host, if `file`, which is at `path`, has none. The
+ * launcher's contact; NULL: there is no launcher. Ranks without a watcher go on. */
+void job_watch_start(struct beat_file *file, const char *path, int n_ranks,
+                     const char *contact);
 
 #endif

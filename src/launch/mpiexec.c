@@ -2,7 +2,6 @@
 
 #include "base/process.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -134,6 +133,8 @@ int mpiexec_command_build(struct mpiexec_command *cmd,
     add_option(cmd, dialect->exported, "");
     if (dialect->exported && opt->is_oversubscribed)
         add_option(cmd, "-x", "TREFOIL_OVERSUBSCRIBE");
+    if (dialect->exported && opt->has_output)
+        add_option(cmd, "-x", "TREFOIL_OUTPUT");
     add_option(cmd, "-n", n_ranks);
     add_word(cmd, program, strlen(program));
     for (; *argv; argv++)
@@ -193,7 +194,7 @@ int mpiexec_find(const struct mpiexec_dialect *dialect, char *path, size_t size,
 
 /* Only calls that are allowed between fork() and exec(). */
 static void become_mpiexec(const struct mpiexec_dialect *dialect, char **words,
-                           int output, pid_t parent)
+                           int output, int results, pid_t parent)
 {
     static const char complaint[] = "it could not be executed\n";
     setsid();
@@ -201,7 +202,7 @@ static void become_mpiexec(const struct mpiexec_dialect *dialect, char **words,
     if (getppid() != parent)
         _exit(127);
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
+    dup2(results, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
     process_restore_signals();
     mpiexec_make_deaf(dialect);
@@ -212,22 +213,32 @@ static void become_mpiexec(const struct mpiexec_dialect *dialect, char **words,
 }
 
 int mpiexec_open(struct mpiexec_process *m, const struct mpiexec_dialect *dialect,
-                 const struct mpiexec_command *cmd, struct error *err)
+                 const struct mpiexec_command *cmd, bool has_results, struct error *err)
 {
-    int ends[2];
+    int ends[2] = {-1, -1}, result_ends[2] = {-1, -1};
     pid_t parent = getpid();
-    *m = (struct mpiexec_process){.pid = -1, .pidfd = -1, .output = -1};
-    if (pipe2(ends, O_CLOEXEC) == 0) {
+    *m = (struct mpiexec_process){.pid = -1, .pidfd = -1, .output = -1, .results = -1};
+    if (pipe2(ends, O_CLOEXEC) == 0 &&
+        (!has_results || pipe2(result_ends, O_CLOEXEC) == 0)) {
         m->output = ends[0];
-        m->pid = fcntl(ends[0], F_SETFL, O_NONBLOCK) ? -1 : fork();
+        m->results = result_ends[0];
+        fcntl(m->output, F_SETFL, O_NONBLOCK);
+        if (has_results)
+            fcntl(m->results, F_SETFL, O_NONBLOCK);
+        m->pid = fork();
         if (m->pid == 0)
-            become_mpiexec(dialect, cmd->words, ends[1], parent);
-        close(ends[1]);
+            become_mpiexec(dialect, cmd->words, ends[1],
+                           has_results ? result_ends[1] : ends[1], parent);
     }
-    if (m->pid > 0 && (m->pidfd = pidfd_open(m->pid, 0)) >= 0)
+    if (m->pid > 0)
+        m->pidfd = pidfd_open(m->pid, 0);
+    int why = errno;
+    close(ends[1]);
+    close(result_ends[1]);
+    if (m->pidfd >= 0)
         return 0;
     return error_set(err, ERROR_RUNTIME, "cannot start '%s': %s", cmd->words[0],
-                     strerror(errno));
+                     strerror(why));
 }
 
 static void keep(struct mpiexec_process *m)
@@ -267,7 +278,9 @@ void mpiexec_close(struct mpiexec_process *m)
         close(m->pidfd);
     if (m->output >= 0)
         close(m->output);
-    m->pidfd = m->output = -1;
+    if (m->results >= 0)
+        close(m->results);
+    m->pidfd = m->output = m->results = -1;
 }
 
 /* -- its words ----------------------------------------------------------------------- */
@@ -288,39 +301,22 @@ void mpiexec_told_death(const char *said, int *rank, int *pid, char host[256],
         *pid = -1;
 }
 
-/* "[vm:4711] [[15526,0],0] ORTE_ERROR_LOG: words" begins at the words. */
-static const char *skip_prefixes(const char *line, const char *end)
-{
-    static const char log_mark[] = "ORTE_ERROR_LOG: ";
-    while (line < end) {
-        if (isspace((unsigned char)*line))
-            line++;
-        else if (*line == '[')
-            while (line < end && *line != ' ')
-                line++;
-        else if (strncmp(line, log_mark, sizeof log_mark - 1) == 0)
-            line += sizeof log_mark - 1;
-        else
-            break;
-    }
-    return line;
-}
-
 void mpiexec_condense(const char *said, char *text, size_t size)
 {
     size_t used = 0;
     text[0] = '\0';
     for (const char *line = said, *end; *line; line = *end ? end + 1 : end) {
-        end = line + strcspn(line, "\n");
-        const char *from = skip_prefixes(line, end), *in_file = strstr(from, " in file ");
-        const char *to = in_file && in_file < end ? in_file : end; // source lines
         char words[512];
-        if (strncmp(from, "This usually is", 15) == 0 ||
-            strncmp(from, "This is usually", 15) == 0)
+        end = line + strcspn(line, "\n");
+        line += strspn(line, "-=*# \t");
+        if (line >= end)
+            continue; // a frame
+        if (strncmp(line, "This usually is", 15) == 0 ||
+            strncmp(line, "This is usually", 15) == 0)
             return; // here Open MPI begins to guess at length
-        snprintf(words, sizeof words, "%.*s", (int)(to > from ? to - from : 0), from);
-        if (words[strspn(words, "-=*# \t")] == '\0' || strstr(text, words))
-            continue; // a frame, or said before
+        snprintf(words, sizeof words, "%.*s", (int)(end - line), line);
+        if (strstr(text, words))
+            continue; // said before
         int n = snprintf(text + used, size - used, "%s%s", used ? " " : "", words);
         used += (size_t)i64_min(n, (int64_t)(size - used) - 1);
     }

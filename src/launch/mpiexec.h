@@ -59,7 +59,8 @@ MUST_CHECK int mpiexec_find(const struct mpiexec_dialect *dialect, char *path,
 struct mpiexec_process {
     pid_t pid; // -1: none
     int pidfd;
-    int output; // its standard output and error; non-blocking
+    int output;  // its standard error, and output unless has_results; non-blocking
+    int results; // its standard output, which is rank 0's; -1: it has none
     char said[8192];
     size_t n_said;
     bool is_heard;   // what it says now is not kept any more
@@ -70,7 +71,8 @@ struct mpiexec_process {
 /* Start it in a session of its own, so that Ctrl-C passes it by. */
 MUST_CHECK int mpiexec_open(struct mpiexec_process *m,
                             const struct mpiexec_dialect *dialect,
-                            const struct mpiexec_command *cmd, struct error *err);
+                            const struct mpiexec_command *cmd, bool has_results,
+                            struct error *err);
 /* Take what it has printed: lines behind `mark` are a rank's and go to `take`, of the rest
  * the first 8 KiB are kept. */
 void mpiexec_listen(struct mpiexec_process *m, const char *mark,
@@ -84,7 +86,7 @@ void mpiexec_close(struct mpiexec_process *m);
  * host; -1, 0 and "": not told. */
 void mpiexec_told_death(const char *said, int *rank, int *pid, char host[256],
                         int *signal_number);
-/* Its sentences on one line, without frames, prefixes and repetitions, cut at size. */
+/* Its sentences on one line, without frames and repetitions, cut at size. */
 void mpiexec_condense(const char *said, char *text, size_t size);
 
 #endif

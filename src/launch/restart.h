@@ -15,10 +15,8 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "ckpt/ckpt_store.h"
 #include "config/config.h"
 
-#include <sys/types.h>
 #include <time.h>
 
 /* -- whether ------------------------------------------------------------------------- */
@@ -48,16 +46,10 @@ int restart_pause(int64_t n_restart);
 
 /* -- from where ---------------------------------------------------------------------- */
 
-struct resume_mark { // of a directory that was there before: a name may pass to another
-    ino_t inode;
-    struct timespec changed;
-};
-
 struct resume_point {
     char output_dir[CONFIG_PATH_BYTES];
-    struct ckpt_list before;   // in output_dir at first, not of this run
-    struct resume_mark *marks; // (before.n_names)
-    char **words;              // argv, then what makes it go on; NULL-terminated
+    struct timespec since; // what is not newer there is not of this run
+    char **words;          // argv, then what makes it go on; NULL-terminated
     int n_argv;
     char setting[CONFIG_PATH_BYTES + 128]; // "save_load.ckpt_dir=..."
 };

@@ -16,29 +16,32 @@
 
 /* -- causes -------------------------------------------------------------------------- */
 
-/* The rank whose death mpiexec tells of. MPICH tells the process, and of several on one
- * host not always the right one: asked only about other hosts. */
-static int find_told_rank(const struct job_end *end)
+struct death { // that mpiexec tells of
+    int rank;  // -1: none
+    int signal_number;
+};
+
+/* MPICH tells the process, and of several on one host not always the right one: asked only
+ * about other hosts. */
+static struct death find_told_death(const struct job_end *end)
 {
-    int rank, pid, signal_number;
+    struct death told;
+    int pid;
     char host[256];
-    mpiexec_told_death(end->said, &rank, &pid, host, &signal_number);
-    for (int r = 0; r < end->opt->n_ranks; r++) {
-        const struct seen_rank *seen = &end->ranks[r];
-        if (r == rank ||
-            (seen->is_seen && pid > 0 && seen->pid == pid &&
-             strcmp(seen->host, host) == 0 && strcmp(seen->host, end->host) != 0))
-            return r;
-    }
-    return -1;
+    mpiexec_told_death(end->said, &told.rank, &pid, host, &told.signal_number);
+    for (int r = 0; pid > 0 && r < end->opt->n_ranks; r++)
+        if (end->ranks[r].is_seen && end->ranks[r].pid == pid &&
+            strcmp(end->ranks[r].host, host) == 0 && strcmp(host, end->host) != 0)
+            told.rank = r;
+    told.rank = told.rank < end->opt->n_ranks ? told.rank : -1;
+    return told;
 }
 
 /* The rank to blame: the first that failed as far as was seen; but a death that mpiexec
  * tells of is the cause of what other ranks said in the same moment. */
-static int find_cause(const struct job_end *end)
+static int find_cause(const struct job_end *end, int told)
 {
     int first = job_watch_first_failure(end->ranks, (int)end->opt->n_ranks);
-    int told = find_told_rank(end);
     if (told < 0 || (first >= 0 && end->ranks[told].state != BEAT_ALIVE))
         return first;
     bool is_late = first >= 0 && end->ranks[told].is_seen &&
@@ -48,16 +51,20 @@ static int find_cause(const struct job_end *end)
 
 /* The signal that ended a rank, as it recorded itself, as was seen, or as mpiexec told; 0:
  * nobody knows. */
-static int find_signal(const struct job_end *end, int r)
+static int find_signal(const struct job_end *end, int r, const struct death *told)
 {
-    int rank, pid, told;
-    char host[256];
     const struct seen_rank *seen = &end->ranks[r];
-    mpiexec_told_death(end->said, &rank, &pid, host, &told);
-    return seen->state == BEAT_CRASHED ? seen->code
-           : seen->exit_signal         ? seen->exit_signal
-           : rank == r                 ? told
-                                       : 0;
+    if (seen->state == BEAT_CRASHED)
+        return seen->code;
+    return seen->exit_signal || told->rank != r ? seen->exit_signal : told->signal_number;
+}
+
+static bool is_any_seen(const struct job_end *end)
+{
+    bool is_any = false;
+    for (int r = 0; r < end->opt->n_ranks; r++)
+        is_any = is_any || end->ranks[r].is_seen;
+    return is_any;
 }
 
 /* -- their words --------------------------------------------------------------------- */
@@ -123,10 +130,10 @@ static int explain_failure(const struct job_end *end, int rank, struct error *er
 
 /* Every other deadly signal a rank records itself: one that nobody saw was SIGKILL but
  * for an _exit(). */
-static int explain_death(const struct job_end *end, int rank, struct error *err)
+static int explain_death(const struct job_end *end, int rank, int number,
+                         struct error *err)
 {
     const struct seen_rank *seen = &end->ranks[rank];
-    int number = find_signal(end, rank);
     bool is_crash = seen->state == BEAT_CRASHED && number != SIGTERM &&
                     number != SIGINT && number != SIGHUP;
     char step[40], log[PATH_MAX + 64];
@@ -173,47 +180,48 @@ static int explain_lost_host(const struct job_end *end, int rank, struct error *
 
 /* The host that keeps rank `rank` from beginning; "": not known. While no rank has begun,
  * the first that is not this machine; else the rank's own: they are filled in order. */
-static void find_silent_host(const struct job_end *end, int rank, bool is_any_seen,
-                             char found[256])
+static void find_silent_host(const struct job_end *end, int rank, char found[256])
 {
     char spelled[LAUNCH_HOSTS_BYTES], host[256];
     int first = 0, n;
     struct error ignored;
+    bool has_begun = is_any_seen(end);
     found[0] = '\0';
     if (!end->opt->hosts ||
         launch_hosts_spell(spelled, sizeof spelled, end->opt->hosts, &ignored) < 0)
         return;
     for (const char *at = spelled; (at = launch_hosts_next(at, host, &n)); first += n)
-        if (!found[0] && (is_any_seen ? rank >= first && rank < first + n
-                                      : strcmp(host, end->host) != 0))
+        if (!found[0] && (has_begun ? rank >= first && rank < first + n
+                                    : strcmp(host, end->host) != 0))
             memcpy(found, host, sizeof host);
 }
 
 static int explain_unbegun(const struct job_end *end, struct error *err)
 {
     char words[600], host[256], remedy[1024], missing[64] = "no rank began";
-    struct rlimit files;
+    struct rlimit files = {.rlim_cur = RLIM_INFINITY};
     const char *rsh = end->opt->rsh ? end->opt->rsh : "ssh";
+    bool is_remote = end->opt->hosts || end->opt->hostfile;
     int rank = 0;
-    bool is_any_seen = false;
-    for (int r = (int)end->opt->n_ranks - 1; r >= 0; r--) {
-        is_any_seen = is_any_seen || end->ranks[r].is_seen;
-        rank = end->ranks[r].is_seen ? rank : r;
-    }
-    if (is_any_seen)
+    while (rank < end->opt->n_ranks && end->ranks[rank].is_seen)
+        rank++;
+    if (is_any_seen(end))
         snprintf(missing, sizeof missing, "rank %d did not begin", rank);
-    find_silent_host(end, rank, is_any_seen, host);
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 256)
-        snprintf(remedy, sizeof remedy,
-                 "the limit of open files is %llu here, which is too low: raise it, as "
-                 "in ulimit -n 1024",
-                 (unsigned long long)files.rlim_cur);
-    else if (host[0] || end->opt->hostfile)
-        snprintf(remedy, sizeof remedy, "see that '%s %s true' works by itself", rsh,
-                 host[0] ? host : "HOST");
-    else
-        snprintf(remedy, sizeof remedy, "see that 'mpiexec -n 1 true' works by itself");
+    find_silent_host(end, rank, host);
     mpiexec_condense(end->said, words, sizeof words);
+    getrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur < 256)
+        snprintf(
+            remedy, sizeof remedy,
+            "the limit of open files is %llu here, which is too low: raise it, as in "
+            "ulimit -n 1024",
+            (unsigned long long)files.rlim_cur);
+    else
+        snprintf(remedy, sizeof remedy, "see that '%s %s true' works by itself",
+                 is_remote ? rsh : "mpiexec",
+                 host[0]     ? host
+                 : is_remote ? "HOST"
+                             : "-n 1");
     return error_set(err, ERROR_RUNTIME, "%s%s%s; mpiexec said%s%s; %s", missing,
                      host[0] ? " on " : "", host, words[0] ? ": " : " nothing", words,
                      remedy);
@@ -256,23 +264,14 @@ static void stopped(const struct job_end *end, enum error_kind kind, const char 
               name ? name : "", how);
 }
 
-static bool is_any_seen(const struct job_end *end)
-{
-    for (int r = 0; r < end->opt->n_ranks; r++)
-        if (end->ranks[r].is_seen)
-            return true;
-    return false;
-}
-
 /* Ranks asked to stop so early that they did not listen yet, or that never do, died of
  * it. */
-static bool is_stopped_early(const struct job_end *end, int cause)
+static bool is_stopped_early(const struct job_end *end, int cause, int number)
 {
     if (!end->stop_signal || !is_any_seen(end))
         return end->stop_signal != 0;
     if (cause < 0 || end->ranks[cause].state == BEAT_FAILED || end->ranks[cause].step > 0)
         return false;
-    int number = find_signal(end, cause);
     return number == SIGTERM || number == SIGINT || number == SIGHUP || number == 0;
 }
 
@@ -287,7 +286,9 @@ static bool is_any_stopped(const struct job_end *end)
 
 int verdict(const struct job_end *end, struct error *err)
 {
-    int cause = find_cause(end), lost = find_lost_rank(end);
+    struct death told = find_told_death(end);
+    int cause = find_cause(end, told.rank), lost = find_lost_rank(end);
+    int number = cause >= 0 ? find_signal(end, cause, &told) : 0;
     int missing = job_watch_first_unfinished(end->ranks, (int)end->opt->n_ranks);
     const char *reason = cause >= 0 ? end->ranks[cause].reason : NULL;
     bool has_last_word = cause >= 0 && end->ranks[cause].state != BEAT_ALIVE;
@@ -308,7 +309,7 @@ int verdict(const struct job_end *end, struct error *err)
                   "last checkpoint is intact");
     else if (end->stop_signal && reason && strncmp(reason, "stopped by ", 11) == 0)
         error_set(err, ERROR_RUNTIME, "the job was %s", reason); // it had nothing to save
-    else if (is_stopped_early(end, cause))
+    else if (is_stopped_early(end, cause, number))
         stopped(end, ERROR_RUNTIME, " before it had anything to save", err);
     else if (lost >= 0 && !is_content)
         explain_lost_host(end, lost, err);
@@ -320,7 +321,7 @@ int verdict(const struct job_end *end, struct error *err)
     else if (cause >= 0 && reason)
         explain_failure(end, cause, err);
     else if (cause >= 0)
-        explain_death(end, cause, err);
+        explain_death(end, cause, number, err);
     else
         explain_missing(end, missing, err);
     return error_exit_code(err);

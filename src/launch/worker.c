@@ -9,9 +9,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "launch/host_watch.h"
+#include "launch/job_watch.h"
 #include "launch/pin.h"
-#include "launch/watcher.h"
 
 #include <errno.h>
 #include <execinfo.h>
@@ -53,7 +52,9 @@ static int redirect_output(int rank, struct error *err)
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
     fflush(stdout);
     fflush(stderr);
-    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
+    bool is_result = rank == 0 && getenv(WORKER_ENV_OUTPUT);
+    if (fd < 0 || (!is_result && dup2(fd, STDOUT_FILENO) < 0) ||
+        dup2(fd, STDERR_FILENO) < 0)
         return error_set(err, ERROR_RUNTIME, "cannot write output to '%s': %s", path,
                          strerror(errno));
     close(fd);
@@ -160,11 +161,7 @@ static int join_watch(const struct comm_launch *me, struct error *err)
     if (!file)
         return -1;
     const char *contact = getenv(WORKER_ENV_WATCH);
-    watcher_start(file,
-                  &(struct watcher_options){.path = path,
-                                            .n_ranks = me->size,
-                                            .has_launcher = me->is_ours,
-                                            .contact = me->is_ours ? contact : NULL});
+    job_watch_start(file, path, me->size, !me->is_ours ? NULL : contact ? contact : "");
     return 0;
 }
 
@@ -227,10 +224,6 @@ int worker_start(struct error *err)
     struct comm_launch me = comm_launch_info();
     if (me.is_ours)
         return start_rank(&me, err);
-    if (getenv(COMM_ENV_JOB))
-        return error_set(err, ERROR_RUNTIME,
-                         COMM_ENV_JOB " is set, but no rank: this process was started by "
-                                      "the mpiexec of another MPI library");
     if (me.size > 1 && join_watch(&me, err))
         log_warning("rank %d is not watched for hangs: %s", me.rank, err->text);
     return 0;

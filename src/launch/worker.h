@@ -22,6 +22,7 @@
 
 #define WORKER_ENV_LOG_DIR "TREFOIL_LOG_DIR" // absolute
 #define WORKER_ENV_WATCH "TREFOIL_WATCH"     // where other hosts report, or empty
+#define WORKER_ENV_OUTPUT "TREFOIL_OUTPUT"   // "1": rank 0's standard output is the job's
 #define WORKER_ENV_OVERSUBSCRIBE "TREFOIL_OVERSUBSCRIBE" // "1": a host may be crowded
 
 #define WORKER_LOG_MARK "trefoil-log: " // before rank 0's lines that its log did not take
@@ -29,7 +30,7 @@
 /* LOG_DIR/workerlog.N; a path that does not fit is cut, and then does not open. */
 void worker_log_path(char *buf, size_t size, const char *log_dir, int rank);
 
-/* Standard output and error become LOG_DIR/workerlog.N; this process dies with the
+/* Standard output (unless it is the job's) and error become LOG_DIR/workerlog.N; this process dies with the
  * daemon that started it; it is pinned to its share of the processors where each rank of
  * this machine can have one, and told to yield when idle where not; crashes are recorded
  * with the stack in the log. */

@@ -10,7 +10,7 @@ ulimit -c 0
 export ASAN_OPTIONS=handle_segv=0:handle_abort=0 LSAN_OPTIONS=detect_leaks=0
 
 launch() { # launch N ACTION [RANK]
-    timeout 60 "$probe" launch -n "$1" --log_dir log pretrain "${@:2}" 2>err
+    timeout 60 "$probe" launch -n "$1" --log_dir log eval "${@:2}" 2>err
 }
 
 # The processes and the directory (shared memory, Open MPI's session) of jobs with this log
@@ -84,7 +84,7 @@ dies 3 "rank 1 on .* failed at step 3: stuck" linger 1
 start() { # start ACTION: returns when the ranks are at work
     rm -f saved.* job_dir
     : >err
-    setsid "$probe" launch -n 2 --log_dir log pretrain "$1" 2>err &
+    setsid "$probe" launch -n 2 --log_dir log eval "$1" 2>err &
     launcher=$! # and the number of its process group, as for a job of a terminal
     for _ in $(seq 600); do
         grep -qE 'training|waiting' err && [ -n "$(rank_pid 1)" ] && break
@@ -153,7 +153,7 @@ kill -9 "$mpiexec"
 ends 3 "mpiexec \(pid $mpiexec\) was killed by signal 9" "kill -9 of mpiexec"
 
 start wait
-"$probe" launch -n 2 --log_dir log pretrain hello 2>err2
+"$probe" launch -n 2 --log_dir log eval hello 2>err2
 [ $? = 3 ] && grep -q "'log' is in use: another job writes its logs there" err2 ||
     fail "two jobs in one log_dir: $(cat err2)"
 kill -9 $launcher

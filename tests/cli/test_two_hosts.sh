@@ -50,7 +50,7 @@ export UCX_TLS=tcp,self
 export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
 launch() {
     timeout 60 ./enter $a hosta "$probe" launch -n 2 --hosts hosta,hostb \
-        --rsh "$agent" --log_dir log pretrain "$@" 2>err
+        --rsh "$agent" --log_dir log eval "$@" 2>err
 }
 
 launch hello || fail "hello ended with $?: $(cat err)"
@@ -72,7 +72,7 @@ else
     printf 'hosta slots=1\nhostb slots=1\n' >hostfile
 fi
 timeout 60 ./enter $a hosta "$probe" launch -n 2 --hostfile hostfile --rsh "$agent" \
-    --log_dir log pretrain hello 2>err || fail "with a hostfile: $(cat err)"
+    --log_dir log eval hello 2>err || fail "with a hostfile: $(cat err)"
 grep -q 'on hostb' log/workerlog.1 || fail "rank 1 is not on hostb"
 
 # Training: data parallel over the cable, with the first loss of one process.

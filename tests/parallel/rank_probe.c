@@ -1,7 +1,7 @@
 /*
  * rank_probe - a stand-in for trefoil whose ranks do as they are told:
  *
- *     rank_probe launch [options] pretrain|eval ACTION [RANK]
+ *     rank_probe launch [options] eval ACTION [RANK]
  *
  * starts itself by the real `launch` command; each rank then does ACTION. Where a rank is
  * named, it alone misbehaves, at step 3, while the others wait for it in a collective.
@@ -11,7 +11,6 @@
 #include "base/process.h"
 #include "base/stop.h"
 #include "cli/cmd.h"
-#include "cli/launch_plan.h"
 #include "comm/comm.h"
 #include "launch/worker.h"
 
@@ -42,9 +41,10 @@ static int do_hello(struct probe *p, struct error *err)
     sched_getaffinity(0, sizeof mine, &mine);
     if (comm_sum_i64(p->world, &sum, 1, err))
         return -1;
-    printf("hello from rank %d of %d on %s, sum %lld, threads %d, processors %d\n",
-           p->rank, comm_size(p->world), comm_host(p->world), (long long)sum,
-           worker_threads(), CPU_COUNT(&mine));
+    fprintf(stderr,
+            "hello from rank %d of %d on %s, sum %lld, threads %d, processors %d\n",
+            p->rank, comm_size(p->world), comm_host(p->world), (long long)sum,
+            worker_threads(), CPU_COUNT(&mine));
     return 0;
 }
 
@@ -148,15 +148,6 @@ static const struct {
     {"linger", do_linger}, {"deaf", do_deaf},
 };
 
-/* Of `launch`: the words after "pretrain" are an action, not options. */
-int launch_plan_pretrain(struct pretrain_options *options, struct config *cfg,
-                         const struct launch_options *opt, int argc, char **argv,
-                         struct error *err)
-{
-    (void)options, (void)cfg, (void)opt, (void)argc, (void)argv, (void)err;
-    return 0;
-}
-
 static int run_action(const char *name, const char *culprit, struct error *err)
 {
     struct probe p = {.culprit = culprit ? atoi(culprit) : -1};
@@ -183,7 +174,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "launch") == 0)
         return cmd_launch(argc - 1, argv + 1);
     if (argc < 3) {
-        fprintf(stderr, "usage: %s launch [options] pretrain ACTION [RANK]\n", argv[0]);
+        fprintf(stderr, "usage: %s launch [options] eval ACTION [RANK]\n", argv[0]);
         return 2;
     }
     int rc = worker_start(&err);
