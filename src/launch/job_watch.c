@@ -282,8 +282,7 @@ static void run(struct watcher *w)
     const struct beat_file *file = w->job.here.file;
     struct pollfd fds[] = {{.fd = w->job.here.deaths_fd, .events = POLLIN},
                            {.fd = w->job.others.fd, .events = POLLIN}};
-    do {
-        poll(fds, ARRAY_LEN(fds), TICK_MS);
+    for (;; poll(fds, ARRAY_LEN(fds), TICK_MS)) {
         if (!w->reporter.contact[0] &&
             atomic_load(&file->contact_of) == BEAT_CONTACT_MAIN)
             watch_reporter_init(&w->reporter, file->contact);
@@ -294,7 +293,9 @@ static void run(struct watcher *w)
             judge(w);
         if (w->ends_at > 0 && clock_seconds() > w->ends_at)
             host_watch_kill(&w->job.here);
-    } while (host_watch_any_alive(&w->job.here));
+        if (!host_watch_any_alive(&w->job.here))
+            break;
+    }
     job_watch_look(&w->job, 0);
     report_last(w);
 }

@@ -379,32 +379,35 @@ static void stay_with(struct launch_job *job)
 
 /* -- one try ------------------------------------------------------------------------- */
 
-/* Whether a rank of another host, which is heard of, has not said how it ended. */
-static bool is_word_missing(const struct job_watch *w)
+/* Whether there may be more to hear: of a rank of another host that has not said how it
+ * ended, or that began only now. */
+static bool is_word_missing(const struct launch_job *job)
 {
+    const struct job_watch *w = &job->watch;
     for (int r = 0; r < w->n_ranks; r++)
-        if (w->seen[r].is_seen && w->seen[r].state == BEAT_ALIVE &&
-            w->seen[r].condition != RANK_GONE &&
-            w->seen[r].condition != RANK_OUT_OF_REACH)
+        if (w->seen[r].is_seen
+                ? w->seen[r].state == BEAT_ALIVE && w->seen[r].condition != RANK_GONE &&
+                      w->seen[r].condition != RANK_OUT_OF_REACH
+                : w->n_seen > 0 && has_hosts(job))
             return true;
     return false;
 }
 
-/* Processes first: what they hold could not be removed, and they could still write. */
+/* Ranks that are left, here and on other hosts, end with it; then all processes. */
 static int end_mpiexec(struct launch_job *job)
 {
     static const struct timespec nap = {.tv_nsec = 20000000};
     int status = 0;
     while (waitpid(job->mpiexec.pid, &status, 0) < 0 && errno == EINTR)
         continue;
-    job_watch_look(&job->watch, 0);
-    job_dir_kill_processes(&job->dir);
     double begin = clock_seconds();
-    job->watch.is_ended = true; // others that are left on other hosts end, too
-    do
+    job_watch_look(&job->watch, 0);
+    job_watch_kill(&job->watch);
+    while (is_word_missing(job) && clock_seconds() - begin < LAST_WORDS_WITHIN &&
+           nanosleep(&nap, NULL) == 0)
         job_watch_look(&job->watch, 0);
-    while (is_word_missing(&job->watch) && clock_seconds() - begin < LAST_WORDS_WITHIN &&
-           nanosleep(&nap, NULL) == 0);
+    job_dir_kill_processes(&job->dir);
+    job_watch_look(&job->watch, 0);
     mpiexec_listen(&job->mpiexec, WORKER_LOG_MARK, show_line, job);
     while (job->mpiexec.results >= 0 && !copy_results(job))
         poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, TICK_MS);
