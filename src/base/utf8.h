@@ -68,7 +68,7 @@ static inline size_t utf8_encode(uint32_t code, char out[UTF8_MOST_BYTES])
     return 4;
 }
 
-/* -- a whole text ------------------------------------------------------------------- */
+/* -- a whole text -------------------------------------------------------------------- */
 
 /* Is a text UTF-8, chunk by chunk as it is read? Strictly, and without NUL, which no text
  * has and which UTF-16 and binary files are full of. */

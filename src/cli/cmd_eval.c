@@ -30,7 +30,7 @@
 
 #define DIGITS 9 // of the numbers that are printed: a float comes back with the same bits
 
-/* -- what --data names, as one stream of tokens ------------------------------------- */
+/* -- what --data names, as one stream of tokens -------------------------------------- */
 
 struct eval_data_form {   // how a file that is not tokens is read
     const char *encoding; // as data/text/text_encoding.h says; NULL: UTF-8
@@ -199,7 +199,7 @@ static struct eval_stream stream_of(struct eval_data *data)
     };
 }
 
-/* -- the command -------------------------------------------------------------------- */
+/* -- the command --------------------------------------------------------------------- */
 
 struct eval {
     const char *data_name, *cloze_path, *tokenizer_name;

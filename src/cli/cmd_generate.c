@@ -95,23 +95,10 @@ static const char *prompts_at(const struct prompts *p, int64_t i, size_t *n)
 
 /* -- prompts as tokens --------------------------------------------------------------- */
 
-/* Memory for n ids in an empty list. */
-static int reserve_ids(struct token_list *list, int64_t n, struct error *err)
-{
-    list->ids = malloc((size_t)n * sizeof *list->ids);
-    if (!list->ids)
-        return error_set(err, ERROR_RUNTIME, "out of memory for %lld tokens",
-                         (long long)n);
-    list->capacity = n;
-    return 0;
-}
-
 /* *list := the ids written in text; commas and blanks separate. */
 static int parse_ids(struct token_list *list, const char *text, int64_t vocab_size,
                      struct error *err)
 {
-    if (reserve_ids(list, (int64_t)strlen(text) + 1, err)) // an id has a digit
-        return -1;
     while (*text) {
         char *end;
         if (strchr(" ,\t\n", *text)) {
@@ -126,7 +113,8 @@ static int parse_ids(struct token_list *list, const char *text, int64_t vocab_si
                 "--prompt_ids: '%.20s' is no token id below the vocabulary's "
                 "size %lld",
                 text, (long long)vocab_size);
-        list->ids[list->n++] = (int32_t)id;
+        if (token_list_append(list, &(int32_t){(int32_t)id}, 1, err))
+            return -1;
         text = end;
     }
     if (list->n == 0)
@@ -148,12 +136,7 @@ static int encode_text(struct token_list *list, const char *text, size_t n,
                          "a prompt is empty, and the tokenizer '%s' has no token that "
                          "could stand before a text; give a word to begin with",
                          tokenizer_name(tokenizer));
-    token_list_release(list);
-    *list = (struct token_list){.n = 0};
-    if (reserve_ids(list, 1, err))
-        return -1;
-    list->ids[list->n++] = eos;
-    return 0;
+    return token_list_append(list, &eos, 1, err);
 }
 
 /* Fill p->texts with every data_size-th prompt from number data_rank on. `tokenizer` is

@@ -1,7 +1,7 @@
 /*
  * trefoil tokenizer - a byte-level BPE learned from text; text to token ids and back, on
- * standard output. Both ways stream: text is encoded, on all cores, up to the last place where it can be
- * cut without changing an id; ids are decoded as they come.
+ * standard output. Both ways stream: text is encoded, on all cores, up to the last place
+ * where it can be cut without changing an id; ids are decoded as they come.
  */
 #include "base/clock.h"
 #include "base/fs.h"
@@ -33,7 +33,7 @@
 #define OUTPUT_BYTES ((size_t)1 << 16)
 #define MOST_ID_DIGITS 10
 
-/* -- train -------------------------------------------------------------------------- */
+/* -- train --------------------------------------------------------------------------- */
 
 /*
  * Text comes in chunks; it is handed on up to the last place where words surely end, so
@@ -232,7 +232,7 @@ static int cmd_train(int argc, char **argv)
     return error_exit_code(&err);
 }
 
-/* -- encode and decode -------------------------------------------------------------- */
+/* -- encode and decode --------------------------------------------------------------- */
 
 struct request {
     const char *tokenizer_name; // as given on the command line

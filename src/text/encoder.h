@@ -29,8 +29,8 @@ MUST_CHECK int encoder_encode(struct encoder *e, const char *text, size_t n,
                               struct error *err);
 
 /* For texts that come in chunks: the last place in the n bytes where the text may be cut,
- * so that its two halves, encoded one after the other, give the ids of the whole, whatever
- * follows. 0: none is known, and more of the text is needed. */
+ * so that its two halves, encoded one after the other, give the ids of the whole,
+ * whatever follows. 0: none is known, and more of the text is needed. */
 size_t encoder_last_cut(const struct encoder *e, const char *text, size_t n,
                         bool with_special);
 

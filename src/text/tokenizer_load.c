@@ -35,13 +35,14 @@ static const char *next_line(const char **at, const char *end, size_t *n)
     return line;
 }
 
-/* -- tokenizer.json ----------------------------------------------------------------- */
+/* -- tokenizer.json ------------------------------------------------------------------ */
 
 /*
  * It describes many kinds of tokenizer. This one is read: byte-level BPE, cut
  * as GPT-2 does or not at all. Whatever else would change an id is refused by name; what
  * says how a model uses ids (truncation, padding, post_processor) is none of ours.
  */
+
 /* GPT-2's pattern, and tiktoken's ways to write it, which cut the same. */
 #define PATTERN_OF_GPT2                                                                  \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
@@ -298,7 +299,7 @@ done:
     return rc;
 }
 
-/* -- vocab.json and merges.txt ------------------------------------------------------ */
+/* -- vocab.json and merges.txt ------------------------------------------------------- */
 
 /*
  * vocab.json holds all tokens, merges.txt says how text reaches them. Nothing marks the
@@ -424,7 +425,7 @@ done:
     return rc;
 }
 
-/* -- tiktoken's ranks --------------------------------------------------------------- */
+/* -- tiktoken's ranks ---------------------------------------------------------------- */
 
 /*
  * tiktoken's files hold tokens and ranks, "base64 rank" a line, and no merges: there, any
@@ -575,7 +576,7 @@ int tokenizer_load_ranks(struct tokenizer *t, const char *text, size_t n,
     return tokenizer_finish(t, err);
 }
 
-/* -- no file ------------------------------------------------------------------------ */
+/* -- no file ------------------------------------------------------------------------- */
 
 int tokenizer_load_bytes(struct tokenizer *t, struct error *err)
 {

@@ -227,7 +227,7 @@ size_t word_split_last_cut(const char *text, size_t n)
     for (size_t at = n; at-- > 1;) {
         uint8_t before = (uint8_t)text[at - 1], here = (uint8_t)text[at];
         bool is_white = here == ' ' || (here >= '\t' && here <= '\r');
-        // Past ASCII, a byte alone does not distinguish white space from other characters.
+        // Past ASCII, one byte does not distinguish white space from other characters.
         bool is_other = before > ' ' && before < 0x80;
         if (is_white && (is_other || before < '\t'))
             return at;

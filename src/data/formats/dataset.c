@@ -31,7 +31,7 @@ const struct dataset_format_names dataset_formats[N_DATASET_FORMATS] = {
 };
 // clang-format on
 
-/* -- X.meta.json -------------------------------------------------------------------- */
+/* -- X.meta.json --------------------------------------------------------------------- */
 
 static int read_meta_count(const json_t *root, const char *path, const char *key,
                            int64_t *value, struct error *err)
@@ -112,7 +112,7 @@ int dataset_meta_write(const char *path, const struct dataset_meta *meta,
     return rc;
 }
 
-/* -- opening ------------------------------------------------------------------------ */
+/* -- opening ------------------------------------------------------------------------- */
 
 static int open_file(const char *path, int *fd, struct stat *st, struct error *err)
 {
@@ -282,7 +282,7 @@ void dataset_close(struct dataset *d)
     *d = (struct dataset){.fd = -1};
 }
 
-/* -- tokens ------------------------------------------------------------------------- */
+/* -- tokens -------------------------------------------------------------------------- */
 
 /* raw := tokens [first, first + n) as they lie in the file. */
 static int read_raw(const struct dataset *d, int64_t first, int64_t n, uint8_t *raw,

@@ -66,7 +66,8 @@ MUST_CHECK int dataset_open(struct dataset *d, const char *prefix,
                             enum dataset_format format, struct error *err);
 void dataset_close(struct dataset *d);
 
-/* tokens := tokens [first, first + n). Ids of 2^31 and more do not survive: check before. */
+/* tokens := tokens [first, first + n). Ids of 2^31 and more do not survive: check
+ * before. */
 MUST_CHECK int dataset_read(const struct dataset *d, int64_t first, int64_t n,
                             int32_t *tokens, struct error *err);
 

@@ -16,7 +16,7 @@ void dataset_index_release(struct dataset_index *idx)
     *idx = (struct dataset_index){0};
 }
 
-/* -- Megatron ----------------------------------------------------------------------- */
+/* -- Megatron ------------------------------------------------------------------------ */
 
 /*
  * The arrays lie unaligned in the file and may be large: they are read through one small
@@ -288,7 +288,7 @@ void megatron_index_header(uint8_t header[MEGATRON_HEADER_BYTES], enum disk_int 
     disk_put_u64(header + 26, (uint64_t)n_documents + 1);
 }
 
-/* -- FleetX ------------------------------------------------------------------------- */
+/* -- FleetX -------------------------------------------------------------------------- */
 
 /* *values := the integers of a one-dimensional array (malloc'ed); *n is -1, and *values
  * NULL, when the archive does not have it. */

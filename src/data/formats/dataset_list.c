@@ -215,7 +215,7 @@ bool dataset_list_is_file(const char *path)
     return name[0] != '.' && is_dataset_file(name, &entry, &prefix_bytes);
 }
 
-/* -- which tokenizer ---------------------------------------------------------------- */
+/* -- which tokenizer ----------------------------------------------------------------- */
 
 /* A dataset without a meta file, made by others, says nothing. */
 static int compare_tokenizer(const char *prefix, char *name, size_t size,

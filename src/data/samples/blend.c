@@ -52,7 +52,7 @@ static int64_t most_behind(const double *shares, const int64_t *had, int64_t n,
     return best;
 }
 
-/* -- counts that are kept ----------------------------------------------------------- */
+/* -- counts that are kept ------------------------------------------------------------ */
 
 static size_t row_bytes(const struct blend *b)
 {
@@ -120,7 +120,7 @@ static void keep_counts(struct blend *b)
     cache_key_release(&key);
 }
 
-/* -- dealing ------------------------------------------------------------------------ */
+/* -- dealing ------------------------------------------------------------------------- */
 
 static void deal_block(struct blend *b)
 {
@@ -162,7 +162,7 @@ int64_t blend_most(const struct blend *b, int64_t d, int64_t n)
     return i64_min(n, (int64_t)ceil(b->shares[d] * (double)n) + 1);
 }
 
-/* -- opening ------------------------------------------------------------------------ */
+/* -- opening ------------------------------------------------------------------------- */
 
 int blend_init(struct blend *b, const double *weights, int64_t n_datasets,
                const char *cache_dir, struct error *err)

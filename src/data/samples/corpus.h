@@ -10,9 +10,9 @@
  * Several inputs follow each other in the order they are given. A document is what the
  * index file calls one: all its sentences when it was split.
  *
- * Everything that follows from the sizes and the index is checked by corpus_open(); the token
- * ids by corpus_check_tokens(). Tokens are read with pread, so a file that is cut short
- * while it is in use gives an error, not a signal.
+ * Everything that follows from the sizes and the index is checked by corpus_open(); the
+ * token ids by corpus_check_tokens(). Tokens are read with pread, so a file that is cut
+ * short while it is in use gives an error, not a signal.
  *
  * Threads: after opening, corpus_read() from any number of them.
  */

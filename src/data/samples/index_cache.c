@@ -31,7 +31,7 @@ static const char magic[8] = "TREFIDX";
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "integers are hashed and mapped as they lie in files");
 
-/* -- keys --------------------------------------------------------------------------- */
+/* -- keys ---------------------------------------------------------------------------- */
 
 int cache_key_init(struct cache_key *key, struct error *err)
 {
@@ -97,7 +97,7 @@ static int make_path(char path[INDEX_PATH_BYTES], const char *dir, const char *k
     return n >= INDEX_PATH_BYTES ? -1 : 0;
 }
 
-/* -- headers ------------------------------------------------------------------------ */
+/* -- headers ------------------------------------------------------------------------- */
 
 static void payload_hash(const int64_t *values, int64_t n, uint8_t hash[16])
 {
@@ -141,7 +141,7 @@ static bool has_payload(const uint8_t header[HEADER_BYTES], const int64_t *value
     return memcmp(hash, header + 40, 16) == 0;
 }
 
-/* -- how many there are ------------------------------------------------------------- */
+/* -- how many there are -------------------------------------------------------------- */
 
 struct kept_file {
     const char *name;
@@ -226,7 +226,7 @@ static void prune_kind(const char *dir, const char *kind, int n_keep)
     fs_names_release(&names);
 }
 
-/* -- whole arrays ------------------------------------------------------------------- */
+/* -- whole arrays -------------------------------------------------------------------- */
 
 /* NULL, or why the open file cannot be used; *values is the array as stored. */
 static const char *load_file(int fd, const struct cache_key *key, int64_t **values,
@@ -302,14 +302,14 @@ void index_cache_store(const char *dir, const char *kind, const struct cache_key
     prune_kind(dir, kind, n_keep);
 }
 
-/* -- shared arrays ------------------------------------------------------------------ */
+/* -- shared arrays ------------------------------------------------------------------- */
 
 /*
  * A file that is being made and the file that it becomes are one inode: a process that
  * waited for the lock finds by the name whether it was made meanwhile.
  *
- * Disk space is reserved before a byte is written through the mapping: on a full disk that
- * would be a signal, not an error.
+ * Disk space is reserved before a byte is written through the mapping: on a full disk
+ * that would be a signal, not an error.
  */
 struct map_home { // where a file may lie
     const char *dir;

@@ -47,7 +47,7 @@ void index_cache_load(const char *dir, const char *kind, const struct cache_key 
 void index_cache_store(const char *dir, const char *kind, const struct cache_key *key,
                        const int64_t *values, int64_t n, int n_keep);
 
-/* -- an array that all processes of a machine share --------------------------------- */
+/* -- an array that all processes of a machine share ---------------------------------- */
 
 /*
  * Made by one of them. It is a file of the cache, mapped: memory that is there once for

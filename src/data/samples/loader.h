@@ -37,8 +37,8 @@ MUST_CHECK int loader_open(struct loader **out, struct sample_stream *stream,
 size_t loader_bytes(int64_t local_batch, const struct sample_stream *stream);
 
 /* Wait for the next step's batch, which is borrowed until the next call: all of what is
- * in the files, nothing of what is made of it. A read error appears here at the step it belongs to,
- * and again at every later call. */
+ * in the files, nothing of what is made of it. A read error appears here at the step it
+ * belongs to, and again at every later call. */
 MUST_CHECK int loader_next(struct loader *l, struct batch *b, struct error *err);
 
 /* Stop the reader thread and release everything, in any state. NULL is fine. */

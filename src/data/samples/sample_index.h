@@ -18,10 +18,11 @@
  * had been that long.
  *
  * The order has no end: `n_samples` says how much of it a run means to use. A table of
- * the epochs at hand (sample_table.h) is opened when a position in it is read, and
- * the next one is made ahead by a thread, half a table before it is needed.
+ * the epochs at hand is opened when a position in it is read, and the next one is made
+ * ahead by a thread, half a table before it is needed.
  *
- * Memory: that of two tables.
+ * Memory: two tables, shared by all processes of a machine (index_cache.h). Packed, one
+ * has 24 bytes per sample and 8 per document of its epochs; padded, 8 per sample.
  */
 #ifndef DATA_SAMPLES_SAMPLE_INDEX_H
 #define DATA_SAMPLES_SAMPLE_INDEX_H
@@ -30,7 +31,7 @@
 #include "base/error.h"
 #include "config/config.h"
 #include "data/samples/corpus.h"
-#include "data/samples/sample_table.h"
+#include "data/samples/index_cache.h"
 
 #define SPLIT_PARTS 3
 
@@ -57,6 +58,47 @@ struct sample_index_options {
     enum config_sample_mode mode;
     int32_t pad;           // what fills up a padded sample
     int64_t table_samples; // about; 0: as many as make a file worth while
+};
+
+struct sample_epochs {           // of one part of a corpus: what follows from its lengths
+    const struct corpus *corpus; // borrowed
+    enum config_sample_mode mode;
+    int64_t seq_len;            // S
+    int64_t seed;               // of epoch 0
+    int64_t first_doc, end_doc; // of the part
+    int64_t n_tokens;           // T, of an epoch
+    int64_t n_documents;        // D, of an epoch; padded: those that are samples
+    int64_t epochs_per_table;
+};
+
+/* Samples of the first `epoch` epochs; INT64_MAX when that is past counting. Packed, one
+ * that begins in an epoch and ends in the next belongs to the next. */
+int64_t sample_epochs_before(const struct sample_epochs *e, int64_t epoch);
+/* The epoch (from 0) of a sample or position. */
+int64_t sample_epochs_of(const struct sample_epochs *e, int64_t pos);
+/*
+ * A table lists the samples of `epochs_per_table` epochs in a row: one, or as many as make
+ * a table worth a file. An epoch has its own shuffle, so they can be listed without those
+ * before. A table depends on the corpus, the part, the mode, S and the seed, not on how
+ * long a run is.
+ *
+ *     packed   n | documents (n) | starts (n_samples, 2) | shuffle (n_samples)
+ *     padded   n | documents (n)
+ *
+ * Packed, the documents begin with the one in which the first sample begins, which in all
+ * tables but the first is near the end of the epoch before.
+ */
+struct sample_table { // read-only for everybody but sample_index.c
+    struct index_map map;
+    int64_t number;       // -1: none is open
+    int64_t first_sample; // of its epochs; positions and samples count from it
+    int64_t n_samples;
+    int64_t n_documents;
+    // where in the map they begin
+    int64_t documents; // (n_documents) document numbers, the stream's order
+                       // padded: position -> document, and the next two are empty
+    int64_t starts;    // (n_samples, 2) entry of `documents`, token offset in it
+    int64_t shuffle;   // (n_samples) position -> sample
 };
 
 struct sample_index { // read-only for everybody but sample_index.c

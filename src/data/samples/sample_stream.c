@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* -- every dataset once ------------------------------------------------------------- */
+/* -- every dataset once -------------------------------------------------------------- */
 
 struct data_file { // of one dataset
     dev_t device;
@@ -102,7 +102,7 @@ static int check_distinct(const char *const *paths, int64_t n, struct error *err
     return rc;
 }
 
-/* -- inputs ------------------------------------------------------------------------- */
+/* -- inputs -------------------------------------------------------------------------- */
 
 static int open_corpora(struct input_set *set, const char *const *paths, int64_t n_paths,
                         bool is_blend, struct error *err)
@@ -247,7 +247,7 @@ void input_set_fingerprint(const struct input_set *set,
     cache_key_release(&key);
 }
 
-/* -- samples ------------------------------------------------------------------------ */
+/* -- samples ------------------------------------------------------------------------- */
 
 static int open_indexes(struct sample_stream *stream, const struct input_set *set,
                         enum split_part part, int64_t n_samples, struct error *err)

@@ -26,7 +26,7 @@
 
 #include <pthread.h>
 
-/* -- inputs ------------------------------------------------------------------------- */
+/* -- inputs -------------------------------------------------------------------------- */
 
 struct input_set { // read-only for everybody but sample_stream.c
     struct corpus **corpora;
@@ -38,8 +38,9 @@ struct input_set { // read-only for everybody but sample_stream.c
 };
 
 /* Open everything, refuse tokens outside of the model's vocabulary, and see that
- * datasets and configuration agree on the end of a document. An input that is in the list twice, directly or in
- * a directory, is an error. `cfg` is borrowed and must outlive the set. */
+ * datasets and configuration agree on the end of a document. An input that is in the list
+ * twice, directly or in a directory, is an error. `cfg` is borrowed and must outlive the
+ * set. */
 MUST_CHECK int input_set_open(struct input_set *set, const struct config *cfg,
                               struct error *err);
 /* The same without a look at the tokens: by the sizes and indexes alone. */
@@ -55,7 +56,7 @@ int64_t input_set_bytes(const struct input_set *set);
 void input_set_fingerprint(const struct input_set *set,
                            char hex[CORPUS_FINGERPRINT_BYTES]);
 
-/* -- samples ------------------------------------------------------------------------ */
+/* -- samples ------------------------------------------------------------------------- */
 
 struct sample_stream { // read-only for everybody but sample_stream.c
     int64_t seq_len;   // S

@@ -5,11 +5,11 @@
  * thread writes the tokens to the sink, batch by batch as they were read. So what is
  * written does not depend on the number of threads, and neither does the first error.
  *
- * Memory is bounded: the batches on their way hold at most a few MiB of text per thread. A
- * long document passes in parts, cut where encoder_last_cut() says that its parts encode
- * as the whole does; only a line of JSON, and a stretch of text in which there is no
- * place to cut, have to be in memory whole, and these end at TEXT_MAX_LINE_BYTES (but for
- * TEXT_RAW_FILE).
+ * Memory is bounded: the batches on their way hold at most a few MiB of text per thread.
+ * A long document passes in parts, cut where encoder_last_cut() says that its parts
+ * encode as the whole does; only a line of JSON, and a stretch of text in which there is
+ * no place to cut, have to be in memory whole, and these end at TEXT_MAX_LINE_BYTES (but
+ * for TEXT_RAW_FILE).
  */
 #ifndef DATA_TEXT_ENCODE_PIPELINE_H
 #define DATA_TEXT_ENCODE_PIPELINE_H

@@ -13,7 +13,7 @@ static bool is_white(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* -- a file into values ------------------------------------------------------------- */
+/* -- a file into values -------------------------------------------------------------- */
 
 /*
  * Only strings, brackets and commas matter: a value ends with the bracket that closes its
@@ -138,7 +138,7 @@ int json_values_end(struct json_values *v, struct error *err)
     return 0;
 }
 
-/* -- the text in one value ---------------------------------------------------------- */
+/* -- the text in one value ----------------------------------------------------------- */
 
 static bool is_blank(const char *line, size_t n)
 {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "data/text/text_records.h"
 
-/* -- a file into values ------------------------------------------------------------- */
+/* -- a file into values -------------------------------------------------------------- */
 
 /*
  * Without being parsed: the elements of arrays, and objects that stand by themselves.
@@ -35,7 +35,7 @@ MUST_CHECK int json_values_take(struct json_values *v, const char *bytes, size_t
 /* The file ends. A value or an array that does not is a bad line. */
 MUST_CHECK int json_values_end(struct json_values *v, struct error *err);
 
-/* -- the text in one value ---------------------------------------------------------- */
+/* -- the text in one value ----------------------------------------------------------- */
 
 /* Safe to call from several threads at once. */
 

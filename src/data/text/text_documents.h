@@ -29,7 +29,7 @@ struct text_sink { // where documents go; functions return 0 or -1 with *err
 MUST_CHECK int text_documents_read(const char *path, const struct text_form *form,
                                    const struct text_sink *sink, struct error *err);
 
-/* -- texts that are few enough to be held in memory --------------------------------- */
+/* -- texts that are few enough to be held in memory ---------------------------------- */
 
 enum text_list_kind {
     TEXT_LIST_WHOLE, // the file is one text

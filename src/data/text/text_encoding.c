@@ -132,12 +132,12 @@ size_t text_decoder_get(struct text_decoder *d, char *buf, size_t size)
     return n;
 }
 
-/* -- what else a file is ------------------------------------------------------------ */
+/* -- what else a file is ------------------------------------------------------------- */
 
 /*
- * An encoding is recognised by what its common characters make of the bytes: kana in Japanese,
- * the first level of hanzi in Chinese, lower case in Cyrillic. Shares of a whole window
- * are compared with limits that lie well between what the languages have.
+ * An encoding is recognised by what its common characters make of the bytes: kana in
+ * Japanese, the first level of hanzi in Chinese, lower case in Cyrillic. Shares of a
+ * whole window are compared with limits that lie well between what the languages have.
  */
 #define UNPACK "; unpack it first"
 #define AS_TEXT "; take its text out first"

@@ -34,7 +34,7 @@ size_t text_decoder_get(struct text_decoder *d, char *buf, size_t size);
 /* Refuse a name that could not be opened, before anything is read. */
 MUST_CHECK int text_encoding_check(const char *encoding, struct error *err);
 
-/* -- what else a file is ------------------------------------------------------------ */
+/* -- what else a file is ------------------------------------------------------------- */
 
 /* By its bytes alone, so that a refusal can name it and say what to do. Guesses are never
  * acted upon. */

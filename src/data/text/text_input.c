@@ -33,7 +33,7 @@
 #define ZSTD_WINDOW_LOG 31    // the largest that the zstd program packs with
 #define USUAL_WINDOW_BYTES (128u << 20) // what zstd unpacks without being asked to
 
-/* -- the bytes of a file ------------------------------------------------------------ */
+/* -- the bytes of a file ------------------------------------------------------------- */
 
 const char *text_source_name(const char *path)
 {
@@ -126,7 +126,7 @@ void text_source_close(struct text_source *s)
     s->fd = -1;
 }
 
-/* -- the text in it ----------------------------------------------------------------- */
+/* -- the text in it ------------------------------------------------------------------ */
 
 struct text_input {
     struct text_form form;

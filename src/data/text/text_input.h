@@ -3,8 +3,8 @@
  * its encoding is named.
  *
  * gzip (any number of members) and zstd (any number of frames, windows up to 2 GiB, as
- * `zstd --long=31` makes them) are recognised by their first bytes, never by the name of the
- * file. A file that ends in the middle of packed data is an error, not a short text.
+ * `zstd --long=31` makes them) are recognised by their first bytes, never by the name of
+ * the file. A file that ends in the middle of packed data is an error, not a short text.
  *
  * What is not text is refused with the name of what it is, and plain text that is not
  * UTF-8 with the place of its first bad byte and a guess of its encoding
@@ -12,8 +12,8 @@
  * only a file in a known other encoding is. A mark of the order of bytes at the beginning
  * of a text is not part of it.
  *
- * Pipes, named pipes and standard input are fine (text_source below). Memory: fixed buffers,
- * and what the unpacker needs.
+ * Pipes, named pipes and standard input are fine (text_source below). Memory: fixed
+ * buffers, and what the unpacker needs.
  */
 #ifndef DATA_TEXT_TEXT_INPUT_H
 #define DATA_TEXT_TEXT_INPUT_H
@@ -21,7 +21,7 @@
 #include "base/base.h"
 #include "base/error.h"
 
-/* -- the bytes of a file ------------------------------------------------------------ */
+/* -- the bytes of a file ------------------------------------------------------------- */
 
 /*
  * A regular file, a pipe, a terminal, or "-", which is standard input.
@@ -62,7 +62,7 @@ void text_source_close(struct text_source *s);
 /* What people call the file at `path`. */
 const char *text_source_name(const char *path);
 
-/* -- the text in it ----------------------------------------------------------------- */
+/* -- the text in it ------------------------------------------------------------------ */
 
 struct text_input; // opaque
 
