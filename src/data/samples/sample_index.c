@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "data/samples/np_random.h"
 
 #include <math.h>
@@ -420,7 +421,7 @@ static void ahead_start(struct sample_index *index, int64_t number)
         return;
     a->index = index;
     a->number = number;
-    if (pthread_create(&a->thread, NULL, ahead_main, a))
+    if (thread_start(&a->thread, ahead_main, a))
         free(a);
     else
         index->ahead = a;

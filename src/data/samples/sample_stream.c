@@ -21,38 +21,34 @@ struct data_file { // of one dataset
 
 struct data_files {
     struct data_file *files;
-    int64_t n_files;
+    int64_t n_files, capacity;
 };
 
-static void release_files(struct data_files *all)
+/* The data files that input number `input` stands for. */
+static int add_files(struct data_files *all, int64_t input, const char *path,
+                     struct error *err)
 {
-    for (int64_t i = 0; i < all->n_files; i++)
-        free(all->files[i].path);
-    free(all->files);
-}
-
-static int add_files(struct data_files *all, int64_t input,
-                     const struct dataset_list *list, struct error *err)
-{
-    size_t n = (size_t)(all->n_files + list->n_entries);
-    struct data_file *larger = realloc(all->files, n * sizeof *larger);
-    if (!larger)
-        return error_set(err, ERROR_RUNTIME, "out of memory");
-    all->files = larger;
-    for (int64_t i = 0; i < list->n_entries; i++) {
-        const struct dataset_list_entry *e = &list->entries[i];
+    struct dataset_list list;
+    int rc = dataset_list_find(&list, path, err);
+    for (int64_t i = 0; i < list.n_entries && rc == 0; i++) {
+        const struct dataset_list_entry *e = &list.entries[i];
         struct data_file f = {.input = input};
         struct stat st;
-        if (asprintf(&f.path, "%s%s", e->prefix, dataset_formats[e->format].data_suffix) <
-            0)
-            return error_set(err, ERROR_RUNTIME, "out of memory");
+        if (grow_array(&all->files, &all->capacity, all->n_files + 1,
+                       sizeof *all->files) ||
+            asprintf(&f.path, "%s%s", e->prefix, dataset_formats[e->format].data_suffix) <
+                0) {
+            rc = error_set(err, ERROR_RUNTIME, "out of memory");
+            break;
+        }
         if (stat(f.path, &st) == 0) { // what cannot be read is said by who opens it
             f.device = st.st_dev;
             f.inode = st.st_ino;
         }
         all->files[all->n_files++] = f;
     }
-    return 0;
+    dataset_list_release(&list);
+    return rc;
 }
 
 static int compare_files(const void *a, const void *b)
@@ -65,40 +61,28 @@ static int compare_files(const void *a, const void *b)
     return x->input < y->input ? -1 : x->input > y->input;
 }
 
-static int refuse_repeats(struct data_files *all, const char *const *paths,
-                          struct error *err)
-{
-    if (all->n_files > 1)
-        qsort(all->files, (size_t)all->n_files, sizeof *all->files, compare_files);
-    for (int64_t i = 1; i < all->n_files; i++) {
-        const struct data_file *f = &all->files[i], *before = f - 1;
-        if (f->inode != 0 && f->device == before->device && f->inode == before->inode &&
-            f->input != before->input)
-            return error_set(err, ERROR_INPUT,
-                             "dataset.input_dir: '%s' and '%s' both mean the dataset "
-                             "'%s'; name it once, and set dataset.weights to have more "
-                             "of it",
-                             paths[before->input], paths[f->input], before->path);
-    }
-    return 0;
-}
-
 /* A dataset that is in two inputs would count twice by mistake. */
 static int check_distinct(const char *const *paths, int64_t n, struct error *err)
 {
     struct data_files all = {0};
     int rc = 0;
-    for (int64_t i = 0; i < n && n > 1 && rc == 0; i++) {
-        struct dataset_list list;
-        rc = dataset_list_find(&list, paths[i], err);
-        if (rc == 0) {
-            rc = add_files(&all, i, &list, err);
-            dataset_list_release(&list);
-        }
+    for (int64_t i = 0; i < n && n > 1 && rc == 0; i++)
+        rc = add_files(&all, i, paths[i], err);
+    if (all.n_files > 1)
+        qsort(all.files, (size_t)all.n_files, sizeof *all.files, compare_files);
+    for (int64_t i = 1; i < all.n_files && rc == 0; i++) {
+        const struct data_file *f = &all.files[i], *before = f - 1;
+        if (f->inode != 0 && f->device == before->device && f->inode == before->inode &&
+            f->input != before->input)
+            rc = error_set(err, ERROR_INPUT,
+                           "dataset.input_dir: '%s' and '%s' both mean the dataset "
+                           "'%s'; name it once, and set dataset.weights to have more "
+                           "of it",
+                           paths[before->input], paths[f->input], before->path);
     }
-    if (rc == 0)
-        rc = refuse_repeats(&all, paths, err);
-    release_files(&all);
+    for (int64_t i = 0; i < all.n_files; i++)
+        free(all.files[i].path);
+    free(all.files);
     return rc;
 }
 
