@@ -107,10 +107,11 @@ int ckpt_diff_check(const struct param_table *whole, enum ckpt_set set,
     if (d->n_found == 0)
         return 0;
     return error_set(err, ERROR_INPUT,
-                     "checkpoint '%s' is of another model than the configuration "
+                     "checkpoint '%s' is of another %s than the configuration "
                      "describes (%lld difference%s)%s%s; correct %s, or name another "
                      "checkpoint",
-                     path, (long long)d->n_found, d->n_found == 1 ? "" : "s", d->text,
+                     path, set == CKPT_MODEL ? "model" : "optimizer",
+                     (long long)d->n_found, d->n_found == 1 ? "" : "s", d->text,
                      d->n_found > MAX_LISTED ? "; ..." : "",
                      set == CKPT_MODEL ? "the section Model" : "Optimizer.name");
 }

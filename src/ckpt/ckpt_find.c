@@ -8,12 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_dir,
-                         struct error *err)
+/* What a directory that a user names may stand for: one checkpoint, or the checkpoints in
+ * it. Each is to be tried in turn until one can be loaded. */
+struct candidates {
+    char dir[PATH_MAX];
+    struct ckpt_list list; // n_names 0: `dir` itself is the checkpoint
+    int64_t n_tried;
+};
+
+/* An error if there is none. */
+static int candidates_open(struct candidates *c, const char *ckpt_dir, struct error *err)
 {
     char manifest[PATH_MAX];
     enum fs_type type;
-    *c = (struct ckpt_candidates){.n_tried = 0};
+    *c = (struct candidates){.n_tried = 0};
     if (fs_look(ckpt_dir, &type, err))
         return -1;
     if (type != FS_DIRECTORY)
@@ -38,12 +46,13 @@ int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_dir,
                      ckpt_dir);
 }
 
-void ckpt_candidates_release(struct ckpt_candidates *c)
+static void candidates_release(struct candidates *c)
 {
     ckpt_list_release(&c->list);
 }
 
-bool ckpt_candidates_next(struct ckpt_candidates *c, char *path, size_t path_size)
+/* The next one to `path`; false: no more. */
+static bool candidates_next(struct candidates *c, char *path, size_t path_size)
 {
     struct error ignored;
     int64_t i = c->n_tried++;
@@ -68,7 +77,8 @@ static bool read_latest(const char *dir, struct ckpt_name *name)
     return is_name;
 }
 
-void ckpt_candidates_warn(const struct ckpt_candidates *c, const char *path)
+/* One was taken, at `path`: warn if it is of a later step than the one saved last. */
+static void candidates_warn(const struct candidates *c, const char *path)
 {
     struct ckpt_name latest;
     if (c->list.n_names == 0 || !read_latest(c->dir, &latest))
@@ -85,8 +95,9 @@ void ckpt_candidates_warn(const struct ckpt_candidates *c, const char *path)
                 path, c->dir, latest.text, c->dir, latest.text);
 }
 
-int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *newest,
-                         struct error *err)
+/* After the last: an error that quotes why the newest could not be loaded. */
+static int candidates_none(const struct candidates *c, const struct error *newest,
+                           struct error *err)
 {
     if (c->list.n_names == 0) {
         *err = *newest;
@@ -102,15 +113,15 @@ int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *ne
 int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path, size_t path_size,
                  struct error *err)
 {
-    struct ckpt_candidates c;
+    struct candidates c;
     struct error newest = {.text = ""}, why;
     int rc = -1;
-    if (ckpt_candidates_open(&c, ckpt_dir, err))
+    if (candidates_open(&c, ckpt_dir, err))
         return -1;
-    while (ckpt_candidates_next(&c, path, path_size)) {
+    while (candidates_next(&c, path, path_size)) {
         bool is_damaged;
         if (c.list.n_names == 0 || ckpt_verify(path, n_sets, &is_damaged, &why) == 0) {
-            ckpt_candidates_warn(&c, path);
+            candidates_warn(&c, path);
             rc = 0;
             goto done;
         }
@@ -122,9 +133,33 @@ int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path, size_t path_size,
         if (c.n_tried == 1)
             newest = why;
     }
-    ckpt_candidates_none(&c, &newest, err);
+    candidates_none(&c, &newest, err);
 done:
-    ckpt_candidates_release(&c);
+    candidates_release(&c);
+    return rc;
+}
+
+int ckpt_find_info(const char *dir, struct ckpt_info *info, char path[PATH_MAX],
+                   struct error *err)
+{
+    struct candidates c;
+    struct error newest = {.text = ""}, why;
+    int rc = -1;
+    if (candidates_open(&c, dir, err))
+        return -1;
+    while (rc && candidates_next(&c, path, PATH_MAX)) {
+        rc = ckpt_read_info(path, info, &why);
+        if (rc && why.kind != ERROR_INPUT) {
+            *err = why;
+            goto done;
+        }
+        if (c.n_tried == 1)
+            newest = why;
+    }
+    if (rc)
+        candidates_none(&c, &newest, err);
+done:
+    candidates_release(&c);
     return rc;
 }
 
@@ -132,11 +167,11 @@ done:
 
 /* Rank 0 decides which checkpoint is tried: the others might look at another moment. An
  * empty path: there are no more. */
-static int next_path(struct comm *world, struct ckpt_candidates *candidates,
+static int next_path(struct comm *world, struct candidates *candidates,
                      char path[PATH_MAX], struct error *err)
 {
     memset(path, 0, PATH_MAX);
-    if (comm_rank(world) == 0 && !ckpt_candidates_next(candidates, path, PATH_MAX))
+    if (comm_rank(world) == 0 && !candidates_next(candidates, path, PATH_MAX))
         path[0] = 0;
     return comm_bcast_bytes(world, path, PATH_MAX, 0, err);
 }
@@ -175,8 +210,7 @@ static int load_on_all(const struct ckpt_load_newest *what, struct comm *world,
 }
 
 static int try_each(const struct ckpt_load_newest *what, struct comm *world,
-                    struct ckpt_candidates *candidates, char path[PATH_MAX],
-                    struct error *err)
+                    struct candidates *candidates, char path[PATH_MAX], struct error *err)
 {
     struct error newest = {.text = ""}, why;
     bool is_first = comm_rank(world) == 0, is_damaged;
@@ -187,7 +221,7 @@ static int try_each(const struct ckpt_load_newest *what, struct comm *world,
             break;
         if (load_on_all(what, world, path, &is_damaged, &why) == 0) {
             if (is_first)
-                ckpt_candidates_warn(candidates, path);
+                candidates_warn(candidates, path);
             return 0;
         }
         if (!is_damaged) {
@@ -204,18 +238,18 @@ static int try_each(const struct ckpt_load_newest *what, struct comm *world,
         if (is_first && candidates->list.n_names > 0)
             pass_over(path, &why, what->sets_aside);
     }
-    int rc = is_first ? ckpt_candidates_none(candidates, &newest, err) : 0;
+    int rc = is_first ? candidates_none(candidates, &newest, err) : 0;
     return comm_agree(world, rc, err);
 }
 
 int ckpt_load_newest(const struct ckpt_load_newest *what, struct comm *world,
                      const char *dir, char path[PATH_MAX], struct error *err)
 {
-    struct ckpt_candidates candidates = {.n_tried = 0};
-    int rc = comm_rank(world) == 0 ? ckpt_candidates_open(&candidates, dir, err) : 0;
+    struct candidates candidates = {.n_tried = 0};
+    int rc = comm_rank(world) == 0 ? candidates_open(&candidates, dir, err) : 0;
     rc = comm_agree(world, rc, err);
     if (rc == 0)
         rc = try_each(what, world, &candidates, path, err);
-    ckpt_candidates_release(&candidates);
+    candidates_release(&candidates);
     return rc;
 }

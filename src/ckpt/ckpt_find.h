@@ -12,26 +12,6 @@
 
 #include <limits.h>
 
-/* What a directory that a user names may stand for: one checkpoint, or the checkpoints in
- * it. Each is to be tried in turn until one can be loaded. */
-struct ckpt_candidates {
-    char dir[PATH_MAX];
-    struct ckpt_list list; // n_names 0: `dir` itself is the checkpoint
-    int64_t n_tried;
-};
-
-/* An error if there is none. */
-MUST_CHECK int ckpt_candidates_open(struct ckpt_candidates *c, const char *ckpt_dir,
-                                    struct error *err);
-void ckpt_candidates_release(struct ckpt_candidates *c);
-/* The next one to `path`; false: no more. */
-bool ckpt_candidates_next(struct ckpt_candidates *c, char *path, size_t path_size);
-/* One was taken, at `path`: warn if it is of a later step than the one saved last. */
-void ckpt_candidates_warn(const struct ckpt_candidates *c, const char *path);
-/* After the last: an error that quotes why the newest could not be loaded. */
-int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *newest,
-                         struct error *err);
-
 /*
  * Which checkpoint `ckpt_dir` means to who needs sets [0, n_sets) of tensors (the first
  * is the model's weights: ckpt_format.h), into `path`: itself, if it holds a trainer.json
@@ -41,6 +21,12 @@ int ckpt_candidates_none(const struct ckpt_candidates *c, const struct error *ne
  */
 MUST_CHECK int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path,
                             size_t path_size, struct error *err);
+
+/* The newest one that `dir` means whose manifest can be read, with its path: it stands for
+ * the one that will be loaded, since whether its tensors are whole is found by the ranks
+ * that read them. */
+MUST_CHECK int ckpt_find_info(const char *dir, struct ckpt_info *info,
+                              char path[PATH_MAX], struct error *err);
 
 /*
  * All ranks of a job load the same checkpoint. Every rank reads its own part. One that is

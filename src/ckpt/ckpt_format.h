@@ -63,10 +63,10 @@ int64_t ckpt_piece_run(const struct ckpt_piece *piece, int64_t i, int64_t n,
                        int64_t *whole);
 
 /* Numbers to be written: elements [first, first + n) of the piece, either where they lie
- * or copied to `room` (of n floats). NULL: failed, with *err filled. */
+ * or copied to `buffer` (of n floats). NULL: failed, with *err filled. */
 struct ckpt_source {
     const float *(*view)(void *context, int kind, const struct ckpt_piece *piece,
-                         int64_t first, int64_t n, float *room, struct error *err);
+                         int64_t first, int64_t n, float *buffer, struct error *err);
     void *context;
 };
 
@@ -209,7 +209,7 @@ struct ckpt_sum_record {
     int64_t block, count;
     uint64_t hash;
 };
-/* The blocks that were added to, into records (room for all); returns how many. */
+/* The blocks that were added to, into records (with space for all); returns how many. */
 int64_t ckpt_sums_records(const struct ckpt_sums *sums, struct ckpt_sum_record *records);
 void ckpt_sums_add_record(struct ckpt_sums *sums, const struct ckpt_sum_record *record);
 

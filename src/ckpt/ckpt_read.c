@@ -167,7 +167,7 @@ static int check_plain_files(struct ckpt_reader *r, struct error *err)
 int ckpt_reader_open(struct ckpt_reader *r, const char *path, int n_sets,
                      struct error *err)
 {
-    *r = (struct ckpt_reader){.n_files = 0};
+    *r = (struct ckpt_reader){.n_sets = n_sets};
     ckpt_sum_keys_init(&r->keys);
     if (snprintf(r->path, sizeof r->path, "%s", path) >= (int)sizeof r->path)
         return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", path);
@@ -254,8 +254,8 @@ struct job_list {
 struct worker {
     const struct ckpt_reader *r;
     const struct ckpt_sink *sink;
-    void *room;      // FS_DIRECT_BYTES(CKPT_BLOCK_BYTES)
-    float *block;    // the one read last, in room
+    void *buffer;    // FS_DIRECT_BYTES(CKPT_BLOCK_BYTES)
+    float *block;    // the one read last, in buffer
     int64_t at;      // its number; -1: none
     int64_t n_words; // of it
     bool is_damaged;
@@ -268,12 +268,12 @@ struct worker {
 static int read_bytes(struct worker *w, const struct ckpt_read_file *file, size_t n,
                       off_t at)
 {
-    w->block = w->room;
+    w->block = w->buffer;
     if (file->direct_fd >= 0) {
-        w->block = fs_pread_direct(file->direct_fd, w->room, n, at);
+        w->block = fs_pread_direct(file->direct_fd, w->buffer, n, at);
         if (w->block || errno != EINVAL)
             return w->block ? 0 : -1;
-        w->block = w->room;
+        w->block = w->buffer;
     }
     return fs_pread_exact(file->fd, w->block, n, at);
 }
@@ -356,7 +356,7 @@ static void ask_for(const struct job_list *list, int64_t i)
                         end - begin, POSIX_FADV_WILLNEED);
 }
 
-/* One failure is told, of the first job that met one. */
+/* One failure is reported, that of the first job that had one. */
 static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
                     const struct ckpt_sink *sink, struct error *err)
 {
@@ -366,7 +366,8 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
 #pragma omp parallel
     {
         struct worker w = {.r = r, .sink = sink};
-        w.room = aligned_alloc(FS_DIRECT_UNIT, FS_DIRECT_BYTES((size_t)CKPT_BLOCK_BYTES));
+        w.buffer =
+            aligned_alloc(FS_DIRECT_UNIT, FS_DIRECT_BYTES((size_t)CKPT_BLOCK_BYTES));
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < list->n_jobs; i++) {
             struct error why;
@@ -376,9 +377,9 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
             if (first_failure < i)
                 continue;
             ask_for(list, i + JOBS_AHEAD);
-            int rc = w.room ? run_job(&w, &list->jobs[i], &why)
-                            : error_set(&why, ERROR_RUNTIME,
-                                        "out of memory for reading '%s'", r->path);
+            int rc = w.buffer ? run_job(&w, &list->jobs[i], &why)
+                              : error_set(&why, ERROR_RUNTIME,
+                                          "out of memory for reading '%s'", r->path);
 #pragma omp critical(ckpt_failure)
             if (rc && i < failed_at) {
                 failed_at = i;
@@ -386,7 +387,7 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
                 *err = why;
             }
         }
-        free(w.room);
+        free(w.buffer);
     }
     return failed_at < INT64_MAX ? -1 : 0;
 }
@@ -474,5 +475,19 @@ int ckpt_reader_read(struct ckpt_reader *r, int n_sets, const struct ckpt_part *
     if (rc == 0)
         rc = run_jobs(r, &list, sink, err);
     free(list.jobs);
+    return rc;
+}
+
+int ckpt_reader_load(struct ckpt_reader *r, const struct param_table *whole,
+                     const struct update_rule *rule, const struct shard_map *map,
+                     const struct ckpt_sink *sink, struct error *err)
+{
+    struct ckpt_part part = {.n_pieces = 0};
+    int rc = ckpt_reader_check(r, whole, rule, r->n_sets, err);
+    if (rc == 0)
+        rc = ckpt_part_init(&part, map, false, err);
+    if (rc == 0)
+        rc = ckpt_reader_read(r, r->n_sets, &part, sink, err);
+    ckpt_part_release(&part);
     return rc;
 }

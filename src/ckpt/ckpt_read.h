@@ -31,6 +31,7 @@ struct ckpt_reader {
     struct ckpt_manifest manifest;
     struct ckpt_read_file *files; // owned
     int n_files;
+    int n_sets;                     // that are open
     int set_files[N_CKPT_SETS + 1]; // first file of each set
     struct ckpt_sum_keys keys;
     const struct update_rule *rule; // of ckpt_reader_check()
@@ -63,6 +64,12 @@ MUST_CHECK int ckpt_reader_check(struct ckpt_reader *r, const struct param_table
 MUST_CHECK int ckpt_reader_read(struct ckpt_reader *r, int n_sets,
                                 const struct ckpt_part *part,
                                 const struct ckpt_sink *sink, struct error *err);
+
+/* Both, for all that is open: check, and read what `map` gives to this process. */
+MUST_CHECK int ckpt_reader_load(struct ckpt_reader *r, const struct param_table *whole,
+                                const struct update_rule *rule,
+                                const struct shard_map *map, const struct ckpt_sink *sink,
+                                struct error *err);
 
 /* Read all that is open to nowhere, to see whether it is as it was written. */
 MUST_CHECK int ckpt_reader_verify(struct ckpt_reader *r, struct error *err);

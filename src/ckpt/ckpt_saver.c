@@ -123,10 +123,10 @@ static float *copy_of(const struct ckpt_saver *s, int kind,
 }
 
 static const float *view_copy(void *context, int kind, const struct ckpt_piece *piece,
-                              int64_t first, int64_t n, float *room, struct error *err)
+                              int64_t first, int64_t n, float *buffer, struct error *err)
 {
     (void)n;
-    (void)room;
+    (void)buffer;
     (void)err;
     return copy_of(context, kind, piece) + first;
 }

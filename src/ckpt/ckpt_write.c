@@ -46,9 +46,9 @@ static int cannot_write(const char *dir, const char *name, struct error *err)
 
 /* -- making -------------------------------------------------------------------------- */
 
-/* Room for the whole file, so that a full disk is known now. File systems that cannot
- * promise room get the size alone. */
-static int take_room(int fd, int64_t n_bytes)
+/* Space for the whole file, so that a full disk is known now. File systems that cannot
+ * promise space get the size alone. */
+static int reserve(int fd, int64_t n_bytes)
 {
     int rc;
     do
@@ -71,7 +71,7 @@ static int make_file(const char *dir, const struct ckpt_layout_file *file,
         return error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", path,
                          strerror(errno));
     if (ckpt_failpoint(CKPT_AT_FILE_CREATED) ||
-        take_room(fd, file->st.header_bytes + file->st.data_bytes) ||
+        reserve(fd, file->st.header_bytes + file->st.data_bytes) ||
         fs_pwrite_exact(fd, file->header, (size_t)file->st.header_bytes, 0) ||
         ckpt_failpoint(CKPT_AT_HEADER_WRITTEN))
         cannot_write(dir, file->name, err);
@@ -82,7 +82,7 @@ static int make_file(const char *dir, const struct ckpt_layout_file *file,
     return rc;
 }
 
-/* Headers written, room for the data taken, nothing synced. */
+/* Headers written, space for the data reserved, nothing synced. */
 static int make_files(const char *dir, const struct ckpt_layout *layout,
                       struct error *err)
 {
@@ -106,7 +106,7 @@ struct part_writer {
     const struct ckpt_layout *layout;
     const struct ckpt_source *source;
     struct ckpt_sums *sums;
-    float *room;                              // CHUNK_ELEMENTS
+    float *buffer;                            // CHUNK_ELEMENTS
     int *fds;                                 // (n_files) -1: not opened
     struct handed on_the_way[MAX_ON_THE_WAY]; // a ring, by n_handed
     int64_t n_handed;
@@ -192,7 +192,7 @@ static int write_piece(struct part_writer *w, const struct ckpt_piece *piece, in
     for (int64_t i = 0; i < piece->n; i += CHUNK_ELEMENTS) {
         int64_t n = i64_min(CHUNK_ELEMENTS, piece->n - i);
         const float *x =
-            w->source->view(w->source->context, kind, piece, i, n, w->room, err);
+            w->source->view(w->source->context, kind, piece, i, n, w->buffer, err);
         if (!x)
             return -1;
         if (write_runs(w, tensor, piece, i, n, x))
@@ -242,11 +242,11 @@ int ckpt_write_part(const char *dir, const struct ckpt_layout *layout,
     struct part_writer w = {.dir = dir, .layout = layout, .source = source, .sums = sums};
     size_t n_files = (size_t)layout->n_files;
     int rc = -1;
-    w.room = malloc((size_t)CHUNK_ELEMENTS * sizeof *w.room);
+    w.buffer = malloc((size_t)CHUNK_ELEMENTS * sizeof *w.buffer);
     w.fds = malloc((n_files + 1) * sizeof *w.fds);
     for (size_t i = 0; w.fds && i < n_files; i++)
         w.fds[i] = -1;
-    if (!w.room || !w.fds) {
+    if (!w.buffer || !w.fds) {
         error_set(err, ERROR_RUNTIME, "out of memory for writing '%s'", dir);
         goto done;
     }
@@ -261,7 +261,7 @@ done:
         if (w.fds[i] >= 0)
             close(w.fds[i]);
     free(w.fds);
-    free(w.room);
+    free(w.buffer);
     return rc;
 }
 
@@ -297,7 +297,7 @@ static int init_paths(struct ckpt_commit *c, struct error *err)
     return fs_join(c->temp, sizeof c->temp, c->output_dir, temp_name, err);
 }
 
-static int check_room(const struct ckpt_commit *c, struct error *err)
+static int check_space(const struct ckpt_commit *c, struct error *err)
 {
     uint64_t n_free;
     if (fs_free_bytes(c->output_dir, &n_free, err))
@@ -342,7 +342,7 @@ int ckpt_commit_begin(struct ckpt_commit *c, const char *output_dir,
     if (ckpt_lock_check(lock, err))
         return -1;
     ckpt_tidy_leftovers(output_dir);
-    if (init_paths(c, err) || check_room(c, err) || make_temp(c, err) ||
+    if (init_paths(c, err) || check_space(c, err) || make_temp(c, err) ||
         failed_at(c, CKPT_AT_TEMP_CREATED, err))
         return -1;
     return make_files(c->temp, layout, err);
@@ -551,12 +551,12 @@ int ckpt_commit_finish(struct ckpt_commit *c, const struct ckpt_progress *progre
     return give_name(c, err);
 }
 
-static bool is_about_room(const struct error *why)
+static bool is_about_space(const struct error *why)
 {
-    static const int of_room[] = {ENOSPC, EDQUOT};
+    static const int of_space[] = {ENOSPC, EDQUOT};
     bool is_it = strstr(why->text, DISK_FULL);
-    for (size_t i = 0; i < ARRAY_LEN(of_room); i++)
-        is_it |= strstr(why->text, strerror(of_room[i])) != NULL;
+    for (size_t i = 0; i < ARRAY_LEN(of_space); i++)
+        is_it |= strstr(why->text, strerror(of_space[i])) != NULL;
     return is_it;
 }
 
@@ -564,17 +564,17 @@ int ckpt_commit_abandon(struct ckpt_commit *c, struct error *err)
 {
     struct error ignored, cause = *err;
     uint64_t n_free;
-    char room[96] = "";
+    char hint[96] = "";
     if (c->has_temp && fs_remove_tree(c->temp, &ignored))
         log_warning("could not remove an unfinished checkpoint: %s", ignored.text);
     c->has_temp = false;
-    if (is_about_room(&cause) && fs_free_bytes(c->output_dir, &n_free, &ignored) == 0)
-        snprintf(room, sizeof room, " (it takes %llu bytes, %llu are free there)",
+    if (is_about_space(&cause) && fs_free_bytes(c->output_dir, &n_free, &ignored) == 0)
+        snprintf(hint, sizeof hint, " (it takes %llu bytes, %llu are free there)",
                  (unsigned long long)c->needed_bytes, (unsigned long long)n_free);
     else if (strstr(cause.text, strerror(EFBIG)))
-        snprintf(room, sizeof room, " (see ulimit -f, and save_load.max_file_bytes)");
+        snprintf(hint, sizeof hint, " (see ulimit -f, and save_load.max_file_bytes)");
     return error_set(err, ERROR_RUNTIME,
                      "cannot save the checkpoint '%s' in '%s': %.1200s%s; earlier "
                      "checkpoints are untouched",
-                     c->name.text, c->output_dir, cause.text, room);
+                     c->name.text, c->output_dir, cause.text, hint);
 }

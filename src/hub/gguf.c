@@ -219,25 +219,25 @@ static size_t spell(const struct tokenizer *t, int64_t id, char *out)
 }
 
 static void add_tokens(struct gguf_header *h, const struct tokenizer *t, int64_t V,
-                       char *room)
+                       char *buffer)
 {
     add_array(h, "tokenizer.ggml.tokens", GGUF_TEXT, (uint64_t)V);
     for (int64_t id = 0; id < V; id++)
-        append_text(h, room, spell(t, id, room));
+        append_text(h, buffer, spell(t, id, buffer));
     add_array(h, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)V);
     for (int64_t id = 0; id < V; id++)
         append_i32(h, (int32_t)token_type(t, id));
 }
 
-static void add_merges(struct gguf_header *h, const struct tokenizer *t, char *room)
+static void add_merges(struct gguf_header *h, const struct tokenizer *t, char *buffer)
 {
     add_array(h, "tokenizer.ggml.merges", GGUF_TEXT, (uint64_t)t->merges.n);
     for (int64_t rank = 0; rank < t->merges.n; rank++) {
         const struct merge *m = &t->merges.list[rank];
-        size_t n = spell(t, m->left, room);
-        room[n++] = ' ';
-        n += spell(t, m->right, room + n);
-        append_text(h, room, n);
+        size_t n = spell(t, m->left, buffer);
+        buffer[n++] = ' ';
+        n += spell(t, m->right, buffer + n);
+        append_text(h, buffer, n);
     }
 }
 
@@ -246,19 +246,19 @@ static int add_tokenizer(struct gguf_header *h, const struct tokenizer *t, int64
 {
     if (check_tokenizer(t, err))
         return -1;
-    char *room = malloc(2 * most_spelled(t) + 2);
-    if (!room)
+    char *buffer = malloc(2 * most_spelled(t) + 2);
+    if (!buffer)
         return error_set(err, ERROR_RUNTIME, "out of memory for a token");
     add_text(h, "tokenizer.ggml.model", "gpt2");
     add_text(h, "tokenizer.ggml.pre", "gpt-2");
-    add_tokens(h, t, V, room);
-    add_merges(h, t, room);
+    add_tokens(h, t, V, buffer);
+    add_merges(h, t, buffer);
     if (t->eos >= 0) {
         add_u32(h, "tokenizer.ggml.bos_token_id", (uint32_t)t->eos);
         add_u32(h, "tokenizer.ggml.eos_token_id", (uint32_t)t->eos);
     }
     add_bool(h, "tokenizer.ggml.add_bos_token", false);
-    free(room);
+    free(buffer);
     return 0;
 }
 

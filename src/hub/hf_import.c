@@ -323,7 +323,8 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
         {"Model.hidden_dropout_prob", m->hidden_dropout_prob},
         {"Model.attention_probs_dropout_prob", m->attention_probs_dropout_prob},
         {"Model.initializer_range", m->initializer_range},
-        {"Optimizer.lr.max_lr", 5e-5}, // the defaults of these two are the seeds', which
+        {"Optimizer.lr.max_lr",
+         5e-5}, // the defaults of these two are PaddleFleetX's, which
         {"Optimizer.lr.min_lr", 1e-5}, // have them the wrong way round
     };
     int n = 0;
@@ -362,7 +363,7 @@ static int hold(struct hf_importer *im, const struct param *row, struct error *e
 }
 
 static const float *view_imported(void *context, int kind, const struct ckpt_piece *piece,
-                                  int64_t first, int64_t n, float *room,
+                                  int64_t first, int64_t n, float *buffer,
                                   struct error *err)
 {
     struct hf_importer *im = context;
@@ -370,8 +371,8 @@ static const float *view_imported(void *context, int kind, const struct ckpt_pie
         return NULL;
     if (kind == OPTIMIZER_WEIGHTS)
         return hold(im, piece->row, err) ? NULL : im->turned + piece->first + first;
-    memset(room, 0, (size_t)n * sizeof *room);
-    return room;
+    memset(buffer, 0, (size_t)n * sizeof *buffer);
+    return buffer;
 }
 
 /* A model with a number that is none would give nothing else. All are looked at before

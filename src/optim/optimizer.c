@@ -16,7 +16,7 @@ UPDATE_RULES(DECLARE_RULE, UPDATE_RULE_NOTHING)
 
 const struct update_rule *update_rule_of(const struct config_optim *cfg)
 {
-    static const struct update_rule *const rules[] = {
+    static const struct update_rule *const rules[N_OPTIMIZERS] = {
         UPDATE_RULES(RULE_ROW, UPDATE_RULE_NOTHING)};
     return rules[cfg->name];
 }

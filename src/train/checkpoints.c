@@ -32,11 +32,11 @@ size_t checkpoints_copy_bytes(const struct plan *plan, const struct config *cfg)
 }
 
 static const float *view_state(void *context, int kind, const struct ckpt_piece *piece,
-                               int64_t first, int64_t n, float *room, struct error *err)
+                               int64_t first, int64_t n, float *buffer, struct error *err)
 {
     struct train *t = context;
     const struct shard_piece *shard = &t->plan.layout.map.pieces[piece->id];
-    return state_read(t, kind, shard, first, n, room, err) ? NULL : room;
+    return state_read(t, kind, shard, first, n, buffer, err) ? NULL : buffer;
 }
 
 /* Metrics are for who looks at them alone. The disk that has no room for a checkpoint may
@@ -220,20 +220,6 @@ static int write_loaded(void *context, int kind, const struct ckpt_piece *piece,
     return rc;
 }
 
-static int read_part(struct train *t, struct ckpt_reader *reader, struct error *err)
-{
-    struct ckpt_part part = {.n_pieces = 0};
-    struct ckpt_sink sink = {write_loaded, t};
-    int rc = ckpt_reader_check(reader, &t->plan.layout.whole, t->optimizer.rule,
-                               N_CKPT_SETS, err);
-    if (rc == 0)
-        rc = ckpt_part_init(&part, &t->plan.layout.map, false, err);
-    if (rc == 0)
-        rc = ckpt_reader_read(reader, N_CKPT_SETS, &part, &sink, err);
-    ckpt_part_release(&part);
-    return rc;
-}
-
 static void take_progress(struct train *t, const struct ckpt_progress *p)
 {
     memcpy(t->run_id, p->run_id, sizeof t->run_id);
@@ -275,7 +261,9 @@ static int load_checkpoint(void *context, const char *path, bool *is_damaged,
     if (rc == 0)
         rc = check_model(r->reader.manifest.config, r->t->config_json, path, err);
     if (rc == 0)
-        rc = read_part(r->t, &r->reader, err);
+        rc = ckpt_reader_load(&r->reader, &r->t->plan.layout.whole, r->t->optimizer.rule,
+                              &r->t->plan.layout.map,
+                              &(struct ckpt_sink){write_loaded, r->t}, err);
     *is_damaged = r->reader.is_damaged;
     return rc;
 }

@@ -85,32 +85,6 @@ static int make_config(struct config *cfg, const char *json, const char *path,
     return 0;
 }
 
-/* The newest checkpoint whose manifest can be read stands for the one that will be
- * loaded: whether its tensors are whole is found by the ranks that read them. */
-static int read_newest_info(struct ckpt_info *info, char path[PATH_MAX], const char *dir,
-                            struct error *err)
-{
-    struct ckpt_candidates candidates;
-    struct error newest, why;
-    int rc = -1;
-    if (ckpt_candidates_open(&candidates, dir, err))
-        return -1;
-    while (rc && ckpt_candidates_next(&candidates, path, PATH_MAX)) {
-        rc = ckpt_read_info(path, info, &why);
-        if (rc && why.kind != ERROR_INPUT) {
-            *err = why;
-            goto done;
-        }
-        if (candidates.n_tried == 1)
-            newest = why;
-    }
-    if (rc)
-        ckpt_candidates_none(&candidates, &newest, err);
-done:
-    ckpt_candidates_release(&candidates);
-    return rc;
-}
-
 int trained_model_check(const struct trained_options *opt, int64_t n_processes,
                         int64_t *n_wanted, struct error *err)
 {
@@ -119,7 +93,7 @@ int trained_model_check(const struct trained_options *opt, int64_t n_processes,
     struct ckpt_info info;
     char path[PATH_MAX];
     if (choose_grid(&shape, opt, n_processes, err) ||
-        read_newest_info(&info, path, opt->ckpt, err))
+        ckpt_find_info(opt->ckpt, &info, path, err))
         return -1;
     int rc = make_config(&cfg, info.config_json, path, opt, &shape, err);
     ckpt_info_release(&info);
@@ -141,21 +115,6 @@ static int store_params(void *context, int kind, const struct ckpt_piece *piece,
     (void)kind;
     return zero_write_params(&m->runner.zero, &m->layout.map.pieces[piece->id], first, n,
                              x, err);
-}
-
-static int read_part(struct trained_model *m, struct ckpt_reader *reader,
-                     struct error *err)
-{
-    struct ckpt_part part = {.n_pieces = 0};
-    struct ckpt_sink sink = {store_params, m};
-    int n_sets = CKPT_MODEL + 1;
-    int rc = ckpt_reader_check(reader, &m->layout.whole, NULL, n_sets, err);
-    if (rc == 0)
-        rc = ckpt_part_init(&part, &m->layout.map, false, err);
-    if (rc == 0)
-        rc = ckpt_reader_read(reader, n_sets, &part, &sink, err);
-    ckpt_part_release(&part);
-    return rc;
 }
 
 static int open_part(struct trained_model *m, enum layout_use use, struct error *err)
@@ -185,7 +144,8 @@ static int configure(struct opening *o, const struct ckpt_manifest *manifest,
     return rc;
 }
 
-static int load(void *context, const char *path, bool *is_damaged, struct error *err)
+static int load_trained(void *context, const char *path, bool *is_damaged,
+                        struct error *err)
 {
     struct opening *o = context;
     struct ckpt_reader reader;
@@ -196,7 +156,8 @@ static int load(void *context, const char *path, bool *is_damaged, struct error 
     if (rc == 0)
         rc = open_part(o->m, o->opt->use, err);
     if (rc == 0)
-        rc = read_part(o->m, &reader, err);
+        rc = ckpt_reader_load(&reader, &o->m->layout.whole, NULL, &o->m->layout.map,
+                              &(struct ckpt_sink){store_params, o->m}, err);
     *is_damaged = reader.is_damaged;
     ckpt_reader_close(&reader);
     return rc;
@@ -208,7 +169,7 @@ int trained_model_open(struct trained_model *m, const struct trained_options *op
                        struct comm *world, struct error *err)
 {
     struct opening o = {.m = m, .opt = opt};
-    struct ckpt_load_newest what = {.context = &o, .load = load};
+    struct ckpt_load_newest what = {.context = &o, .load = load_trained};
     struct grid_shape shape;
     *m = (struct trained_model){.step = 0};
     if (choose_grid(&shape, opt, comm_size(world), err) ||
