@@ -1,5 +1,6 @@
 /* GGUF files, read back by another few lines: header, tensors, tokenizer. */
 #include "hf_fixture.h"
+#include "param_fixture.h"
 
 #include "hub/gguf.h"
 
@@ -129,7 +130,7 @@ static void test_gguf__tensors_are_out_by_in_where_they_say(void **state)
     struct hf_fixture *f = *state;
     struct error err;
     size_t data;
-    const struct param *row = param_table_find(&f->table, "layers.1.attn.qkv.weight");
+    const struct param *row = find_param(&f->table, "layers.1.attn.qkv.weight");
     assert_ok(try_gguf(f, TOKENIZER_BYTES, DTYPE_F32, &err), err);
     struct gguf g = open_gguf(f, "a.gguf");
     assert_int_equal(g.n_tensors, f->table.n_params);

@@ -55,10 +55,7 @@ static struct result train(struct model *m)
 
 static size_t activation_bytes(const struct model *m)
 {
-    struct gpt_memory mem;
-    struct error err;
-    assert_ok(gpt_measure(&mem, &m->cfg, &m->layout.model, &err), err);
-    return mem.activations;
+    return gpt_measure(&m->cfg, &m->layout.model).activations;
 }
 
 static void compare(int64_t ffn, enum dtype dtype, enum gpt_recompute recompute)

@@ -142,12 +142,10 @@ static void test_gpt__all_weight_halves_of_backward_may_come_last(void **state)
 static size_t activation_bytes(const struct gpt_options *change)
 {
     struct config cfg = small_config(0.1);
-    struct gpt_memory mem;
     struct model m;
-    struct error err;
     prepare(&m, &cfg, change);
     m.layout.model.n_stashes = 1;
-    assert_ok(gpt_measure(&mem, &cfg, &m.layout.model, &err), err);
+    struct gpt_memory mem = gpt_measure(&cfg, &m.layout.model);
     model_close(&m);
     return mem.activations;
 }

@@ -1,6 +1,7 @@
 /* Export to the transformers library: names, orientation, files, and nothing half done.
  */
 #include "hf_fixture.h"
+#include "param_fixture.h"
 
 #include <jansson.h>
 
@@ -81,7 +82,7 @@ static void test_export__conv1d_is_in_by_out_and_embeddings_are_not(void **state
     };
     export_as(f, "ckpt", DTYPE_F32, HF_MAX_FILE_BYTES, "hf");
     for (size_t k = 0; k < ARRAY_LEN(cases); k++) {
-        const struct param *row = param_table_find(&f->table, cases[k].ours);
+        const struct param *row = find_param(&f->table, cases[k].ours);
         int64_t out = cases[k].out, in = cases[k].in;
         assert_int_equal(row->n_elements, out * in);
         for (int64_t o = 0; o < out; o += 5)
@@ -218,7 +219,7 @@ static void test_export__refuses_what_float16_cannot_hold_and_cleans_up(void **s
     struct hf_fixture *f = *state;
     struct error err;
     struct hf_export_options opt = {DTYPE_F16, HF_MAX_FILE_BYTES, NULL};
-    const struct param *row = param_table_find(&f->table, "layers.1.ln2.weight");
+    const struct param *row = find_param(&f->table, "layers.1.ln2.weight");
     f->params[row->offset + 5] = 65519.0F; // rounds down to the largest half
     fixture_save(f);
     assert_ok(try_export(f, "ckpt", &opt, "fits", &err), err);

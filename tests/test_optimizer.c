@@ -2,9 +2,9 @@
  * The update and the norm: against plain loops in double, and against themselves when the
  * elements are shared out or the state lies on disk, to the last bit.
  */
+#include "param_fixture.h"
 #include "test.h"
 
-#include "model/gpt_params.h"
 #include "optim/optimizer.h"
 
 #include <linux/magic.h>
@@ -481,7 +481,7 @@ static void test_optimizer__16_bit_parameters_are_the_rounded_master_weights(voi
     struct owners one;
     owners_open(&one, &w, 1, &adamw, NULL);
     owners_train(&one, &w);
-    const struct param *row = param_table_find(&w.table, "layers.1.mlp.fc.weight");
+    const struct param *row = find_param(&w.table, "layers.1.mlp.fc.weight");
     float *master = whole_buffer(&one, OPTIMIZER_WEIGHTS);
     int64_t n_inexact = 0;
     const uint16_t *stored = (const uint16_t *)(void *)(w.params + row->in[0].at);
@@ -547,8 +547,7 @@ static void test_optimizer__a_gradient_that_is_not_finite_shows_in_the_norm(void
     for (size_t t = 0; t < ARRAY_LEN(types); t++)
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
             struct world w = world_open(&small_model, types[t][0], types[t][1]);
-            const struct param *row =
-                param_table_find(&w.table, "layers.0.attn.qkv.weight");
+            const struct param *row = find_param(&w.table, "layers.0.attn.qkv.weight");
             enum dtype dtype = row->in[STORE_GRADS].dtype;
             struct owners many;
             owners_open(&many, &w, 3, &adamw, NULL);

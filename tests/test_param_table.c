@@ -1,8 +1,8 @@
 /* The parameter table: counts of the published models, names, order, alignment. */
+#include "param_fixture.h"
 #include "test.h"
 
-#include "model/gpt_params.h"
-#include "params/param_table.h"
+#include "params/param_draw.h"
 
 static struct config_model make_model(int64_t V, int64_t P, int64_t H, int64_t L,
                                       int64_t A)
@@ -60,7 +60,7 @@ static void test_param_table__rows_tile_the_flat_buffer_in_layer_order(void **st
         assert_int_equal(p->offset, i64_round_up(end, PARAM_ALIGN));
         assert_true(p->layer == layer || p->layer == layer + 1);
         assert_true(p->split_dim >= -1 && p->split_dim < p->n_dims);
-        assert_ptr_equal(param_table_find(&table, p->name), p);
+        assert_ptr_equal(find_param(&table, p->name), p);
         end = p->offset + p->n_elements;
         layer = p->layer;
         n_elements += p->n_elements;
@@ -115,7 +115,7 @@ static void test_param_table__rows_say_shape_split_and_decay(void **state)
         assert_int_equal(p->init, expected[i].init);
         assert_int_equal(p->decays, expected[i].decays);
     }
-    assert_null(param_table_find(&table, "layers.1.ln1.weight"));
+    assert_null(find_param(&table, "layers.1.ln1.weight"));
     param_table_release(&table);
 }
 
@@ -191,6 +191,51 @@ static void test_param_table__a_tied_row_is_held_where_it_is_used(void **state)
     }
 }
 
+struct drawn {
+    const struct param_table *table;
+    float values[2][4096]; // by the flat buffer
+    int time;
+};
+
+static int take_drawn(void *context, const struct shard_piece *piece, int64_t first,
+                      int64_t n, const float *x, struct error *err)
+{
+    struct drawn *d = context;
+    int64_t at = d->table->params[piece->row].offset + piece->first + first;
+    (void)err;
+    memcpy(&d->values[d->time][at], x, (size_t)n * sizeof *x);
+    return 0;
+}
+
+static void test_param_draw__a_row_scales_its_deviation(void **state)
+{
+    (void)state;
+    struct config_model m = make_model(7, 5, 6, 1, 2);
+    struct param_table table;
+    struct shard_map map;
+    struct error err;
+    static struct drawn d;
+    assert_ok(gpt_param_table(&table, &m, NULL, &err), err);
+    assert_ok(shard_map_init(&map, &table, 1, 0, &err), err);
+    assert_true(table.n_flat <= 4096);
+    for (d.time = 0; d.time < 2; d.time++) {
+        d.table = &table;
+        for (int64_t i = 0; i < table.n_params; i++)
+            table.params[i].init_scale = d.time == 0 ? 1 : (double)(1 << (i % 3));
+        assert_ok(param_draw(&map, 1, 0.5, take_drawn, &d, &err), err);
+    }
+    for (int64_t i = 0; i < table.n_params; i++) {
+        const struct param *p = &table.params[i];
+        for (int64_t e = p->offset; e < p->offset + p->n_elements; e++)
+            assert_close(d.values[1][e],
+                         (double)d.values[0][e] *
+                             (p->init == INIT_NORMAL ? p->init_scale : 1),
+                         1e-6);
+    }
+    shard_map_release(&map);
+    param_table_release(&table);
+}
+
 static void test_param_table__refuses_what_cannot_be_laid_out(void **state)
 {
     (void)state;
@@ -226,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_param_table__rows_say_shape_split_and_decay),
         cmocka_unit_test(test_param_table__layers_are_found_among_very_many),
         cmocka_unit_test(test_param_table__a_tied_row_is_held_where_it_is_used),
+        cmocka_unit_test(test_param_draw__a_row_scales_its_deviation),
         cmocka_unit_test(test_param_table__refuses_what_cannot_be_laid_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,7 +126,6 @@ struct gpt {
     struct gpt_dims dims;
     struct param_part part;
     struct params params;
-    struct param_table own_table; // of a model that was given none
     double hidden_dropout, attention_dropout;
     uint64_t seed;
     struct comm *model_group; // the ranks that share each block; borrowed
@@ -160,7 +159,7 @@ struct gpt_options {
     enum dtype grad_dtype;
     enum gpt_recompute recompute;
     const bool *keeps_all; // (L) blocks that recompute nothing all the same; or NULL
-    const struct param_table *table; // of the part; borrowed; NULL: make one
+    const struct param_table *table; // of the part; borrowed
     bool params_are_owned;           // by gpt.params.owner: have no memory for them
     bool grads_are_owned;            // likewise
     int64_t n_step_tokens;           // that one step looks up here at most; 0: B * S
@@ -175,8 +174,7 @@ struct gpt_memory { // bytes
 };
 
 /* The memory that gpt_open() would take; takes none. */
-MUST_CHECK int gpt_measure(struct gpt_memory *mem, const struct config *cfg,
-                           const struct gpt_options *opt, struct error *err);
+struct gpt_memory gpt_measure(const struct config *cfg, const struct gpt_options *opt);
 
 /* A model for micro-batches of up to B samples of up to max_seq_len tokens. Parameters
  * are zero. gpt_close() also takes a half-opened model. */

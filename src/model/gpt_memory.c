@@ -289,8 +289,8 @@ static struct gpt_dims dims_of(const struct config *cfg, const struct gpt_option
 }
 
 /* Everything of *g that needs no memory of its own size. */
-static int prepare(struct gpt *g, const struct config *cfg, const struct gpt_options *opt,
-                   struct error *err)
+static void prepare(struct gpt *g, const struct config *cfg,
+                    const struct gpt_options *opt)
 {
     struct device *dev = opt->dev ? opt->dev : device_cpu(opt->dtype);
     *g = (struct gpt){
@@ -299,6 +299,7 @@ static int prepare(struct gpt *g, const struct config *cfg, const struct gpt_opt
         .s = device_stream(dev, STREAM_COMPUTE),
         .dims = dims_of(cfg, opt),
         .part = opt->part,
+        .params = {.table = opt->table},
         .hidden_dropout = cfg->model.hidden_dropout_prob,
         .attention_dropout = cfg->model.attention_probs_dropout_prob,
         .seed = (uint64_t)cfg->seed,
@@ -309,53 +310,42 @@ static int prepare(struct gpt *g, const struct config *cfg, const struct gpt_opt
         .fuses_bias = opt->fuses_bias,
         .splits_backward = opt->splits_backward,
     };
-    if (!opt->table && gpt_param_table(&g->own_table, &cfg->model, &opt->part, err))
-        return -1;
-    param_table_set_types(&g->own_table, opt->dtype, opt->grad_dtype);
-    if (params_init(&g->params, opt->table ? opt->table : &g->own_table, err)) {
-        param_table_release(&g->own_table);
-        return -1;
-    }
-    return 0;
 }
 
-int gpt_measure(struct gpt_memory *mem, const struct config *cfg,
-                const struct gpt_options *opt, struct error *err)
+struct gpt_memory gpt_measure(const struct config *cfg, const struct gpt_options *opt)
 {
     struct gpt g;
     struct arena ar;
-    *mem = (struct gpt_memory){0};
-    if (prepare(&g, cfg, opt, err))
-        return -1;
+    struct gpt_memory mem = {0};
+    prepare(&g, cfg, opt);
     arena_measure(&ar);
     layout_store(&g, STORE_PARAMS, &ar, opt);
-    mem->params = ar.used_bytes;
-    mem->tables = ar.table_bytes;
+    mem.params = ar.used_bytes;
+    mem.tables = ar.table_bytes;
     arena_measure(&ar);
     layout_stashes(&g, &ar, opt);
-    mem->activations = ar.used_bytes;
-    mem->tables += ar.table_bytes;
+    mem.activations = ar.used_bytes;
+    mem.tables += ar.table_bytes;
     arena_measure(&ar);
     layout_scratch(&g.scratch, &ar, &g, opt->has_grads);
     layout_lookup(&g.lookup, &ar, &g, opt);
-    mem->scratch = ar.used_bytes;
-    mem->tables += ar.table_bytes;
+    mem.scratch = ar.used_bytes;
+    mem.tables += ar.table_bytes;
     arena_measure(&ar);
     layout_store(&g, STORE_GRADS, &ar, opt);
-    mem->grads = ar.used_bytes;
-    mem->tables += ar.table_bytes;
-    gpt_close(&g);
-    return 0;
+    mem.grads = ar.used_bytes;
+    mem.tables += ar.table_bytes;
+    return mem;
 }
 
 int gpt_open(struct gpt *g, const struct config *cfg, const struct gpt_options *opt,
              struct error *err)
 {
-    struct gpt_memory mem;
-    if (gpt_measure(&mem, cfg, opt, err) || prepare(g, cfg, opt, err))
-        return -1;
+    struct gpt_memory mem = gpt_measure(cfg, opt);
+    prepare(g, cfg, opt);
     struct arena *tables = &g->arena_tables;
-    if (arena_open(tables, mem.tables, "tables of the model", err) ||
+    if (params_init(&g->params, opt->table, err) ||
+        arena_open(tables, mem.tables, "tables of the model", err) ||
         device_arena_open(g->dev, &g->arena_params, mem.params, tables, "parameters",
                           err) ||
         device_arena_open(g->dev, &g->arena_grads, mem.grads, tables, "gradients", err) ||
@@ -387,6 +377,5 @@ void gpt_close(struct gpt *g)
     }
     arena_close(&g->arena_tables);
     params_release(&g->params);
-    param_table_release(&g->own_table);
     *g = (struct gpt){0};
 }

@@ -1,6 +1,6 @@
 /*
  * param_draw - initial weights: each element by its seed and its place in the whole model
- * alone (param_init_values()), so that they are the same on any layout.
+ * alone, so that they are the same on any layout.
  */
 #ifndef PARAMS_PARAM_DRAW_H
 #define PARAMS_PARAM_DRAW_H

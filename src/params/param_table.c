@@ -5,8 +5,6 @@
  */
 #include "params/param_table.h"
 
-#include "base/philox.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,34 +317,6 @@ int64_t param_table_byte(const struct param_table *table, enum param_store store
            (flat - row->offset) * (int64_t)dtype_bytes(row->in[store].dtype);
 }
 
-/* Elements [first, first + n) of this part lie in several runs of the whole parameter,
- * and it is the whole parameter's element that has a value. */
-static void init_normal(const struct param *row, int64_t first, int64_t n,
-                        struct philox_key key, double std, float *x)
-{
-    struct param_runs runs = param_runs(row);
-    for (int64_t done = 0; done < n;) {
-        int64_t run = (first + done) / runs.run_length;
-        int64_t inside = (first + done) % runs.run_length;
-        int64_t part = i64_min(n - done, runs.run_length - inside);
-        philox_normal_fill(x + done, part, key,
-                           (uint64_t)(runs.first + run * runs.run_stride + inside), std);
-        done += part;
-    }
-}
-
-void param_init_values(const struct param *row, int64_t first, int64_t n, uint64_t seed,
-                       double std, float *x)
-{
-    if (row->init == INIT_NORMAL) {
-        init_normal(row, first, n, philox_key(seed, PHILOX_INIT, (uint32_t)row->number),
-                    std * row->init_scale, x);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        x[i] = row->init == INIT_ONES ? 1.0F : 0.0F;
-}
-
 struct param_runs param_runs(const struct param *row)
 {
     struct param_runs runs = {1, row->n_elements, 0, 0};
@@ -361,12 +331,4 @@ struct param_runs param_runs(const struct param *row)
     runs.run_stride = row->split_full * inner;
     runs.first = row->split_first * inner;
     return runs;
-}
-
-const struct param *param_table_find(const struct param_table *table, const char *name)
-{
-    for (int64_t i = 0; i < table->n_params; i++)
-        if (strcmp(table->params[i].name, name) == 0)
-            return &table->params[i];
-    return NULL;
 }

@@ -194,18 +194,11 @@ int64_t param_table_layer_bytes(const struct param_table *table, enum param_stor
 int64_t param_table_byte(const struct param_table *table, enum param_store store,
                          int64_t flat);
 
-/* x[0, n) := the initial values of elements [first, first + n) of the row. */
-void param_init_values(const struct param *row, int64_t first, int64_t n, uint64_t seed,
-                       double std, float *x);
-
 /* A part of a row is n_runs runs of run_length elements; run i begins at element i *
  * run_length here and at element first + i * run_stride of the whole parameter. */
 struct param_runs {
     int64_t n_runs, run_length, first, run_stride;
 };
 struct param_runs param_runs(const struct param *row);
-
-/* The row called `name`, or NULL. */
-const struct param *param_table_find(const struct param_table *table, const char *name);
 
 #endif

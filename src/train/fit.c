@@ -18,14 +18,11 @@ int fit_fullest(struct plan_memory *mem, int *rank, const struct config *cfg,
     struct grid_shape shape = layout_grid(cfg);
     for (int stage = 0; stage < shape.pp; stage++) {
         struct plan plan;
-        struct plan_memory one;
         struct grid_coord at = {.pp = stage};
         if (plan_init(&plan, cfg, at, err))
             return -1;
-        int rc = plan_memory(&one, &plan, cfg, data, err);
+        struct plan_memory one = plan_memory(&plan, cfg, data);
         plan_release(&plan);
-        if (rc)
-            return -1;
         if (stage == 0 || fit_needed(&one, 1) > fit_needed(mem, 1)) {
             *mem = one;
             *rank = grid_rank_of(&shape, at);

@@ -60,20 +60,18 @@ static double saving_bytes(const struct plan *p, const struct config *cfg)
     return copy > 0 ? copy + writing : 0;
 }
 
-int plan_memory(struct plan_memory *mem, const struct plan *p, const struct config *cfg,
-                const struct plan_data *data, struct error *err)
+struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
+                               const struct plan_data *data)
 {
     static const struct plan_data unknown;
-    struct gpt_memory model;
     if (!data)
         data = &unknown;
-    if (gpt_measure(&model, cfg, &p->layout.model, err))
-        return -1;
+    struct gpt_memory model = gpt_measure(cfg, &p->layout.model);
     struct zero_memory zero = zero_measure(&p->layout.zero);
     struct optimizer_memory optimizer = optimizer_measure(&p->optimizer);
     size_t messages =
         pipeline_bytes(p->layout.shape.pp, p->layout.n_message, p->layout.model.dtype);
-    *mem = (struct plan_memory){
+    struct plan_memory mem = {
         .params = (double)(model.params + zero.params),
         .grads = (double)(model.grads + zero.grads),
         .optimizer = (double)optimizer.resident,
@@ -86,7 +84,7 @@ int plan_memory(struct plan_memory *mem, const struct plan *p, const struct conf
         .shared = data->order,
         .offloaded = (double)(zero.offloaded + optimizer.offloaded),
     };
-    mem->total = mem->params + mem->grads + mem->optimizer + mem->activations +
-                 mem->comm + mem->scratch + mem->saving + mem->data + mem->program;
-    return 0;
+    mem.total = mem.params + mem.grads + mem.optimizer + mem.activations + mem.comm +
+                mem.scratch + mem.saving + mem.data + mem.program;
+    return mem;
 }

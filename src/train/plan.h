@@ -35,8 +35,7 @@ struct plan_memory { // bytes
     double shared;    // of `data`, there once for all processes of a machine
 };
 /* *data NULL: it is not known. */
-MUST_CHECK int plan_memory(struct plan_memory *mem, const struct plan *p,
-                           const struct config *cfg, const struct plan_data *data,
-                           struct error *err);
+struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
+                               const struct plan_data *data);
 
 #endif

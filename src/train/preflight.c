@@ -118,8 +118,8 @@ static int check_all(struct train *t, struct error *err)
 
 int train_preflight(struct train *t, struct error *err)
 {
-    int rc = plan_memory(&t->memory, &t->plan, &t->cfg, &t->data, err);
-    if (comm_agree(t->grid.world, rc, err) || usage_report_predicted(t, err))
+    t->memory = plan_memory(&t->plan, &t->cfg, &t->data);
+    if (usage_report_predicted(t, err))
         return -1;
     return comm_agree(t->grid.world, check_all(t, err), err);
 }

@@ -134,7 +134,7 @@ int usage_dry_run(const struct config *cfg, struct error *err)
         struct plan plan;
         rc = plan_init(&plan, cfg, grid_coord_of(&shape, rank), err);
         if (rc == 0) {
-            rc = plan_memory(&rows[rank], &plan, cfg, &data, err);
+            rows[rank] = plan_memory(&plan, cfg, &data);
             plan_release(&plan);
         }
     }
