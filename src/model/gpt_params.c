@@ -14,15 +14,15 @@ enum gpt_dim { // a symbolic dim; DIM_END closes a shape that has fewer than fou
     N_DIMS,
 };
 
+/* Kinds of rows: role, what they are stored as, how their gradient arrives. */
 #define ROWS PARAM_ROWS, STORED_TYPED, GRAD_BY_ROWS
 #define MATRIX PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN
 #define VECTOR PARAM_VECTOR, STORED_F32, GRAD_ACCUMULATED
 #define DATA OWNED_BY_DATA_RANKS
 
 // clang-format off
-/*                           name on disk                 shape                             role,    initial values,  decays lr scale
-                                                                                            stored,                          split owner
-                                                                                            gradient                                     number */
+//  place in its layer         name on disk                 shape                           of a    initial      decays lr split    number
+//                                                                                          kind    values, scale       scale dim, owner
 static const struct param_spec embedding_rows[GPT_EMBEDDING_PARAMS] = {
     [GPT_WORD_WEIGHT]       = {"embedding.word.weight",     {DIM_V, DIM_H},                 ROWS,   INIT_NORMAL, 1, true,  1,  0, DATA, 0},
     [GPT_POSITION_WEIGHT]   = {"embedding.position.weight", {DIM_P, DIM_H},                 ROWS,   INIT_NORMAL, 1, true,  1, -1, DATA, 1},

@@ -55,16 +55,16 @@ static void add_piece(struct shard_map *map, int64_t row_index, int64_t first,
     int64_t stop = i64_min(end, row->offset + row->n_elements);
     if (begin >= stop)
         return;
-    int64_t room = i64_round_up(stop - begin, PARAM_ALIGN);
+    int64_t padded = i64_round_up(stop - begin, PARAM_ALIGN);
     struct shard_piece *piece = &map->pieces[map->n_pieces++];
     *piece = (struct shard_piece){.row = row_index,
                                   .first = begin - row->offset,
                                   .n = stop - begin,
                                   .local = map->n_local};
-    map->n_local += room;
+    map->n_local += padded;
     for (int s = 0; s < N_STORES; s++) {
         piece->local_at[s] = map->n_local_bytes[s];
-        map->n_local_bytes[s] += room * (int64_t)dtype_bytes(row->in[s].dtype);
+        map->n_local_bytes[s] += padded * (int64_t)dtype_bytes(row->in[s].dtype);
     }
 }
 
