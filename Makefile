@@ -82,9 +82,11 @@ bench: ## speed, all of it, in more than an hour; BENCH_ARGS="--help" for parts 
 	@$(BUILD) build -j $(JOBS) --target trefoil_bench trefoil
 	@bench/run.py $(BENCH_ARGS)
 
-docs: all ## regenerate docs/config.md from the table of keys
+docs: all ## regenerate docs/config.md and CONTRIBUTING.md's layers from their tables
 	@build/trefoil config --markdown > docs/config.md.tmp
 	@mv docs/config.md.tmp docs/config.md
+	@tools/check_layers.sh --markdown > build/layers.md
+	@sed -i -e '/^| folder |/,/^$$/{/^| folder |/{r build/layers.md' -e '};/^$$/!d}' CONTRIBUTING.md
 
 install: all ## install the program below PREFIX (/usr/local)
 	@cmake --install build --prefix "$(PREFIX)"

@@ -1,50 +1,62 @@
 #!/bin/bash
 # Checks the layering of src/: who may include whom, which library is used where, and
 # that a file name stands for one file. Prints file:line of each violation.
+#   tools/check_layers.sh             what every change must keep
+#   tools/check_layers.sh --all       ... and no pair of folders is allowed that nobody
+#                                     uses, and CONTRIBUTING.md shows the table as it is
+#   tools/check_layers.sh --markdown  the table of CONTRIBUTING.md; `make docs` puts it there
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A folder of src/ and the folders it may include from, itself apart.
+# A folder of src/, the folders it may include from, itself apart, and what it is.
 layers="
-base:
-config:    base
-device:    base
-comm:      base device
-text:      base
-params:    base device
-model:     base config device comm params
-data:      base config text
-parallel:  base config device comm params model
-optim:     base config device comm params
-ckpt:      base config device comm data params optim text
-hub:       base config device comm params model optim ckpt text
-train:     base config device comm data params model parallel optim ckpt text
-launch:    base config comm ckpt
-cli:       base config device comm data params model parallel optim ckpt hub train launch text
+base:     # errors, log, files, memory, threads, random numbers by counters
+config:   base # YAML into one struct, from one table of keys
+device:   base # arithmetic on tensors; knows no files and no ranks
+comm:     base device # processes, messages and collectives, nothing else
+text:     base # tokenizers
+params:   base device # the table of parameters: shapes, shards, first values
+model:    base config device comm params # GPT: forward, backward, decoding
+data:     base config text # tokens in, batches out
+parallel: base config device comm params model # partition, schedule, pipeline, sharded state
+optim:    base config device comm params # update rules, learning rate, loss scale
+ckpt:     base config comm data params optim text # checkpoints: write, read, find, check
+hub:      base config params model ckpt text # models of Hugging Face and llama.cpp, in and out
+train:    base config comm data params model parallel optim ckpt text # the loop: calls everything, computes nothing
+launch:   base config comm ckpt # starts a job of several processes and stays with it
+cli:      base config device comm data parallel ckpt hub train launch text # one file per subcommand
 "
 
 # A header of a library and the folders that may include it.
 libraries="
 blis.h:      device
+cpuid.h:     device
+immintrin.h: device
+arm_neon.h:  device
+omp.h:       device base
 mpi.h:       comm
 yaml.h:      config
 jansson.h:   config data ckpt hub train cli text
 pcre2.h:     text
+xxhash.h:    text data ckpt
 zip.h:       data
+zlib.h:      data
 zstd.h:      data
 "
 
 check_includes() {
     grep -rnE '^[[:space:]]*#[[:space:]]*include' --include='*.[ch]' src |
-        awk -v layers="$layers" -v libraries="$libraries" '
+        awk -v layers="$layers" -v libraries="$libraries" -v wants_all="$1" '
         # allowed["who", "whom"] from lines "who: whom whom".
         function read_table(text, allowed, known,    n, m, i, j, rows, words) {
             n = split(text, rows, "\n")
             for (i = 1; i <= n; i++) {
+                sub(/ *#.*/, "", rows[i])
                 m = split(rows[i], words, /[: ]+/)
                 if (m == 0) continue
                 known[words[1]] = 1
-                for (j = 2; j <= m; j++) allowed[words[1], words[j]] = 1
+                for (j = 2; j <= m; j++)
+                    if (words[j] != "") allowed[words[1], words[j]] = 1
             }
         }
         function complain(text) { print place ": " text; bad = 1 }
@@ -68,10 +80,40 @@ check_includes() {
             if (index(header, "/") == 0) { complain("include \"" header "\" with its folder"); next }
             to = substr(header, 1, index(header, "/") - 1)
             if (to == from) next
+            is_used[from, to] = 1
             if (!(to in layer_known)) complain("\"" header "\" is in no folder of src/")
             else if (!((from, to) in may_use)) complain(from "/ may not include from " to "/")
         }
-        END { exit bad }'
+        END {
+            place = "tools/check_layers.sh:1"
+            for (pair in may_use)
+                if (wants_all && !(pair in is_used)) {
+                    split(pair, side, SUBSEP)
+                    complain(side[1] "/ may include from " side[2] "/, and does not")
+                }
+            exit bad
+        }'
+}
+
+markdown() {
+    echo "| folder | what it is | may include | libraries of its own |"
+    echo "|---|---|---|---|"
+    local row folder what folders own
+    while IFS= read -r row; do
+        folder=${row%%:*} what=${row#*# } folders=${row#*:}
+        folders=$(xargs <<<"${folders%%#*}" | sed 's/ /, /g')
+        own=$(sed -nE "s/^([a-z0-9_.]+):.* $folder( .*|)\$/\`<\1>\`/p" <<<"$libraries" |
+            paste -sd, | sed 's/,/, /g')
+        echo "| \`$folder\` | $what | ${folders:--} | ${own:--} |"
+    done < <(grep ':' <<<"$layers")
+}
+
+check_document() {
+    local shown
+    shown=$(sed -n '/^| folder |/,/^$/p' CONTRIBUTING.md | sed '/^$/d')
+    [ "$shown" = "$(markdown)" ] && return
+    echo "CONTRIBUTING.md:1: its table of layers is another one: run make docs"
+    return 1
 }
 
 check_unique_names() {
@@ -82,7 +124,14 @@ check_unique_names() {
         END { exit bad }'
 }
 
+if [ "${1:-}" = --markdown ]; then
+    markdown
+    exit
+fi
+all=
+if [ "${1:-}" = --all ]; then all=yes; fi
 status=0
-check_includes || status=1
+check_includes "$all" || status=1
 check_unique_names || status=1
+if [ -n "$all" ]; then check_document || status=1; fi
 exit $status

@@ -23,6 +23,11 @@ format() {
         xargs -0 -r clang-format --dry-run -Werror
 }
 
+# A formatter that broke comments would leave these without their ends.
+section_rules() {
+    ! grep -rnE '^/\* -- ' --include='*.[ch]' src tests bench | grep -v '\*/$'
+}
+
 build_with() { # build_with COMPILER DIR [cmake arguments]
     CC=$1 tools/configure.sh "$2" -DTREFOIL_WERROR=ON "${@:3}" >/dev/null &&
         cmake --build "$2" -j "$jobs" -- --quiet
@@ -34,7 +39,8 @@ tidy() {
         sed -E '/^[0-9]+ warnings? generated\.$/d'
 }
 
-step "layers" tools/check_layers.sh
+step "layers" tools/check_layers.sh --all
+step "section rules" section_rules
 step "clang-format" format
 step "warnings of gcc" build_with gcc "${GCC_BUILD:-build-gcc}"
 step "exports" tools/check_exports.sh "${GCC_BUILD:-build-gcc}"
