@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/formats/dataset_writer.h"
-#include "train/train.h"
+#include "train/step.h"
 
 #include <getopt.h>
 #include <stdio.h>

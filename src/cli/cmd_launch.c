@@ -6,7 +6,7 @@
 #include "launch/launch.h"
 #include "launch/mpiexec.h"
 #include "launch/restart.h"
-#include "train/room.h"
+#include "train/fit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -96,7 +96,8 @@ static int plan_job(struct pretrain_options *options, struct config *cfg,
     log_set_level(level);
     opt->is_oversubscribed = opt->is_oversubscribed || options->is_oversubscribed;
     return rc || pretrain_options_check_layout(options, cfg, opt->n_ranks, err) ||
-                   room_check(launch_ranks_here(opt), opt->is_oversubscribed, cfg, err)
+                   fit_check_machine(launch_ranks_here(opt), opt->is_oversubscribed, cfg,
+                                     err)
                ? -1
                : 0;
 }

@@ -13,7 +13,7 @@
 #include "config/config.h"
 #include "launch/restart.h"
 #include "parallel/layout.h"
-#include "train/room.h"
+#include "train/fit.h"
 #include "train/train.h"
 #include "train/usage.h"
 
@@ -177,7 +177,7 @@ static int plan_pretrain(void *context, int64_t n_processes, struct self_launch_
         return -1;
     int64_t n_wanted = config_n_processes(cfg);
     if (n_processes == 0 && n_wanted > 1 &&
-        room_check(n_wanted, p->options.is_oversubscribed, cfg, err))
+        fit_check_machine(n_wanted, p->options.is_oversubscribed, cfg, err))
         return -1;
     if (p->options.max_restarts != 0 && n_processes > 0)
         return error_set(err, ERROR_INPUT,

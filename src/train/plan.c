@@ -1,11 +1,12 @@
 #include "train/plan.h"
 
 #include "base/memory.h"
+#include "data/samples/loader.h"
 #include "parallel/layout.h"
 #include "parallel/pipeline.h"
 #include "train/checkpoints.h"
 
-#include <stdlib.h>
+#include <math.h>
 
 int plan_init(struct plan *p, const struct config *cfg, struct grid_coord at,
               struct error *err)
@@ -27,6 +28,75 @@ void plan_release(struct plan *p)
     *p = (struct plan){0};
 }
 
+/* -- data ----------------------------------------------------------------------------- */
+
+struct plan_data plan_data_of(const struct config *cfg, const struct input_set *set,
+                              const struct sample_stream *train,
+                              const struct sample_stream *valid)
+{
+    struct plan_data d = {.order = sample_stream_bytes(train)};
+    double making = sample_stream_making_bytes(train);
+    int64_t n_loaders = valid ? 2 : 1; // an evaluation has its own
+    if (valid) {
+        d.order += sample_stream_bytes(valid);
+        making = fmax(making, sample_stream_making_bytes(valid));
+    }
+    d.order += making;
+    d.lengths = (double)input_set_bytes(set);
+    d.batches =
+        (double)n_loaders * (double)loader_bytes(cfg->batch_size.local_batch_size, train);
+    return d;
+}
+
+int plan_data_samples(int64_t *n_samples, const struct config *cfg,
+                      const struct input_set *set, struct error *err)
+{
+    struct sample_stream probe;
+    if (cfg->max_steps > 0) {
+        if (__builtin_mul_overflow(cfg->batch_size.global_batch_size, cfg->max_steps,
+                                   n_samples))
+            *n_samples = INT64_MAX; // which the stream refuses
+        return 0;
+    }
+    if (sample_stream_open(&probe, set, SPLIT_TRAIN, 1, err))
+        return -1;
+    *n_samples = sample_stream_epoch_start(&probe, cfg->num_train_epochs);
+    sample_stream_close(&probe);
+    return 0;
+}
+
+static int find_in(struct plan_data *d, const struct config *cfg,
+                   const struct input_set *set, struct error *err)
+{
+    struct sample_stream train = {0}, valid = {0};
+    int64_t n, n_valid = cfg->batch_size.global_batch_size * cfg->eval_iters;
+    bool has_valid = config_evaluates(cfg);
+    int rc = -1;
+    if (plan_data_samples(&n, cfg, set, err) ||
+        sample_stream_open(&train, set, SPLIT_TRAIN, i64_max(n, 1), err))
+        return -1;
+    if (has_valid && sample_stream_open(&valid, set, SPLIT_VALID, n_valid, err))
+        goto done;
+    *d = plan_data_of(cfg, set, &train, has_valid ? &valid : NULL);
+    rc = 0;
+done:
+    sample_stream_close(&train);
+    sample_stream_close(&valid);
+    return rc;
+}
+
+int plan_data_find(struct plan_data *d, const struct config *cfg, struct error *err)
+{
+    struct input_set set;
+    *d = (struct plan_data){0};
+    int rc = input_set_open_unread(&set, cfg, err);
+    if (rc == 0) {
+        rc = find_in(d, cfg, &set, err);
+        input_set_close(&set);
+    }
+    return rc;
+}
+
 /* -- memory -------------------------------------------------------------------------- */
 
 /* Groups whose sums need staging memory; sums over mp are of a message at most. */
@@ -41,18 +111,23 @@ static double staging_bytes(const struct plan *p)
     return total + (double)comm_group_bytes(is_tied ? 2 : 1);
 }
 
-/* What a process of this program has when it starts to train, seen here: its libraries,
- * MPI's, the products' packed panels. */
+/* What a process of this program has when it starts to train: its libraries, MPI's, the
+ * packed panels of GEMMs. Nobody can compute that, so it was measured, with Debian 12's
+ * libraries and Open MPI 4.1: a process alone, one in a job, and what one adds for each
+ * peer on its machine, of which more than a few change nothing. A process that already
+ * has more knows better. */
 static double program_bytes(const struct plan *p, const struct plan_data *data)
 {
+    enum { FEW_PEERS = 4 };
     const double alone = 10.5e6, in_a_job = 22.4e6, for_a_peer = 1e6;
     double now = (double)memory_resident_bytes() - data->lengths; // of a run: has them
-    int64_t n = i64_min(grid_size(&p->layout.shape), 4);
+    int64_t n = i64_min(grid_size(&p->layout.shape), FEW_PEERS);
     double usual = n > 1 ? in_a_job + for_a_peer * (double)n : alone;
     return now > usual ? now : usual;
 }
 
-/* A copy of the state, and what its writing takes, seen here. */
+/* A copy of the state, and what the thread that writes it takes: its stack, its buffers
+ * of a file and of sums; measured too. */
 static double saving_bytes(const struct plan *p, const struct config *cfg)
 {
     const double writing = 2e6;

@@ -11,9 +11,9 @@
 
 #include "comm/grid.h"
 #include "config/config.h"
+#include "data/samples/sample_stream.h"
 #include "optim/optimizer.h"
 #include "parallel/layout.h"
-#include "train/plan_data.h"
 
 struct plan {
     struct layout layout;               // of the model
@@ -24,6 +24,30 @@ struct plan {
 MUST_CHECK int plan_init(struct plan *p, const struct config *cfg, struct grid_coord at,
                          struct error *err);
 void plan_release(struct plan *p);
+
+/* -- data: known when the files are there to be asked ---------------------------------- */
+
+struct plan_data {  // bytes
+    double lengths; // of documents, in every process
+    double batches; // of the loaders, in every process
+    double order;   // of samples: mapped by every process, there once for a machine
+};
+
+/* Of a run whose streams are open; valid NULL: it does not evaluate. */
+struct plan_data plan_data_of(const struct config *cfg, const struct input_set *set,
+                              const struct sample_stream *train,
+                              const struct sample_stream *valid);
+
+/* The same by opening the files for a moment, their tokens unread. */
+MUST_CHECK int plan_data_find(struct plan_data *d, const struct config *cfg,
+                              struct error *err);
+
+/* Samples that a run asks its training stream for: max_steps of them, or, where that is
+ * left empty, those of num_train_epochs. */
+MUST_CHECK int plan_data_samples(int64_t *n_samples, const struct config *cfg,
+                                 const struct input_set *set, struct error *err);
+
+/* -- memory --------------------------------------------------------------------------- */
 
 struct plan_memory { // bytes
     double params, grads, optimizer, activations, comm, scratch;

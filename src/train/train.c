@@ -1,30 +1,19 @@
 #include "train/train.h"
 
 #include "base/beat.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
-#include "optim/lr.h"
 #include "parallel/layout.h"
 #include "train/checkpoints.h"
-#include "train/epoch.h"
-#include "train/rank_log.h"
+#include "train/step.h"
 #include "train/usage.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 int64_t train_epoch(const struct train *t, int64_t consumed)
 {
     return sample_stream_epoch_of(&t->train_samples, consumed);
-}
-
-int64_t train_batch_in_epoch(const struct train *t, int64_t consumed)
-{
-    int64_t first =
-        sample_stream_epoch_start(&t->train_samples, train_epoch(t, consumed));
-    return (consumed - first) / t->cfg.batch_size.global_batch_size;
 }
 
 /* -- opening ------------------------------------------------------------------------- */
@@ -192,153 +181,45 @@ static void train_close(struct train *t)
     grid_close(&t->grid);
 }
 
-/* -- one step ------------------------------------------------------------------------ */
-
-/* Where to go on after the weights of `step` gave no loss or no gradients. A checkpoint
- * is known to be good once the step after it was: that of `step` itself is not. */
-static void advise(const struct train *t, int64_t step, char *advice, size_t size)
-{
-    char path[PATH_MAX];
-    if (checkpoints_before(t, step, path))
-        snprintf(advice, size,
-                 "resume from before it went wrong: -o save_load.ckpt_dir=%s", path);
-    else
-        snprintf(advice, size,
-                 "start again: there is no checkpoint from before it went "
-                 "wrong");
-}
-
-static int check_finite(const struct train *t, double loss, double norm,
-                        struct error *err)
-{
-    char advice[PATH_MAX + 128];
-    if (isfinite(loss) && isfinite(norm))
-        return 0;
-    advise(t, t->step, advice, sizeof advice);
-    return error_set(err, ERROR_DIVERGED,
-                     "step %lld: the loss is %g and the gradient norm %g; the weights "
-                     "were not updated and nothing was saved. Lower "
-                     "Optimizer.lr.max_lr or set Optimizer.grad_clip, and %.1500s",
-                     (long long)t->step + 1, loss, norm, advice);
-}
-
-/* The norm of the gradients of the whole model: the same number on every rank. */
-static int grad_norm(struct train *t, double *norm, struct error *err)
-{
-    double start = trace_begin(t->job_trace.trace);
-    if (optimizer_norm(&t->optimizer, &t->runner.zero.grads, norm, err))
-        return -1;
-    *norm /= t->scaler.scale;
-    trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "gradient norm"});
-    return 0;
-}
-
-static int report(struct train *t, struct metrics_step *step, struct error *err)
-{
-    int64_t before = t->consumed_samples - t->cfg.batch_size.global_batch_size;
-    step->step = t->step;
-    step->epoch = train_epoch(t, before);
-    step->batch = train_batch_in_epoch(t, before);
-    step->lr = lr_at(&t->cfg.optimizer.lr, t->step + 1);
-    step->consumed_samples = t->consumed_samples;
-    bool is_last = t->step == t->cfg.max_steps || stop_is_wanted();
-    int rc = 0;
-    if (comm_rank(t->grid.world) == 0)
-        rc = metrics_step(&t->metrics, step, is_last, err);
-    return comm_agree(t->grid.world, rc, err);
-}
-
-static int update(struct train *t, double norm, struct error *err)
-{
-    ckpt_saver_await_copy(t->saver);
-    double start = trace_begin(t->job_trace.trace);
-    struct optimizer_update u = {
-        .params = &t->runner.zero.params,
-        .grads = &t->runner.zero.grads,
-        .lr = lr_at(&t->cfg.optimizer.lr, t->step + 1),
-        .grad_norm = norm,
-        .grad_scale = 1.0 / t->scaler.scale,
-        .number = t->step + 1 - t->scaler.n_skipped,
-        .before_layer = zero_before_update,
-        .on_layer = zero_after_update,
-        .context = &t->runner.zero,
-    };
-    // a rank that fails here has peers that wait for its parameters
-    if (optimizer_step(&t->optimizer, &u, err))
-        comm_abort_with(t->grid.world, err);
-    if (zero_finish_update(&t->runner.zero, err))
-        return -1;
-    trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "optimizer"});
-    return 0;
-}
-
-/* The gradients do not fit in float16 with this scale: on all ranks, since all have the
- * same norm. */
-static int skip_update(struct train *t, double loss, double norm, struct error *err)
-{
-    double scale = t->scaler.scale;
-    scaler_update(&t->scaler, false);
-    if (comm_rank(t->grid.world) == 0)
-        log_warning("step %lld: the gradients overflow float16; the step is left out, "
-                    "loss scale %g%s%g",
-                    (long long)t->step + 1, scale,
-                    scale == t->scaler.scale ? " stays " : " -> ", t->scaler.scale);
-    if (!scaler_is_hopeless(&t->scaler))
-        return 0;
-    char advice[PATH_MAX + 128] = "";
-    if (scale <= 1)
-        advise(t, t->step + 1 - t->scaler.bad_steps, advice, sizeof advice);
-    return error_set(
-        err, ERROR_DIVERGED,
-        "step %lld: the loss is %g and the gradient norm %g; %lld steps in a "
-        "row overflow float16 with a loss scale of %g. %s%.1300s",
-        (long long)t->step + 1, loss, norm, (long long)t->scaler.bad_steps, scale,
-        scale > 1 ? "Lower mix_precision.scale_loss, or set "
-                    "mix_precision.dynamic_loss_scale to True"
-                  : "Lower Optimizer.lr.max_lr, or train in bfloat16 "
-                    "(mix_precision.dtype), and ",
-        advice);
-}
-
-static int train_step(struct train *t, struct error *err)
-{
-    double start = clock_seconds(), sum, norm;
-    beat_step(t->step + 1);
-    stop_set_moment(STOP_IN_STEP, t->step + 1);
-    if (train_next_batch(t, t->loader, err))
-        return error_prefix(err, "step %lld", (long long)t->step + 1);
-    double reader_seconds = clock_seconds() - start;
-
-    if (train_batch_losses(t, true, &sum, err) || grad_norm(t, &norm, err))
-        return -1;
-    double loss = runner_mean_loss(sum, t->n_counted);
-    // a loss that is none is not the scale's fault: it is not scaled
-    bool is_skipped =
-        t->plan.layout.model.dtype == DTYPE_F16 && isfinite(loss) && !isfinite(norm);
-    double scale = t->scaler.scale;
-    if (is_skipped) {
-        if (skip_update(t, loss, norm, err))
-            return -1;
-    } else {
-        if (check_finite(t, loss, norm, err) || update(t, norm, err))
-            return -1;
-        scaler_update(&t->scaler, true);
-    }
-    t->consumed_samples += t->cfg.batch_size.global_batch_size;
-    t->step++;
-    beat_step_is_through();
-    trace_end(t->job_trace.trace, start,
-              &(struct trace_span){.name = "step", .args = {{"step", t->step}}});
-    struct metrics_step step = {.loss = loss,
-                                .grad_norm = norm,
-                                .loss_scale = scale,
-                                .is_skipped = is_skipped,
-                                .reader_seconds = reader_seconds,
-                                .step_seconds = clock_seconds() - start};
-    return report(t, &step, err);
-}
-
 /* -- the run ------------------------------------------------------------------------- */
+
+struct epoch_end {
+    bool is_end;   // the step that was just done is the last of `epoch`
+    int64_t epoch; // from 0
+    bool is_whole; // its mean covers all its steps: the run was not resumed within it
+    bool is_test;  // test_interval asks for an evaluation
+};
+
+/* Epochs that are complete when `consumed` samples are. Passes over the data follow each
+ * other without a break, so a step may hold the end of one and the beginning of the next:
+ * it belongs to the one it begins in. Where num_train_epochs decides, the last step ends
+ * the last epoch, though a rest smaller than a batch is left. */
+static int64_t epochs_done(const struct train *t, int64_t consumed)
+{
+    int64_t epoch = consumed > 0 ? train_epoch(t, consumed - 1) : 0;
+    if (sample_stream_epoch_start(&t->train_samples, epoch + 1) <= consumed)
+        epoch++;
+    return epoch;
+}
+
+/* About the step that was just done: the same on every rank. */
+static struct epoch_end find_epoch_end(const struct train *t)
+{
+    const struct config *cfg = &t->cfg;
+    int64_t G = cfg->batch_size.global_batch_size;
+    int64_t before = epochs_done(t, t->consumed_samples - G);
+    int64_t after = epochs_done(t, t->consumed_samples);
+    if (t->is_by_epochs && t->step == cfg->max_steps)
+        after = i64_max(after, cfg->num_train_epochs);
+    struct epoch_end end = {.is_end = after > before, .epoch = after - 1};
+    if (!end.is_end)
+        return end;
+    int64_t start = sample_stream_epoch_start(&t->train_samples, before);
+    end.is_whole = start >= t->first_step * G;
+    end.is_test = config_tests_epochs(cfg) &&
+                  after / cfg->test_interval > before / cfg->test_interval;
+    return end;
+}
 
 static bool is_due(int64_t step, int64_t every)
 {
@@ -369,17 +250,17 @@ static int stop_at_start(const struct train *t, int64_t signal, struct error *er
  * nothing asked to stop; a signal may come meanwhile. */
 static int evaluate_if_due(struct train *t, int64_t *signal, struct error *err)
 {
-    struct epoch_end end = epoch_end(t);
+    struct epoch_end end = find_epoch_end(t);
     bool is_reporter = comm_rank(t->grid.world) == 0;
     if (end.is_end && is_reporter)
-        epoch_log_train(t, &end);
+        metrics_epoch(&t->metrics, end.epoch, end.is_whole);
     if (!t->has_valid || *signal || !(end.is_test || is_due(t->step, t->cfg.eval_freq)))
         return 0;
     stop_set_moment(STOP_IN_EVALUATION, t->step);
     if (train_evaluate(t, err) || agree_on_stop(t, signal, err))
         return -1;
     if (end.is_test && is_reporter)
-        epoch_log_test(t, &end);
+        metrics_epoch_test(&t->metrics, end.epoch);
     return 0;
 }
 
@@ -425,7 +306,7 @@ static int train_loop(struct train *t, struct error *err)
             return stop_at_start(t, signal, err);
     }
     while (t->step < cfg->max_steps) {
-        if (train_step(t, err) || agree_on_stop(t, &signal, err))
+        if (train_step(t, &signal, err))
             return -1;
         if (evaluate_if_due(t, &signal, err))
             return -1;
@@ -503,9 +384,9 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
                  (long long)t.step, (long long)t.cfg.max_steps);
     log_start(&t);
     t.gathered_at_start = usage_gathered_bytes(&t);
-    rank_log_begin(&t);
+    usage_log_begin(&t);
     rc = train_loop(&t, err);
-    rank_log_end(&t);
+    usage_log_end(&t);
     if (rc)
         ckpt_saver_rescue(t.saver, t.step, err);
     if (rc == 0 && t.step > t.first_step)

@@ -27,7 +27,6 @@
 #include "train/job_trace.h"
 #include "train/metrics.h"
 #include "train/plan.h"
-#include "train/plan_data.h"
 
 #include <limits.h>
 
@@ -69,31 +68,11 @@ struct train {
  * [collective] */
 MUST_CHECK int train_run(const struct config *cfg, struct comm *world, struct error *err);
 
-/* -- phases, for train.c ------------------------------------------------------------- */
-
-/* Everything that can be refused before memory is taken and time is spent: room on disk
+/* Everything that can be refused before memory is taken and time is spent: space on disk
  * and in memory, a writable output_dir. Prints the memory report. [collective] */
 MUST_CHECK int train_preflight(struct train *t, struct error *err);
 
-/* The mean loss over eval_iters global batches of the validation part, logged.
- * [collective] */
-MUST_CHECK int train_evaluate(struct train *t, struct error *err);
-
-/* Fill t->batch and t->n_counted from the loader. [collective] */
-MUST_CHECK int train_next_batch(struct train *t, struct loader *loader,
-                                struct error *err);
-/* The losses of t->batch on all data ranks, summed; with gradients, complete and summed
- * over data ranks and the tied embedding, when is_training. [collective] */
-MUST_CHECK int train_batch_losses(struct train *t, bool is_training, double *sum,
-                                  struct error *err);
-
-/* Called on every rank when its own gradients of a step are complete and those of the
- * embedding are not yet summed over data ranks. Does nothing; a test program that defines
- * its own may spoil them. */
-void train_grads_hook(struct train *t);
-
-/* The epoch that holds the sample after `consumed`, and the number of the batch in it. */
+/* The epoch that holds the sample after `consumed`. */
 int64_t train_epoch(const struct train *t, int64_t consumed);
-int64_t train_batch_in_epoch(const struct train *t, int64_t consumed);
 
 #endif

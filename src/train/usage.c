@@ -147,8 +147,8 @@ int usage_dry_run(const struct config *cfg, struct error *err)
 }
 
 /* all[r] := rank r's n_bytes, on rank 0. */
-static int gather(struct train *t, const void *mine, size_t n_bytes, void *all,
-                  struct error *err)
+static int gather_rows(struct train *t, const void *mine, size_t n_bytes, void *all,
+                       struct error *err)
 {
     int size = comm_size(t->grid.world);
     int64_t *bounds = calloc((size_t)size + 1, sizeof *bounds);
@@ -168,7 +168,7 @@ int usage_report_predicted(struct train *t, struct error *err)
 {
     int size = comm_size(t->grid.world);
     struct plan_memory *all = calloc((size_t)size, sizeof *all);
-    int rc = gather(t, &t->memory, sizeof *all, all, err);
+    int rc = gather_rows(t, &t->memory, sizeof *all, all, err);
     if (rc == 0 && comm_rank(t->grid.world) == 0) {
         log_info("%.2f M parameters in rank 0; predicted memory:",
                  (double)t->plan.layout.table.n_elements / MB);
@@ -219,9 +219,9 @@ int usage_report_measured(struct train *t, struct error *err)
     double peak = (double)memory_peak_bytes();
     struct plan_memory *rows = calloc((size_t)size, sizeof *rows);
     double *peaks = calloc((size_t)size, sizeof *peaks);
-    int rc = gather(t, &t->memory, sizeof *rows, rows, err);
+    int rc = gather_rows(t, &t->memory, sizeof *rows, rows, err);
     if (rc == 0)
-        rc = gather(t, &peak, sizeof *peaks, peaks, err);
+        rc = gather_rows(t, &peak, sizeof *peaks, peaks, err);
     if (rc == 0 && comm_rank(t->grid.world) == 0) {
         log_info("memory, predicted and the measured peak:");
         print_table(to_log, rows, peaks, size);
@@ -231,4 +231,42 @@ int usage_report_measured(struct train *t, struct error *err)
     free(rows);
     free(peaks);
     return rc;
+}
+
+/* -- what each rank says in its own log ------------------------------------------------ */
+
+/* "embedding, layers 0-5, head" */
+static void describe_part(const struct param_part *part, char *text, size_t size)
+{
+    size_t used =
+        (size_t)snprintf(text, size, "%s", part->has_embedding ? "embedding, " : "");
+    for (int c = 0; c < part->n_chunks && used < size; c++)
+        used += (size_t)snprintf(text + used, size - used, "%slayers %lld-%lld",
+                                 c > 0 ? ", " : "", (long long)part->chunks[c].first,
+                                 (long long)part->chunks[c].end - 1);
+    if (part->has_head && used < size)
+        snprintf(text + used, size - used, ", head");
+}
+
+void usage_log_begin(const struct train *t)
+{
+    const struct grid_coord *at = &t->grid.coord;
+    const struct grid_shape *shape = &t->grid.shape;
+    const struct plan_memory *mem = &t->memory;
+    char part[512];
+    describe_part(&t->plan.layout.model.part, part, sizeof part);
+    log_own("its place: dp %d of %d, pp %d of %d, sharding %d of %d, mp %d of %d; its "
+            "part: %s, %.2f M parameters",
+            at->dp, shape->dp, at->pp, shape->pp, at->sharding, shape->sharding, at->mp,
+            shape->mp, part, (double)t->plan.layout.table.n_elements / MB);
+    log_own("predicted memory: %.1f MB, of them parameters %.1f, gradients %.1f, "
+            "optimizer %.1f, activations %.1f",
+            mem->total / MB, mem->params / MB, mem->grads / MB, mem->optimizer / MB,
+            mem->activations / MB);
+}
+
+void usage_log_end(const struct train *t)
+{
+    log_own("after step %lld: measured memory %.1f MB at its peak", (long long)t->step,
+            (double)memory_peak_bytes() / MB);
 }

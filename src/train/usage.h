@@ -19,4 +19,9 @@ MUST_CHECK int usage_report_measured(struct train *t, struct error *err);
 /* Bytes this rank has sent so far to gather parameters. */
 double usage_gathered_bytes(const struct train *t);
 
+/* In each rank's own log: its place, its part of the model, its memory; before the first
+ * step, and after the last. (local) */
+void usage_log_begin(const struct train *t);
+void usage_log_end(const struct train *t);
+
 #endif

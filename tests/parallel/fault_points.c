@@ -14,7 +14,7 @@
 #include "ckpt/ckpt_failpoint.h"
 #include "comm/comm.h"
 #include "model/gpt_params.h"
-#include "train/train.h"
+#include "train/step.h"
 
 #include <errno.h>
 #include <math.h>

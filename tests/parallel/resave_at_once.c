@@ -4,7 +4,7 @@
  * calls in every step when gradients are complete, which is before the first update.
  */
 #include "train/checkpoints.h"
-#include "train/train.h"
+#include "train/step.h"
 
 void train_grads_hook(struct train *t)
 {

@@ -12,7 +12,7 @@
 #include "model/gpt_params.h"
 #include "optim/lr.h"
 #include "train/state.h"
-#include "train/train.h"
+#include "train/step.h"
 
 enum { DIR_BYTES = 512 };
 enum { STEPS = 6, SPOILED = 3 }; // counted from 0
