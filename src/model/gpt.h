@@ -145,8 +145,6 @@ struct gpt {
     struct arena arena_tables;                          // the host's
 };
 
-#define gpt_batch batch // until all files say so
-
 struct gpt_options {
     struct device *dev;     // NULL: the processor
     int64_t B;              // most samples of a micro-batch

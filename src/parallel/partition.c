@@ -102,7 +102,7 @@ static int64_t dealt_before(int64_t n, int pp, int stage)
     return stage * (n / pp) + i64_max(0, stage - n_even);
 }
 
-/* The first block of a piece; that of stage pp is the end of stage pp - 1. */
+/* The first block of a chunk; that of stage pp is the end of stage pp - 1. */
 static int64_t first_block_of(const struct partition *p, int stage, int chunk)
 {
     int64_t per_chunk = p->L / p->chunks;

@@ -22,7 +22,7 @@ struct pipeline {
     int64_t n_bytes[N_PAYLOADS]; // of a message
     void *recv[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
     void *send[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
-    float *dx; // the gradient that the first piece computes and nobody wants
+    float *dx; // the gradient that the first chunk computes and nobody wants
     struct comm_request recv_request[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
     struct comm_request send_request[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
     bool is_sending[N_PAYLOADS][SCHEDULE_SEND_SLOTS];

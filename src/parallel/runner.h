@@ -52,7 +52,7 @@ MUST_CHECK int runner_train(struct runner *r, const struct batch *batch,
                             struct error *err);
 MUST_CHECK int runner_finish_grads(struct runner *r, struct error *err);
 
-/* Whether it is this rank that tells the others what it learned of its data rank's
+/* Whether it is this rank that reports to the others what it learned of its data rank's
  * samples: one of those that do. */
 bool runner_knows_losses(const struct runner *r);
 

@@ -76,7 +76,7 @@ static bool recompute_all(struct trial *t, int step)
     return step == 0 && recompute(t, GRANULARITY_FULL, "full");
 }
 
-/* Layers that recompute is told to leave alone are no longer. */
+/* Layers that are exempt from recomputation are no longer. */
 static bool recompute_everywhere(struct trial *t, int step)
 {
     if (step > 0 || t->cfg.no_recompute_layers.n_values == 0)
@@ -177,8 +177,8 @@ static bool shorter_samples(struct trial *t, int step)
 static bool fewer_layers(struct trial *t, int step)
 {
     struct config_model *m = &t->cfg.model;
-    int64_t pieces = t->cfg.distributed.pp_degree * t->cfg.distributed.virtual_pp_degree;
-    int64_t L = (m->num_layers >> (step + 1)) / pieces * pieces;
+    int64_t chunks = t->cfg.distributed.pp_degree * t->cfg.distributed.virtual_pp_degree;
+    int64_t L = (m->num_layers >> (step + 1)) / chunks * chunks;
     if (L < 1)
         return false;
     m->num_layers = L;
@@ -352,7 +352,7 @@ static void try_changes(struct search *s, const struct change *const *c)
     }
 }
 
-/* As many as have room for their share of the processes. */
+/* As many as can hold their share of the processes. */
 static void try_machines(struct search *s)
 {
     char words[128];
@@ -446,7 +446,7 @@ int fit_check_machine(int64_t n_ranks, bool is_oversubscribed, const struct conf
     int rank, n_local = (int)n_ranks, n_processors = thread_processors();
     if (n_ranks < 1)
         return 0;
-    // data that cannot be read is told of by the ranks
+    // the ranks report data that cannot be read
     const struct plan_data *data = plan_data_find(&found, cfg, &ignored) ? NULL : &found;
     if (fit_fullest(&mem, &rank, cfg, data, err))
         return -1;

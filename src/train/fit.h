@@ -33,7 +33,7 @@ int fit_refuse(const struct plan_memory *mem, int rank, double needed, double av
 void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
                  const struct plan_data *data, int n_local, double available);
 
-/* Refuse a run of which this machine would get n_ranks (0: not known) and has no room for
+/* Refuse a run of which this machine would get n_ranks (0: not known) and cannot hold
  * them, ranks and memory in one sentence: ERROR_INPUT when there are too many ranks
  * (launch_is_crowded()) and the user does not want that, else ERROR_RUNTIME. */
 MUST_CHECK int fit_check_machine(int64_t n_ranks, bool is_oversubscribed,

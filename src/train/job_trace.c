@@ -31,20 +31,20 @@ static int receive_now(struct comm *c, void *x, int64_t n, int from, struct erro
 
 #define ROUND_TRIPS 16
 
-/* Rank 0's side: the shortest round trip tells how far ahead the clock of `rank` is. */
+/* Rank 0's side: the shortest round trip says how far ahead the clock of `rank` is. */
 static int ask_for_time(struct comm *c, int rank, double *ahead, struct error *err)
 {
     double shortest = 0;
     for (int i = 0; i < ROUND_TRIPS; i++) {
-        double asked = clock_seconds(), told;
+        double asked = clock_seconds(), theirs;
         if (send_now(c, "", 1, rank, err) ||
-            receive_now(c, &told, sizeof told, rank, err))
+            receive_now(c, &theirs, sizeof theirs, rank, err))
             return -1;
         double seconds = clock_seconds() - asked;
         if (i > 0 && seconds >= shortest)
             continue;
         shortest = seconds;
-        *ahead = told - (asked + seconds / 2);
+        *ahead = theirs - (asked + seconds / 2);
     }
     return 0;
 }
@@ -160,7 +160,7 @@ static int place_texts(struct comm *world, size_t n_mine, int64_t *bounds,
     return 0;
 }
 
-/* Rank 0's *file := room for all texts. */
+/* Rank 0's *file := memory for all texts. */
 static int open_file(struct comm *world, size_t n, char **file, struct error *err)
 {
     int rc = 0;

@@ -1,5 +1,5 @@
 /*
- * usage - what a run takes of the machine, told before it starts and after it has ended:
+ * usage - what a run takes of the machine, reported before it starts and after it has ended:
  * memory by category and rank, and the bytes that a rank sends in a step.
  */
 #ifndef TRAIN_USAGE_H
@@ -7,7 +7,7 @@
 
 #include "train/train.h"
 
-/* The memory of any layout, a row a rank, to standard output; nothing is allocated or
+/* The memory of any layout, one row per rank, to standard output; nothing is allocated or
  * started. */
 MUST_CHECK int usage_dry_run(const struct config *cfg, struct error *err);
 
