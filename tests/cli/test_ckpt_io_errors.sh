@@ -87,3 +87,14 @@ echo precious >victim
 for name in latest.tmp metrics.jsonl.tmp tokenizer.tmp; do ln -s "$PWD/victim" disk/$name; done
 must_train $base save_load.output_dir=disk save_load.ckpt_dir=disk
 [ "$(cat victim)" = precious ] || fail "a planted link was followed"
+
+# samples that cannot be read any more: said with the step, by one process and by two,
+# which stop together
+for layout in "" "-o Distributed.dp_degree=2 -o batch_size.local_batch_size=3"; do
+    LD_PRELOAD=$preload FAULT_OP=pread FAULT_SUB=words.bin FAULT_NTH=50 FAULT_COUNT=100000 \
+        timeout 100 "$trefoil" pretrain -c run.yaml $layout -o max_steps=400 -o eval_freq=0 \
+        -o save_load.save_steps=-1 2>run.log
+    [ $? -eq 3 ] || fail "[$layout] samples: $(tail -1 run.log)"
+    grep -qE 'step [0-9]+: (rank 0 on .*, the first of 2 that failed: )?step [0-9]+, sample [0-9]+: cannot read .*words.bin' \
+        run.log || fail "[$layout] samples: $(tail -1 run.log)"
+done
