@@ -91,6 +91,8 @@ TIMED(store_rounded, 2 * n,
 TIMED(store_add, 3 * n,
       (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
       (s, y, x, dtype, n))
+TIMED(stash_store, 2 * n, (struct stream * s, void *stash, float *x, int64_t n),
+      (s, stash, x, n))
 TIMED(copy, 2 * n, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
 TIMED(add, 3 * n, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
 TIMED(fill, n, (struct stream * s, float *x, float value, int64_t n), (s, x, value, n))
@@ -105,33 +107,40 @@ static const float *timed_dropout_bwd(struct stream *s, float *dx, const float *
     return d;
 }
 
-static double gemm_bytes(const struct gemm *g)
-{
-    int64_t c = g->m * g->n * (g->accumulate ? 2 : 1);
-    return 4.0 * (double)(g->m * g->k + g->k * g->n + c);
-}
-
-static void add_gemm(const char *kind, const struct gemm *g, double start)
+/* A product of m x n x k. */
+static void add_product(const char *kind, int64_t m, int64_t n, int64_t k, bool adds,
+                        double start)
 {
     char name[48];
-    snprintf(name, sizeof name, "%s %lld x %lld x %lld", kind, (long long)g->m,
-             (long long)g->n, (long long)g->k);
-    add(name, start, 2.0 * (double)g->m * (double)g->n * (double)g->k, gemm_bytes(g));
+    double dm = (double)m, dn = (double)n, dk = (double)k;
+    snprintf(name, sizeof name, "%s %lld x %lld x %lld", kind, (long long)m, (long long)n,
+             (long long)k);
+    add(name, start, 2.0 * dm * dn * dk,
+        4.0 * (dm * dk + dk * dn + dm * dn * (adds ? 2 : 1)));
 }
 
-static void timed_gemm(struct stream *s, const struct gemm *g)
+static void timed_linear_fwd(struct stream *s, const struct linear *l)
 {
     double start = clock_seconds();
-    all.k->gemm(s, g);
-    add_gemm("product", g, start);
+    const char *kind = !l->bias                    ? "product"
+                       : l->act == ACTIVATION_NONE ? "linear_bias"
+                                                   : "linear_bias_gelu";
+    all.k->linear_fwd(s, l);
+    add_product(kind, l->N, l->w->rows, l->w->cols, false, start);
 }
 
-static void timed_linear(struct stream *s, const struct linear *l)
+static void timed_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l)
 {
     double start = clock_seconds();
-    all.k->linear(s, l);
-    add_gemm(l->act == ACTIVATION_NONE ? "linear_bias" : "linear_bias_gelu", &l->product,
-             start);
+    all.k->linear_bwd_input(s, l);
+    add_product("product", l->N, l->w->cols, l->w->rows, false, start);
+}
+
+static void timed_linear_bwd_weight(struct stream *s, const struct linear_bwd_weight *l)
+{
+    double start = clock_seconds();
+    all.k->linear_bwd_weight(s, l);
+    add_product("product", l->dw->rows, l->dw->cols, l->N, l->accumulate, start);
 }
 
 /* Operations of `products` products over the causal half of S x S. */
@@ -166,8 +175,10 @@ const struct kernels *kernel_clock_table(void)
     table.layernorm_fwd = timed_layernorm_fwd;
     table.layernorm_again = timed_layernorm_again;
     table.layernorm_bwd = timed_layernorm_bwd;
-    table.gemm = timed_gemm;
-    table.linear = timed_linear;
+    table.linear_fwd = timed_linear_fwd;
+    table.linear_bwd_input = timed_linear_bwd_input;
+    table.linear_bwd_weight = timed_linear_bwd_weight;
+    table.stash_store = timed_stash_store;
     table.bias_add = timed_bias_add;
     table.bias_grad = timed_bias_grad;
     table.activation_fwd = timed_activation_fwd;

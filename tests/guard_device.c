@@ -201,7 +201,15 @@ GUARDED_STRUCT(layernorm_fwd, layernorm)
 GUARDED_STRUCT(layernorm_again, layernorm)
 GUARDED_STRUCT(layernorm_bwd, layernorm_bwd)
 GUARDED_STRUCT(gemm, gemm)
-GUARDED_STRUCT(linear, linear)
+GUARDED_STRUCT(linear_fwd, linear)
+GUARDED_STRUCT(linear_bwd_input, linear_bwd_input)
+GUARDED_STRUCT(linear_bwd_weight, linear_bwd_weight)
+GUARDED(stash_store, (struct stream * s, void *stash, float *x, int64_t n),
+        (s, stash, x, n))
+GUARDED(stash_columns,
+        (struct stream * s, float *y, const void *stash, int64_t first, int64_t rows,
+         int64_t cols, int64_t stride),
+        (s, y, stash, first, rows, cols, stride))
 GUARDED_STRUCT(matvec, matvec)
 GUARDED(bias_add, (struct stream * s, float *x, const float *b, int64_t N, int64_t C),
         (s, x, b, N, C))
@@ -266,6 +274,20 @@ static const float *guard_dropout_bwd(struct stream *s, float *dx, const float *
     return d;
 }
 
+static float *guard_stash_work(struct stream *s, void *stash, float *scratch)
+{
+    return all.k->stash_work(s, stash, scratch);
+}
+
+static const float *guard_stash_load(struct stream *s, const void *stash, float *scratch,
+                                     int64_t n)
+{
+    enter();
+    const float *x = all.k->stash_load(s, stash, scratch, n);
+    leave();
+    return x;
+}
+
 static const struct kernels guarded = {
     .name = "guarded",
     .dropout_bwd = guard_dropout_bwd,
@@ -275,7 +297,13 @@ static const struct kernels guarded = {
     .layernorm_again = guard_layernorm_again,
     .layernorm_bwd = guard_layernorm_bwd,
     .gemm = guard_gemm,
-    .linear = guard_linear,
+    .linear_fwd = guard_linear_fwd,
+    .linear_bwd_input = guard_linear_bwd_input,
+    .linear_bwd_weight = guard_linear_bwd_weight,
+    .stash_work = guard_stash_work,
+    .stash_store = guard_stash_store,
+    .stash_load = guard_stash_load,
+    .stash_columns = guard_stash_columns,
     .matvec = guard_matvec,
     .bias_add = guard_bias_add,
     .bias_grad = guard_bias_grad,

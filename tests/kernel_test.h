@@ -26,15 +26,20 @@ static inline struct tables all_tables(void)
 
 /* -- the kernels, each on a stream of a device of its table -------------------------- */
 
-static inline struct stream *stream_of(const struct kernels *k)
+static inline struct stream *typed_stream_of(const struct kernels *k, enum dtype dtype)
 {
-    static struct device devices[MAX_TABLES];
+    static struct device devices[3 * MAX_TABLES];
     int i = 0;
-    while (devices[i].k && devices[i].k != k)
+    while (devices[i].k && (devices[i].k != k || devices[i].dtype != dtype))
         i++;
     if (!devices[i].k)
-        device_cpu_over(&devices[i], k, DTYPE_F32);
+        device_cpu_over(&devices[i], k, dtype);
     return device_stream(&devices[i], STREAM_COMPUTE);
+}
+
+static inline struct stream *stream_of(const struct kernels *k)
+{
+    return typed_stream_of(k, DTYPE_F32);
 }
 
 static inline void embedding_fwd(const struct kernels *k, float *x, const float *wte,
@@ -83,22 +88,25 @@ static inline void matvec(const struct kernels *k, float *y, const void *w,
                           enum dtype dtype, const float *x, const float *b, int64_t R,
                           int64_t O, int64_t I)
 {
-    k->matvec(stream_of(k), &(struct matvec){y, w, dtype, x, b, R, O, I});
+    struct weight weight = {
+        .data = (void *)(uintptr_t)w, .dtype = dtype, .rows = O, .cols = I};
+    k->matvec(stream_of(k), &(struct matvec){y, &weight, x, b, R});
 }
 
 static inline void gelu_fwd(const struct kernels *k, float *y, const float *x,
                             const float *b, int64_t N, int64_t C)
 {
     k->activation_fwd(stream_of(k),
-                      &(struct activation_fwd){ACTIVATION_GELU, y, x, b, N, C});
+                      &(struct activation_fwd){ACTIVATION_GELU, y, x, b, NULL, N, C});
 }
 
 static inline void gelu_bwd(const struct kernels *k, float *dx, float *y, float *db,
                             const float *dy, const float *x, const float *b,
                             float *partial, int64_t N, int64_t C)
 {
-    k->activation_bwd(stream_of(k), &(struct activation_bwd){ACTIVATION_GELU, dx, y, db,
-                                                             dy, x, b, partial, N, C});
+    k->activation_bwd(stream_of(k),
+                      &(struct activation_bwd){ACTIVATION_GELU, dx, y, db, dy, x, b, NULL,
+                                               partial, N, C});
 }
 
 static inline void bias_dropout_residual(const struct kernels *k, float *y,
@@ -151,7 +159,7 @@ static inline void set_qkv(struct attention *at, const float *qkv)
         at->A_kv = at->A;
     at->q = qkv;
     at->k = qkv + at->A * at->D;
-    at->v = at->k + at->A_kv * at->D;
+    at->v = qkv + (at->A + at->A_kv) * at->D;
     at->q_row = at->kv_row = (at->A + 2 * at->A_kv) * at->D;
 }
 
@@ -167,8 +175,8 @@ static inline void attention_bwd(const struct kernels *k, struct attention_bwd a
 {
     set_qkv(&at.fwd, qkv);
     at.dq = dqkv;
-    at.dk = dqkv + (at.fwd.k - qkv);
-    at.dv = dqkv + (at.fwd.v - qkv);
+    at.dk = dqkv + at.fwd.A * at.fwd.D;
+    at.dv = at.dk + at.fwd.A_kv * at.fwd.D;
     k->attention_bwd(stream_of(k), &at);
 }
 

@@ -79,14 +79,23 @@ static void check_linear(const struct kernels *k, int64_t N, int64_t C, int64_t 
     float *x = floats_new_bell(N * I, 1), *w = floats_new_bell(C * I, 2);
     float *b = floats_new_bell(C, 3), *want = floats_new_set(N * C, NAN);
     float *c = floats_new_set(N * C, NAN), *y = floats_new_set(N * C, NAN);
+    struct weight weight = {.data = w, .rows = C, .cols = I};
+    struct linear l = {.w = &weight,
+                       .x = x,
+                       .y = c,
+                       .bias = b,
+                       .act = ACTIVATION_GELU,
+                       .act_y = y,
+                       .is_fused = true,
+                       .N = N};
     struct gemm apart = linear_of(want, x, w, N, C, I);
-    struct gemm fused = linear_of(c, x, w, N, C, I);
     k->gemm(stream_of(k), &apart);
-    k->linear(stream_of(k), &(struct linear){fused, b, ACTIVATION_GELU, y});
-    assert_same_floats(c, want, N * C, "linear with an activation's product");
+    k->linear_fwd(stream_of(k), &l);
+    assert_same_floats(c, want, N * C, "the product of a linear with an activation");
     gelu_fwd(k, c, want, b, N, C);
     assert_same_floats(y, c, N * C, "linear with an activation");
-    k->linear(stream_of(k), &(struct linear){fused, b, ACTIVATION_NONE, NULL});
+    l.act = ACTIVATION_NONE;
+    k->linear_fwd(stream_of(k), &l);
     k->bias_add(stream_of(k), want, b, N, C);
     assert_same_floats(c, want, N * C, "linear with a bias");
     float *all[] = {x, w, b, want, c, y};

@@ -54,6 +54,18 @@ const struct kernels *kernels_best(void)
     return special ? special : &kernels_cpu_generic;
 }
 
+int64_t linear_scratch(enum dtype weights, enum dtype grads, int64_t columns)
+{
+    if (weights == DTYPE_F32 && grads == DTYPE_F32)
+        return 0;
+    return i64_max(LINEAR_PANEL_ELEMENTS, LINEAR_PANEL_ROWS * columns);
+}
+
+int64_t attention_scratch(enum dtype stash, int64_t S, int64_t A, int64_t A_kv, int64_t D)
+{
+    return stash == DTYPE_F32 ? 0 : S * 2 * (A + A_kv) * D; // q, k, v and the output
+}
+
 int64_t kernel_partials(int64_t N, int64_t C)
 {
     return i64_round_up(N, KERNEL_ROW_CHUNK) / KERNEL_ROW_CHUNK * C;

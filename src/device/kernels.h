@@ -25,6 +25,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "device/weight.h"
 
 /* -- dropout ------------------------------------------------------------------------- */
 
@@ -78,15 +79,44 @@ enum activation {
     ACTIVATION_GELU, // tanh form
 };
 
-/* A product and the pass that follows it, with the bits of the two apart:
- *   ACTIVATION_NONE   c = A B + bias
- *   another           c = A B;  y = act(c + bias)
- * c is (m, n) contiguous, and so is y, which is another buffer. */
+/*
+ * Products with a weight w (O, I), stored as it may be: a 16-bit one is widened panel by
+ * panel on its way into the product, and a 16-bit gradient rounded when its panel is
+ * complete. `scratch` has room for linear_scratch().
+ *
+ *   forward   y (N, O) = x (N, I) w^T; then, with ACTIVATION_NONE, y += bias, and
+ *             stash := y rounded, as stash_store(); with another, stash := y rounded and
+ *             act_y = act(y + bias).  act_y NULL: the activation is not wanted.
+ *   by input  dx (N, I) = dy (N, O) w. dx may be anything but dy.
+ *   by weight dw (O, I) (+)= dy^T x.
+ */
 struct linear {
-    struct gemm product;
-    const float *bias; // (n)
+    const struct weight *w;
+    const float *x;
+    float *y;
+    void *stash;       // NULL: y is not stashed
+    const float *bias; // (O), or NULL
     enum activation act;
-    float *y; // with an activation
+    float *act_y;  // (N, O), another buffer than y, or y itself
+    bool is_fused; // take the product and the pass in turns, part by part: the same bits
+    float *scratch;
+    int64_t N;
+};
+
+struct linear_bwd_input {
+    float *dx;
+    const float *dy;
+    const struct weight *w;
+    float *scratch;
+    int64_t N;
+};
+
+struct linear_bwd_weight {
+    const struct weight *dw;
+    const float *dy, *x;
+    bool accumulate;
+    float *scratch;
+    int64_t N;
 };
 
 /* y = act(x + b).  x, y: (N, C); y may be x. */
@@ -94,16 +124,18 @@ struct activation_fwd {
     enum activation act;
     float *y;
     const float *x, *b;
+    const void *stash; // x NULL: what is stashed here
     int64_t N, C;
 };
 
-/* y = act(x + b) again, the same bits; dx = dy * act'(x + b); db[c] += sum_n dx. dx may
- * be dy, y may be x. */
+/* y = act(x + b) again, the same bits, unless it is NULL; dx = dy * act'(x + b); db[c] +=
+ * sum_n dx. dx may be dy, y may be x. */
 struct activation_bwd {
     enum activation act;
     float *dx, *y, *db; // db NULL: its sums stay in `partial`, see add_partials
     const float *dy, *x, *b;
-    float *partial; // kernel_partials(N, C)
+    const void *stash; // x NULL: what is stashed here
+    float *partial;    // kernel_partials(N, C)
     int64_t N, C;
 };
 
@@ -139,14 +171,13 @@ struct layernorm_bwd {
     int64_t N, C;
 };
 
-/* Few rows times a matrix. */
+/* Few rows times a weight (O, I). */
 struct matvec {
     float *y; // (R, O)
-    const void *w;
-    enum dtype dtype; // of w (O, I)
-    const float *x;   // (R, I)
-    const float *b;   // (O), or NULL
-    int64_t R, O, I;
+    const struct weight *w;
+    const float *x; // (R, I)
+    const float *b; // (O), or NULL
+    int64_t R;
 };
 
 /* y = res + drop(x + b).  All (B*S, C); row s of dropout. y may be res or x. */
@@ -163,11 +194,11 @@ struct residual {
  */
 struct attention {
     int64_t B, S;
-    int64_t A, A_kv, D; // heads of q; of k and v, which divides A; size of a head
-    const float *q, *k, *v;
-    int64_t q_row, kv_row;
-    float *out;          // (B, S, A, D)
-    float *lse;          // (B, A, S): log of the sum of exp of a row's scaled scores
+    int64_t A, A_kv, D;    // heads of q; of k and v, which divides A; size of a head
+    const void *q, *k, *v; // of floats, unless attention_bwd.is_stashed
+    int64_t q_row, kv_row; // elements from token to token
+    void *out;             // (B, S, A, D), likewise
+    float *lse;            // (B, A, S): log of the sum of exp of a row's scaled scores
     struct dropout drop; // on the probabilities: row (first_head + h) * S + q, S columns
     int64_t first_head;  // of the whole model's heads, the one that is head 0 here
     /* (B, S): query q of sample b sees the keys first_key[b * S + q] .. q, so that the
@@ -179,8 +210,12 @@ struct attention {
 struct attention_bwd {
     struct attention fwd; // as left by attention_fwd
     const float *dout;    // (B, S, A, D)
-    float *dq, *dk, *dv;  // with the strides of q, k, v; overwritten
+    float *dq, *dk, *dv;  // overwritten; rows lie apart as those of q, k, v do
     float *delta;         // (B, A, S) scratch
+    /* fwd.q, k, v and out are stashed: addresses of elements of the device's type, with
+     * the same strides; scratch has room for attention_scratch(). */
+    bool is_stashed;
+    float *scratch;
 };
 
 /* One query of one sample, at position n_keys - 1, against a cache. */
@@ -264,7 +299,9 @@ struct kernels {
     void (*layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln);
 
     void (*gemm)(struct stream *s, const struct gemm *g);
-    void (*linear)(struct stream *s, const struct linear *l);
+    void (*linear_fwd)(struct stream *s, const struct linear *l);
+    void (*linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l);
+    void (*linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l);
 
     /* y[r,o] = w[o] . x[r] + b[o]. For the few rows of decoding: w is read once for all
      * of them, and the bits of a row do not depend on how many there are. */
@@ -343,6 +380,21 @@ struct kernels {
     void (*store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype,
                          bool accumulate, int64_t rows, int64_t cols, int64_t y_stride);
 
+    /* What forward leaves for backward lies in stashes, of the type that the device was
+     * opened for:
+     *   stash_work   where to compute what a stash is to hold: in the stash or in scratch
+     *   stash_store  x, computed there, is complete: stash it rounded, and x := what the
+     *                stash holds, so that forward goes on with what backward will read
+     *   stash_load   what is stashed, as floats: in the stash itself or in scratch */
+    float *(*stash_work)(struct stream *s, void *stash, float *scratch);
+    void (*stash_store)(struct stream *s, void *stash, float *x, int64_t n);
+    const float *(*stash_load)(struct stream *s, const void *stash, float *scratch,
+                               int64_t n);
+    /* y (rows, cols) := the columns that begin at element `first` of a stashed matrix with
+     * `stride` elements from row to row. */
+    void (*stash_columns)(struct stream *s, float *y, const void *stash, int64_t first,
+                          int64_t rows, int64_t cols, int64_t stride);
+
     /* x[i] = y[i], and x[i] += y[i]. */
     void (*copy)(struct stream *s, float *x, const float *y, int64_t n);
     void (*add)(struct stream *s, float *x, const float *y, int64_t n);
@@ -354,6 +406,11 @@ struct kernels {
 
 /* Elements of scratch that a sum over N rows of C columns needs. */
 int64_t kernel_partials(int64_t N, int64_t C);
+/* Those that products need with weights and gradients of these types and of up to so many
+ * columns; and attention's backward of a stash of that type, for S tokens. */
+int64_t linear_scratch(enum dtype weights, enum dtype grads, int64_t columns);
+int64_t attention_scratch(enum dtype stash, int64_t S, int64_t A, int64_t A_kv,
+                          int64_t D);
 
 /* The fastest table for this processor; and all that can run here, the reference first.
  * kernels_list() returns their number. */

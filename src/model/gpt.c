@@ -119,7 +119,7 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct batch *ba
                                 struct sublayer_stash *st, const void *x_in)
 {
     int64_t n = gpt_own_rows(g, batch) * g->dims.H;
-    float *x = gpt_work(g, st->x, g->scratch.stream);
+    float *x = g->k->stash_work(g->s, st->x, g->scratch.stream);
     if (gpt_chunk_has_embedding(g, chunk)) {
         params_open_layer(
             &g->params, LAYER_EMBEDDING, 0,
@@ -127,13 +127,13 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct batch *ba
             false);
         set_rows(g, batch);
         gpt_embed(g, batch, x);
-        gpt_keep(g, st->x, x, n);
+        g->k->stash_store(g->s, st->x, x, n);
         params_close_layer(&g->params, LAYER_EMBEDDING, 0, false, batch->is_last);
         return x;
     }
     CHECK(x_in, "chunk %d has no input", chunk);
     device_copy(g->s, st->x, x_in, (size_t)n * dtype_bytes(g->dtype), COPY_ON_DEVICE);
-    return gpt_recall(g, st->x, g->scratch.stream, n);
+    return g->k->stash_load(g->s, st->x, g->scratch.stream, n);
 }
 
 /* Final norm and loss of what the last block left in the stream. */
@@ -163,13 +163,14 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
         void *kept = !is_end    ? st->blocks[i + 1 - first].sub[0].x
                      : has_head ? NULL
                                 : x_out;
-        float *to = kept ? gpt_work(g, kept, g->scratch.stream) : g->scratch.stream;
+        float *to =
+            kept ? g->k->stash_work(g->s, kept, g->scratch.stream) : g->scratch.stream;
         double start = trace_begin(g->trace);
         open_block(g, i, is_end ? -1 : i + 1, false);
         beat(BEAT_FORWARD, i + 1);
         gpt_block_fwd(g, i, batch, &st->blocks[i - first], NULL, x, to);
         if (kept)
-            gpt_keep(g, kept, to, n);
+            g->k->stash_store(g->s, kept, to, n);
         params_close_layer(&g->params, LAYER_BLOCK, i, false, batch->is_last);
         trace_layer(g, start, i);
         x = to;

@@ -18,10 +18,9 @@
  * recomputation more is. The head does its backward inside forward, chunk of rows by
  * chunk of rows, so that logits never exist for all tokens.
  *
- * Arithmetic is float32. Matrices and what a stash holds may be stored in 16 bits: then a
- * matrix is widened panel by panel on its way into a product (gpt_linear.c), and forward
- * goes on with the rounded values it leaves for backward, so that computing a block again
- * gives the same bits.
+ * Arithmetic is float32. Matrices and what a stash holds have the type that the device was
+ * opened for, which is its kernels' business (device/kernels.h): forward goes on with what
+ * it leaves for backward, so that computing a block again gives the same bits.
  *
  * Parameters and gradients lie in the model's own memory, or are somebody else's, who
  * binds a layer's before it is used (struct params_owner).
@@ -97,8 +96,8 @@ struct gpt_scratch {     // live within one call
     float *norm;         // (N, H) a norm's output; later its gradient
     float *hidden;       // (N, H)
     float *wide, *dwide; // (N, max(F, 3 A D)); 16-bit models do with one
-    float *rows;         // 16-bit models: some rows of a stash, widened
-    float *panel;        // 16-bit models: some rows or columns of a matrix, widened
+    float *rows;         // attention_scratch(); may share memory with stream
+    float *panel;        // linear_scratch()
     float *delta;        // (B, A, S)
     float *partial;      // partial sums over rows
     float *logits;       // (R, V) a chunk of rows; shares memory with wide

@@ -99,58 +99,29 @@ bool gpt_completes_grads(const struct gpt *g, const struct batch *batch)
     return batch->is_last || g->params.owner.takes_grads;
 }
 
-/* -- stashing ------------------------------------------------------------------------ */
-
-float *gpt_work(const struct gpt *g, void *kept, float *scratch)
-{
-    return g->dtype == DTYPE_F32 ? kept : scratch;
-}
-
-void gpt_keep(const struct gpt *g, void *kept, float *x, int64_t n)
-{
-    if (g->dtype != DTYPE_F32)
-        g->k->store_rounded(g->s, kept, x, g->dtype, n);
-}
-
-const float *gpt_recall(const struct gpt *g, const void *kept, float *scratch, int64_t n)
-{
-    if (g->dtype == DTYPE_F32)
-        return kept;
-    g->k->load(g->s, scratch, kept, g->dtype, n);
-    return scratch;
-}
-
-const void *gpt_kept_at(const struct gpt *g, const void *kept, int64_t n)
-{
-    return (const char *)kept + n * (int64_t)dtype_bytes(g->dtype);
-}
-
 /* -- forward ------------------------------------------------------------------------- */
 
-/* Of samples [first, first + B) of the batch, whose rows of q, k and v are at `qkv`. */
-static struct attention attention_of(const struct pass *p, int64_t first, int64_t B,
-                                     const float *qkv)
+/* With rows of q, k and v at `qkv`, stored as `dtype`. */
+static struct attention attention_of(const struct pass *p, const void *qkv,
+                                     enum dtype dtype)
 {
     const struct gpt *g = p->g;
-    const int32_t *starts = p->batch->document_start;
-    int64_t AD = g->dims.A * g->dims.D;
-    struct attention at = {
-        .B = B,
+    int64_t AD = g->dims.A * g->dims.D, bytes = AD * (int64_t)dtype_bytes(dtype);
+    return (struct attention){
+        .B = p->batch->B,
         .S = p->batch->S,
         .A = g->dims.A,
         .A_kv = g->dims.A,
         .D = g->dims.D,
         .q = qkv,
-        .k = qkv + AD,
-        .v = qkv + 2 * AD,
+        .k = (const char *)qkv + bytes,
+        .v = (const char *)qkv + 2 * bytes,
         .q_row = 3 * AD,
         .kv_row = 3 * AD,
-        .first_key = starts ? starts + first * p->batch->S : NULL,
+        .first_key = p->batch->document_start,
         .first_head = g->dims.A_first,
         .drop = pass_dropout(p, g->attention_dropout, PHILOX_DROP_ATTENTION),
     };
-    at.drop.first_sample += (uint32_t)first;
-    return at;
 }
 
 /* Each row's key and value join its text's; out (N, A, D) := what its query finds. */
@@ -179,36 +150,42 @@ static void attend_cached(const struct pass *p, float *out, const float *qkv)
 static const float *attend(const struct at *at, const float *qkv)
 {
     const struct pass *p = at->p;
-    float *out = gpt_work(p->g, at->st->mixed, p->g->scratch.norm);
+    float *out = p->g->k->stash_work(p->g->s, at->st->mixed, p->g->scratch.norm);
     if (p->kv) {
         attend_cached(p, out, qkv);
     } else {
-        struct attention attention = attention_of(p, 0, p->batch->B, qkv);
+        struct attention attention = attention_of(p, qkv, DTYPE_F32);
         attention.out = out;
         attention.lse = at->st->lse;
         p->g->k->attention_fwd(p->g->s, &attention);
     }
-    gpt_keep(p->g, at->st->mixed, out, p->N * at->mid_width);
+    p->g->k->stash_store(p->g->s, at->st->mixed, out, p->N * at->mid_width);
     return out;
 }
 
-/* y (N, O) = x (N, I) w^T + bias, if there is one. */
-static void project(const struct pass *p, float *y, const float *x, const void *w,
-                    const float *bias, int64_t I, int64_t O)
+/* A product that decoding takes row by row, reading its weight once. */
+static void project(const struct pass *p, struct linear l)
 {
-    if (p->kv)
-        p->g->k->matvec(p->g->s, &(struct matvec){.y = y,
-                                                  .w = w,
-                                                  .dtype = p->g->dtype,
-                                                  .x = x,
-                                                  .b = bias,
-                                                  .R = p->N,
-                                                  .O = O,
-                                                  .I = I});
-    else if (bias)
-        gpt_linear_bias_fwd(p->g, y, x, w, bias, p->N, I, O);
-    else
-        gpt_linear_fwd(p->g, y, x, w, p->N, I, O);
+    const struct gpt *g = p->g;
+    l.N = p->N;
+    if (!p->kv) {
+        gpt_linear_fwd(g, l);
+        return;
+    }
+    bool is_biased = l.act == ACTIVATION_NONE;
+    g->k->matvec(
+        g->s,
+        &(struct matvec){
+            .y = l.y, .w = l.w, .x = l.x, .b = is_biased ? l.bias : NULL, .R = p->N});
+    if (l.stash)
+        g->k->stash_store(g->s, l.stash, l.y, p->N * l.w->rows);
+    if (!is_biased && l.act_y)
+        g->k->activation_fwd(g->s, &(struct activation_fwd){.act = l.act,
+                                                            .y = l.act_y,
+                                                            .x = l.y,
+                                                            .b = l.bias,
+                                                            .N = p->N,
+                                                            .C = l.w->rows});
 }
 
 static struct gpt_norm norm_at(const struct at *at)
@@ -226,40 +203,24 @@ static struct gpt_norm norm_at(const struct at *at)
     };
 }
 
-/* in := norm(x) Win^T, bias added where attention follows; GELU adds its own, and where
- * that is fused with the product it is in scratch.wide already: true. */
-static bool project_in(const struct at *at, const float *x, const float **in)
+/* in := norm(x) Win^T, bias added where attention follows; GELU adds its own, and with
+ * wants_gelu it is in scratch.wide. */
+static const float *project_in(const struct at *at, const float *x, bool wants_gelu)
 {
     const struct pass *p = at->p;
     struct gpt *g = p->g;
-    const void *w = at->params[at->sub->in_weight].data;
-    const float *bias = at->params[at->sub->in_bias].data;
-    float *normed = g->scratch.norm, *y = gpt_work(g, at->st->in, g->scratch.wide);
+    float *y = g->k->stash_work(g->s, at->st->in, g->scratch.wide);
     struct gpt_norm norm = norm_at(at);
-    int64_t H = g->dims.H, O = at->in_width;
-    bool has_gelu = false;
-    gpt_norm_fwd(g, p->batch, &norm, normed, x);
-    if (at->is_attention || p->kv)
-        project(p, y, normed, w, at->is_attention ? bias : NULL, H, O);
-    else
-        has_gelu =
-            gpt_linear_gelu_fwd(g, y, g->scratch.wide, normed, w, bias, p->N, H, O);
-    gpt_keep(g, at->st->in, y, p->N * O);
-    *in = y;
-    return has_gelu;
-}
-
-/* y (N, F) := gelu(x + bias). */
-static void gelu_fwd(const struct at *at, float *y, const float *x, int64_t N)
-{
-    const struct gpt *g = at->p->g;
-    g->k->activation_fwd(g->s,
-                         &(struct activation_fwd){.act = ACTIVATION_GELU,
-                                                  .y = y,
-                                                  .x = x,
-                                                  .b = at->params[at->sub->in_bias].data,
-                                                  .N = N,
-                                                  .C = at->in_width});
+    gpt_norm_fwd(g, p->batch, &norm, g->scratch.norm, x);
+    project(p,
+            (struct linear){.w = &at->params[at->sub->in_weight],
+                            .x = g->scratch.norm,
+                            .y = y,
+                            .stash = at->st->in,
+                            .bias = at->params[at->sub->in_bias].data,
+                            .act = at->is_attention ? ACTIVATION_NONE : ACTIVATION_GELU,
+                            .act_y = wants_gelu ? g->scratch.wide : NULL});
+    return y;
 }
 
 /* y (own rows, H) := the sublayer of x. */
@@ -267,14 +228,10 @@ static void sublayer_fwd(const struct pass *p, int s, const float *x, float *y)
 {
     struct gpt *g = p->g;
     struct at at = sublayer_at(p, s);
-    const float *in, *mixed = g->scratch.wide;
-    bool has_gelu = project_in(&at, x, &in);
-    if (at.is_attention)
-        mixed = attend(&at, in);
-    else if (!has_gelu)
-        gelu_fwd(&at, g->scratch.wide, in, p->N);
-    project(p, g->scratch.hidden, mixed, at.params[at.sub->out_weight].data, NULL,
-            at.mid_width, g->dims.H);
+    const float *in = project_in(&at, x, true);
+    project(p, (struct linear){.w = &at.params[at.sub->out_weight],
+                               .x = at.is_attention ? attend(&at, in) : g->scratch.wide,
+                               .y = g->scratch.hidden});
     struct dropout drop = pass_dropout(p, g->hidden_dropout, at.sub->dropout);
     gpt_residual(g, p->batch, y, x, g->scratch.hidden, at.params[at.sub->out_bias].data,
                  &drop);
@@ -285,9 +242,9 @@ static const float *attention_fwd(const struct pass *p, const float *x)
 {
     struct gpt *g = p->g;
     void *stash = p->st->sub[MLP].x;
-    float *x_mid = gpt_work(g, stash, g->scratch.stream);
+    float *x_mid = g->k->stash_work(g->s, stash, g->scratch.stream);
     sublayer_fwd(p, ATTENTION, x, x_mid);
-    gpt_keep(g, stash, x_mid, gpt_own_rows(g, p->batch) * g->dims.H);
+    g->k->stash_store(g->s, stash, x_mid, gpt_own_rows(g, p->batch) * g->dims.H);
     return x_mid;
 }
 
@@ -307,21 +264,21 @@ static void recompute(const struct pass *p)
     struct gpt *g = p->g;
     struct at attention = sublayer_at(p, ATTENTION), mlp = sublayer_at(p, MLP);
     int64_t own = gpt_own_rows(g, p->batch) * g->dims.H;
-    const float *x, *in;
+    const float *x;
     switch (p->st->recompute) {
     case RECOMPUTE_NOTHING:
         break;
     case RECOMPUTE_CORE:
-        in = gpt_recall(g, attention.st->in, g->scratch.wide, p->N * attention.in_width);
-        attend(&attention, in);
+        attend(&attention, g->k->stash_load(g->s, attention.st->in, g->scratch.wide,
+                                            p->N * attention.in_width));
         break;
     case RECOMPUTE_ATTENTION:
-        x = gpt_recall(g, attention.st->x, g->scratch.stream, own);
-        project_in(&attention, x, &in);
+        x = g->k->stash_load(g->s, attention.st->x, g->scratch.stream, own);
+        project_in(&attention, x, false);
         break;
     case RECOMPUTE_BLOCK:
-        x = gpt_recall(g, attention.st->x, g->scratch.stream, own);
-        project_in(&mlp, attention_fwd(p, x), &in);
+        x = g->k->stash_load(g->s, attention.st->x, g->scratch.stream, own);
+        project_in(&mlp, attention_fwd(p, x), false);
         break;
     }
 }
@@ -338,13 +295,26 @@ static bool by_weight(const struct pass *p)
     return p->half & GPT_BWD_WEIGHT;
 }
 
-/* dw (O, I) of a parameter (+)= dy^T x. */
+/* dw of a parameter (+)= dy^T x. */
 static void weight_grad(const struct at *at, enum gpt_block_param weight, const float *dy,
-                        const float *x, int64_t I, int64_t O)
+                        const float *x)
 {
     struct gpt *g = at->p->g;
-    gpt_linear_bwd_weight(g, at->grads[weight].data, g->grad_dtype, dy, x, at->p->N, I, O,
-                          gpt_adds_grads(g, at->p->batch));
+    gpt_linear_bwd_weight(
+        g, (struct linear_bwd_weight){.dw = &at->grads[weight],
+                                      .dy = dy,
+                                      .x = x,
+                                      .accumulate = gpt_adds_grads(g, at->p->batch),
+                                      .N = at->p->N});
+}
+
+/* dx = dy w, of a parameter w. */
+static void input_grad(const struct at *at, enum gpt_block_param weight, const float *dy,
+                       float *dx)
+{
+    gpt_linear_bwd_input(
+        at->p->g, (struct linear_bwd_input){
+                      .dx = dx, .dy = dy, .w = &at->params[weight], .N = at->p->N});
 }
 
 static void bias_grad(const struct at *at, enum gpt_block_param bias, const float *dy,
@@ -371,29 +341,22 @@ static const float *output_grad(const struct at *at, const float *dx)
     return to;
 }
 
-/* din (N, 3, A, D) := attention's backward of dmixed; sample by sample where the stash
- * has to be widened for it. */
+/* din (N, 3, A, D) := attention's backward of dmixed. */
 static void attend_bwd(const struct at *at, const float *dmixed, float *din)
 {
     const struct pass *p = at->p;
     const struct gpt *g = p->g;
-    int64_t S = p->batch->S, AD = at->mid_width;
-    int64_t each = g->dtype == DTYPE_F32 ? p->batch->B : 1;
-    for (int64_t b = 0; b < p->batch->B; b += each) {
-        const void *qkv = gpt_kept_at(g, at->st->in, b * S * 3 * AD);
-        const void *out = gpt_kept_at(g, at->st->mixed, b * S * AD);
-        struct attention fwd =
-            attention_of(p, b, each, gpt_recall(g, qkv, g->scratch.rows, S * 3 * AD));
-        float *dq = din + b * S * 3 * AD;
-        fwd.out = (float *)gpt_recall(g, out, g->scratch.rows + S * 3 * AD, S * AD);
-        fwd.lse = at->st->lse + b * g->dims.A * S;
-        g->k->attention_bwd(g->s, &(struct attention_bwd){.fwd = fwd,
-                                                          .dout = dmixed + b * S * AD,
-                                                          .dq = dq,
-                                                          .dk = dq + AD,
-                                                          .dv = dq + 2 * AD,
-                                                          .delta = g->scratch.delta});
-    }
+    struct attention fwd = attention_of(p, at->st->in, g->dev->dtype);
+    fwd.out = at->st->mixed;
+    fwd.lse = at->st->lse;
+    g->k->attention_bwd(g->s, &(struct attention_bwd){.fwd = fwd,
+                                                      .dout = dmixed,
+                                                      .dq = din,
+                                                      .dk = din + at->mid_width,
+                                                      .dv = din + 2 * at->mid_width,
+                                                      .delta = g->scratch.delta,
+                                                      .is_stashed = true,
+                                                      .scratch = g->scratch.rows});
 }
 
 /* Returns the gradient of Win's output; also that of Wout. */
@@ -402,14 +365,14 @@ static const float *attention_bwd(const struct at *at, const float *dout)
     const struct pass *p = at->p;
     struct gpt *g = p->g;
     float *din = by_weight(p) && by_input(p) ? g->scratch.wide : at->st->din;
-    int64_t H = g->dims.H, AD = at->mid_width;
+    int64_t AD = at->mid_width;
     if (by_weight(p)) {
-        const float *mixed = gpt_recall(g, at->st->mixed, g->scratch.norm, p->N * AD);
-        weight_grad(at, at->sub->out_weight, dout, mixed, AD, H);
+        const float *mixed =
+            g->k->stash_load(g->s, at->st->mixed, g->scratch.norm, p->N * AD);
+        weight_grad(at, at->sub->out_weight, dout, mixed);
     }
     if (by_input(p)) {
-        gpt_linear_bwd_input(g, g->scratch.norm, dout,
-                             at->params[at->sub->out_weight].data, p->N, AD, H);
+        input_grad(at, at->sub->out_weight, dout, g->scratch.norm);
         attend_bwd(at, g->scratch.norm, din);
     }
     if (by_weight(p))
@@ -421,19 +384,18 @@ static const float *attention_bwd(const struct at *at, const float *dout)
 static void gelu_again(const struct at *at)
 {
     const struct gpt *g = at->p->g;
-    int64_t N = at->p->N, F = at->in_width;
-    for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
-        int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
-        const void *in = gpt_kept_at(g, at->st->in, n * F);
-        gelu_fwd(at, g->scratch.wide + n * F, gpt_recall(g, in, g->scratch.rows, R * F),
-                 R);
-    }
+    g->k->activation_fwd(g->s,
+                         &(struct activation_fwd){.act = ACTIVATION_GELU,
+                                                  .y = g->scratch.wide,
+                                                  .stash = at->st->in,
+                                                  .b = at->params[at->sub->in_bias].data,
+                                                  .N = at->p->N,
+                                                  .C = at->in_width});
 }
 
-/* d (N, F): in, the gradient of gelu(x + bias); out, that of x. again := gelu(x + bias);
- * dbias NULL: not wanted. */
-static void gelu_bwd(const struct at *at, float *d, float *again, const float *x,
-                     float *dbias, int64_t N)
+/* d (N, F): in, the gradient of gelu(in + bias); out, that of in. again := gelu(in +
+ * bias); again and dbias may be NULL: not wanted. */
+static void gelu_bwd(const struct at *at, float *d, float *again, float *dbias)
 {
     const struct gpt *g = at->p->g;
     g->k->activation_bwd(g->s,
@@ -442,54 +404,38 @@ static void gelu_bwd(const struct at *at, float *d, float *again, const float *x
                                                   .y = again,
                                                   .db = dbias,
                                                   .dy = d,
-                                                  .x = x,
+                                                  .stash = at->st->in,
                                                   .b = at->params[at->sub->in_bias].data,
                                                   .partial = g->scratch.partial,
-                                                  .N = N,
+                                                  .N = at->p->N,
                                                   .C = at->in_width});
 }
 
-/* The same of all rows of the stash, widened some at a time. */
-static void stashed_gelu_bwd(const struct at *at, float *d, float *dbias)
-{
-    const struct gpt *g = at->p->g;
-    float *again = g->dtype == DTYPE_F32 ? g->scratch.wide : g->scratch.rows;
-    int64_t N = at->p->N, F = at->in_width;
-    for (int64_t n = 0; n < N; n += GPT_WIDENED_ROWS) {
-        int64_t R = i64_min(GPT_WIDENED_ROWS, N - n);
-        const void *in = gpt_kept_at(g, at->st->in, n * F);
-        const float *x = gpt_recall(g, in, g->scratch.rows, R * F);
-        gelu_bwd(at, d + n * F, again, x, dbias, R);
-    }
-}
-
-/* As attention_bwd(). Both halves of a float32 model at once have GELU's output and its
- * gradient at a time, in one pass; a 16-bit model, which is there to save memory, has one
- * after the other in one buffer. */
+/* As attention_bwd(). Both halves at once have GELU's output and its gradient at a time,
+ * in one pass, where scratch has room for two; otherwise, in a model that is there to
+ * save memory, one after the other in one buffer. */
 static const float *mlp_bwd(const struct at *at, const float *dout)
 {
     const struct pass *p = at->p;
     struct gpt *g = p->g;
-    const void *w = at->params[at->sub->out_weight].data;
     float *wide = g->scratch.wide, *dwide = g->scratch.dwide;
     float *dbias = at->grads[at->sub->in_bias].data;
-    int64_t H = g->dims.H, F = at->in_width;
-    if (by_weight(p) && by_input(p) && g->dtype == DTYPE_F32) {
-        gpt_linear_bwd_input(g, dwide, dout, w, p->N, F, H);
-        gelu_bwd(at, dwide, wide, at->st->in, dbias, p->N);
-        weight_grad(at, at->sub->out_weight, dout, wide, F, H);
+    if (by_weight(p) && by_input(p) && dwide) {
+        input_grad(at, at->sub->out_weight, dout, dwide);
+        gelu_bwd(at, dwide, wide, dbias);
+        weight_grad(at, at->sub->out_weight, dout, wide);
         return dwide;
     }
     float *din = by_weight(p) && by_input(p) ? wide : at->st->din;
     if (by_weight(p)) {
         gelu_again(at);
-        weight_grad(at, at->sub->out_weight, dout, wide, F, H);
+        weight_grad(at, at->sub->out_weight, dout, wide);
     }
     if (by_input(p)) {
-        gpt_linear_bwd_input(g, din, dout, w, p->N, F, H);
-        stashed_gelu_bwd(at, din, by_weight(p) ? dbias : NULL);
+        input_grad(at, at->sub->out_weight, dout, din);
+        gelu_bwd(at, din, NULL, by_weight(p) ? dbias : NULL);
     } else {
-        bias_grad(at, at->sub->in_bias, din, F);
+        bias_grad(at, at->sub->in_bias, din, at->in_width);
     }
     return din;
 }
@@ -501,14 +447,13 @@ static void norm_bwd(const struct at *at, const float *din, float *dx)
     struct gpt *g = p->g;
     struct gpt_norm norm = norm_at(at);
     int64_t H = g->dims.H, own = gpt_own_rows(g, p->batch);
-    const float *x = gpt_recall(g, at->st->x, g->scratch.stream, own * H);
+    const float *x = g->k->stash_load(g->s, at->st->x, g->scratch.stream, own * H);
     if (by_weight(p)) {
         gpt_norm_again(g, p->batch, &norm, g->scratch.norm, x);
-        weight_grad(at, at->sub->in_weight, din, g->scratch.norm, H, at->in_width);
+        weight_grad(at, at->sub->in_weight, din, g->scratch.norm);
     }
     if (by_input(p)) {
-        gpt_linear_bwd_input(g, g->scratch.norm, din, at->params[at->sub->in_weight].data,
-                             p->N, H, at->in_width);
+        input_grad(at, at->sub->in_weight, din, g->scratch.norm);
         gpt_norm_bwd(g, p->batch, &norm, dx, g->scratch.norm, x);
     }
     if (by_weight(p))

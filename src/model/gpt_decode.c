@@ -34,13 +34,13 @@ static void layout_decoder(struct gpt_decoder *dec, struct arena *ar)
     const struct gpt *g = dec->gpt;
     const struct gpt_dims *d = &g->dims;
     int64_t R = dec->n_slots, mp = g->part.mp;
-    dec->n_past = arena_bytes(ar, (size_t)R * sizeof *dec->n_past);
+    dec->n_past = arena_table(ar, (size_t)R * sizeof *dec->n_past);
     dec->cache = arena_f32(ar, R * n_blocks(g) * d->S * 2 * d->A * d->D);
     dec->scores = arena_f32(ar, d->A * d->S);
     dec->logits = arena_f32(ar, R * dec->V);
-    dec->logit_row = arena_f32(ar, mp > 1 ? dec->V : 0);
-    dec->bounds = arena_bytes(ar, (size_t)(mp + 1) * sizeof *dec->bounds);
-    dec->gathered = arena_bytes(ar, (size_t)(mp + 1) * sizeof *dec->gathered);
+    dec->logit_row = arena_table(ar, (size_t)dec->V * sizeof *dec->logit_row);
+    dec->bounds = arena_table(ar, (size_t)(mp + 1) * sizeof *dec->bounds);
+    dec->gathered = arena_table(ar, (size_t)(mp + 1) * sizeof *dec->gathered);
 }
 
 int gpt_decoder_open(struct gpt_decoder *dec, struct gpt *gpt, int64_t n_slots,
@@ -54,8 +54,14 @@ int gpt_decoder_open(struct gpt_decoder *dec, struct gpt *gpt, int64_t n_slots,
     dec->V = gpt->part.has_head ? whole_vocabulary(gpt) : 0;
     arena_measure(&measure);
     layout_decoder(dec, &measure);
-    if (arena_open(&dec->arena, measure.used_bytes, "the keys and values of texts", err))
+    const char *what = "the keys and values of texts";
+    if (arena_open(&dec->arena_tables, measure.table_bytes, what, err))
         return -1;
+    if (device_arena_open(gpt->dev, &dec->arena, measure.used_bytes, &dec->arena_tables,
+                          what, err)) {
+        gpt_decoder_close(dec);
+        return -1;
+    }
     layout_decoder(dec, &dec->arena);
     for (int r = 0; r < gpt->part.mp; r++) {
         int64_t n = param_share(dec->V, gpt->part.mp, r, &dec->bounds[r]);
@@ -66,7 +72,9 @@ int gpt_decoder_open(struct gpt_decoder *dec, struct gpt *gpt, int64_t n_slots,
 
 void gpt_decoder_close(struct gpt_decoder *dec)
 {
-    arena_close(&dec->arena);
+    if (dec->gpt)
+        device_arena_close(dec->gpt->dev, &dec->arena);
+    arena_close(&dec->arena_tables);
     *dec = (struct gpt_decoder){0};
 }
 
@@ -101,12 +109,9 @@ static void make_logits(struct gpt_decoder *dec, const float *x, int64_t n)
         dec->gathered[r] = n * dec->bounds[r];
     gpt_norm_fwd(g, &(struct batch){.B = 1, .S = n}, &norm, g->scratch.norm, x);
     g->k->matvec(g->s, &(struct matvec){.y = dec->logits + n * d->V_first,
-                                        .w = head[GPT_HEAD_WEIGHT].data,
-                                        .dtype = g->dtype,
+                                        .w = &head[GPT_HEAD_WEIGHT],
                                         .x = g->scratch.norm,
-                                        .R = n,
-                                        .O = d->V,
-                                        .I = d->H});
+                                        .R = n});
     if (comm_allgather_f32(g->model_group, dec->logits, dec->gathered, &err))
         gpt_lost_peer(g, &err);
     dec->n_logit_rows = n;
@@ -134,13 +139,13 @@ const float *gpt_decoder_logits(struct gpt_decoder *dec, int64_t row)
     const struct gpt *g = dec->gpt;
     if (!g->part.has_head)
         return NULL;
-    if (g->part.mp == 1)
-        return dec->logits + row * dec->V;
     for (int r = 0; r < g->part.mp; r++) {
         int64_t first = dec->bounds[r], V = dec->bounds[r + 1] - first;
-        g->k->copy(g->s, dec->logit_row + first,
-                   dec->logits + dec->n_logit_rows * first + row * V, V);
+        device_copy(g->s, dec->logit_row + first,
+                    dec->logits + dec->n_logit_rows * first + row * V,
+                    (size_t)V * sizeof(float), COPY_TO_HOST);
     }
+    device_synchronize(g->s);
     return dec->logit_row;
 }
 
@@ -165,19 +170,18 @@ static void stage_rows(struct gpt_decoder *dec, const struct batch *batch,
                              .n_past = dec->n_past,
                              .slot_stride = n_blocks(g) * each,
                              .scores = dec->scores};
-    float *x = gpt_work(g, st.sub[0].x, g->scratch.stream);
+    float *x = g->k->stash_work(g->s, st.sub[0].x, g->scratch.stream);
     stage_input(dec, batch, x);
-    gpt_keep(g, st.sub[0].x, x, n * H);
+    g->k->stash_store(g->s, st.sub[0].x, x, n * H);
     for (int64_t i = first; i < g->part.chunks[0].end; i++) {
         kv.cache = dec->cache + (i - first) * each;
         beat(is_prompt ? BEAT_FORWARD : BEAT_TOKEN, i + 1);
         gpt_block_fwd(g, i, batch, &st, is_prompt ? NULL : &kv, x, x);
         if (is_prompt)
-            g->k->load_matrix(g->s, kv.cache + slots[0] * kv.slot_stride,
-                              gpt_kept_at(g, st.sub[0].in, AD), g->dtype, n, 2 * AD,
-                              3 * AD);
+            g->k->stash_columns(g->s, kv.cache + slots[0] * kv.slot_stride, st.sub[0].in,
+                                AD, n, 2 * AD, 3 * AD);
         if (is_rounded_after(g, i))
-            gpt_keep(g, st.sub[0].x, x, n * H);
+            g->k->stash_store(g->s, st.sub[0].x, x, n * H);
     }
     stage_output(dec, x, n, is_prompt ? 1 : n);
 }

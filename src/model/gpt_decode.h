@@ -19,19 +19,19 @@
 #include "model/gpt.h"
 
 struct gpt_decoder {
-    struct gpt *gpt;      // borrowed; see gpt_decoder_open()
-    struct comm *pipe;    // the stages of the model in order; borrowed
-    int64_t n_slots;      // R: rows of what follows
-    int64_t V;            // of the whole model; 0 without the head
-    int64_t *n_past;      // (R) tokens that a slot keeps
-    float *cache;         // (R, layers here, S, 2, A, D) keys and values
-    float *scores;        // (A, S)
-    float *logits;        // for each part of the vocabulary: (rows, its V)
-    int64_t n_logit_rows; // of the last call
-    float *logit_row;     // (V) one row of them, where parts are several
-    int64_t *bounds;      // (mp + 1) of these parts, for each row
-    int64_t *gathered;    // (mp + 1) the same for all rows
-    struct arena arena;
+    struct gpt *gpt;                  // borrowed; see gpt_decoder_open()
+    struct comm *pipe;                // the stages of the model in order; borrowed
+    int64_t n_slots;                  // R: rows of what follows
+    int64_t V;                        // of the whole model; 0 without the head
+    int64_t *n_past;                  // (R) tokens that a slot keeps
+    float *cache;                     // (R, layers here, S, 2, A, D) keys and values
+    float *scores;                    // (A, S)
+    float *logits;                    // for each part of the vocabulary: (rows, its V)
+    int64_t n_logit_rows;             // of the last call
+    float *logit_row;                 // (V) one row of them, where parts are several
+    int64_t *bounds;                  // (mp + 1) of these parts, for each row
+    int64_t *gathered;                // (mp + 1) the same for all rows
+    struct arena arena, arena_tables; // of the device, and the host's
 };
 
 /* `gpt` has B = 1, no gradients, one chunk of blocks, no sequence parallelism; its S is

@@ -77,9 +77,11 @@ static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, in
 {
     const struct weight *head = gpt_params(g, LAYER_HEAD);
     struct gpt_scratch *sc = &g->scratch;
-    int64_t H = g->dims.H, V = g->dims.V;
-    gpt_linear_fwd(g, sc->logits, sc->norm + row * H, head[GPT_HEAD_WEIGHT].data, R, H,
-                   V);
+    int64_t H = g->dims.H;
+    gpt_linear_fwd(g, (struct linear){.w = &head[GPT_HEAD_WEIGHT],
+                                      .x = sc->norm + row * H,
+                                      .y = sc->logits,
+                                      .N = R});
     struct xent xent = chunk_xent(g, row, R);
     g->k->xent_max(g->s, &xent);
     max_over_model(g, sc->row_max, R);
@@ -95,16 +97,22 @@ static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, in
 static void chunk_grad(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
 {
     struct gpt_scratch *sc = &g->scratch;
-    int64_t H = g->dims.H, V = g->dims.V;
+    int64_t H = g->dims.H;
     float *norm = sc->norm + row * H;
     const struct weight *w = gpt_params(g, LAYER_HEAD), *dw = gpt_grads(g, LAYER_HEAD);
     struct xent xent = chunk_xent(g, row, R);
     xent.mask = batch->loss_mask + row;
     xent.weight = batch->loss_weight;
     g->k->xent_grad(g->s, &xent);
-    gpt_linear_bwd_weight(g, dw[GPT_HEAD_WEIGHT].data, dw[GPT_HEAD_WEIGHT].dtype,
-                          sc->logits, norm, R, H, V, batch->accumulate || row > 0);
-    gpt_linear_bwd_input(g, norm, sc->logits, w[GPT_HEAD_WEIGHT].data, R, H, V);
+    gpt_linear_bwd_weight(
+        g, (struct linear_bwd_weight){.dw = &dw[GPT_HEAD_WEIGHT],
+                                      .dy = sc->logits,
+                                      .x = norm,
+                                      .accumulate = batch->accumulate || row > 0,
+                                      .N = R});
+    gpt_linear_bwd_input(
+        g, (struct linear_bwd_input){
+               .dx = norm, .dy = sc->logits, .w = &w[GPT_HEAD_WEIGHT], .N = R});
 }
 
 struct gpt_norm gpt_final_norm(const struct gpt *g)

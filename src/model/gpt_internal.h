@@ -2,11 +2,11 @@
 #ifndef MODEL_GPT_INTERNAL_H
 #define MODEL_GPT_INTERNAL_H
 
+#include "base/beat.h"
 #include "model/gpt.h"
 #include "model/gpt_params.h"
 
 #define GPT_LOGIT_ROWS_MOST 2048 // that exist at a time, see logit_rows()
-#define GPT_WIDENED_ROWS 256     // of a 16-bit stash; a multiple of KERNEL_ROW_CHUNK
 
 /* The weights of a layer that is not repeated, and of block `block` (from 0): by the
  * enums of gpt_params.h. NULL when the layer is not here. */
@@ -35,41 +35,29 @@ static inline const struct weight *gpt_block_grads(const struct gpt *g, int64_t 
 /* local[n] := ids[n] in this process's share of the vocabulary, or -1. */
 void gpt_local_ids(const struct gpt *g, int32_t *local, const int32_t *ids, int64_t N);
 
-/* -- gpt_linear.c: products with a matrix of any type ------------------------------- */
+/* -- products; each counts as progress for a watcher --------------------------------- */
 
-/* y (N, O) = x (N, I) w^T. */
-void gpt_linear_fwd(const struct gpt *g, float *y, const float *x, const void *w,
-                    int64_t N, int64_t I, int64_t O);
-/* y (N, O) = x (N, I) w^T + bias. */
-void gpt_linear_bias_fwd(const struct gpt *g, float *y, const float *x, const void *w,
-                         const float *bias, int64_t N, int64_t I, int64_t O);
-/* c (N, O) = x (N, I) w^T; and, where that is fused, y = gelu(c + bias): true. */
-bool gpt_linear_gelu_fwd(const struct gpt *g, float *c, float *y, const float *x,
-                         const void *w, const float *bias, int64_t N, int64_t I,
-                         int64_t O);
-/* dx (N, I) = dy (N, O) w. dx may be anything but dy. */
-void gpt_linear_bwd_input(const struct gpt *g, float *dx, const float *dy, const void *w,
-                          int64_t N, int64_t I, int64_t O);
-/* dw (O, I) of type `dtype` (+)= dy^T x. */
-void gpt_linear_bwd_weight(const struct gpt *g, void *dw, enum dtype dtype,
-                           const float *dy, const float *x, int64_t N, int64_t I,
-                           int64_t O, bool accumulate);
-/* Elements of scratch that these need. */
-int64_t gpt_panel_elements(const struct gpt *g);
+static inline void gpt_linear_fwd(const struct gpt *g, struct linear l)
+{
+    beat_count();
+    l.is_fused = g->fuses_bias;
+    l.scratch = g->scratch.panel;
+    g->k->linear_fwd(g->s, &l);
+}
 
-/* -- what backward needs ------------------------------------------------------------- */
+static inline void gpt_linear_bwd_input(const struct gpt *g, struct linear_bwd_input l)
+{
+    beat_count();
+    l.scratch = g->scratch.panel;
+    g->k->linear_bwd_input(g->s, &l);
+}
 
-/* It is computed in the stash itself, or in scratch and then rounded into the stash, when
- * that has 16 bits. */
-
-/* Where to compute what `kept` is to hold. */
-float *gpt_work(const struct gpt *g, void *kept, float *scratch);
-/* x, computed there, is complete: keep it, and go on with what was kept. */
-void gpt_keep(const struct gpt *g, void *kept, float *x, int64_t n);
-/* What was kept, in float32: in the stash itself or in scratch. */
-const float *gpt_recall(const struct gpt *g, const void *kept, float *scratch, int64_t n);
-/* Element `n` of what was kept. */
-const void *gpt_kept_at(const struct gpt *g, const void *kept, int64_t n);
+static inline void gpt_linear_bwd_weight(const struct gpt *g, struct linear_bwd_weight l)
+{
+    beat_count();
+    l.scratch = g->scratch.panel;
+    g->k->linear_bwd_weight(g->s, &l);
+}
 
 /* Whether the gradients of this micro-batch are added to those of the ones before. */
 bool gpt_adds_grads(const struct gpt *g, const struct batch *batch);

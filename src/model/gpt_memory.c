@@ -198,7 +198,7 @@ static void layout_wide(struct gpt_scratch *sc, struct arena *ar, const struct g
     int64_t logits = g->part.has_head ? d->R * d->V : 0;
     bool has_two = has_grads && g->dtype == DTYPE_F32;
     sc->wide = arena_f32(ar, has_two ? wide : i64_max(wide, logits));
-    sc->dwide = arena_f32(ar, has_two ? i64_max(wide, logits) : 0);
+    sc->dwide = has_two ? arena_f32(ar, i64_max(wide, logits)) : NULL;
     sc->logits = has_two ? sc->dwide : sc->wide;
 }
 
@@ -208,17 +208,18 @@ static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struc
     const struct gpt_dims *d = &g->dims;
     int64_t N = d->N, R = d->R, AD = d->A * d->D;
     int64_t widest = i64_max(i64_max(d->F, 3 * AD), 2 * d->H);
-    int64_t rows = i64_max(d->S * 4 * AD, GPT_WIDENED_ROWS * d->F);
+    int64_t rows = attention_scratch(g->dtype, d->S, d->A, d->A, d->D);
+    int64_t columns = i64_max(d->H, i64_max(d->F, AD));
     bool is_typed = g->dtype != DTYPE_F32;
     sc->stream = arena_f32(ar, is_typed || g->part.has_head ? N / g->sp * d->H : 0);
     sc->norm = arena_f32(ar, N * d->H);
     sc->hidden = arena_f32(ar, N * d->H);
     layout_wide(sc, ar, g, has_grads);
-    // backward widens rows while nothing is in the stream
+    // attention's backward needs its scratch while nothing is in the stream
     sc->rows = sc->stream;
-    if (is_typed && has_grads && rows > N / g->sp * d->H)
+    if (has_grads && rows > N / g->sp * d->H)
         sc->rows = arena_f32(ar, rows);
-    sc->panel = arena_f32(ar, gpt_panel_elements(g));
+    sc->panel = arena_f32(ar, linear_scratch(g->dtype, g->grad_dtype, columns));
     sc->delta = arena_f32(ar, has_grads ? N * d->A : 0);
     int64_t partials = i64_max(kernel_partials(N, widest), gpt_norm_partials(g));
     sc->partial = arena_f32(ar, has_grads ? partials : 0);

@@ -161,7 +161,15 @@ void K(embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
 void K(layernorm_fwd)(struct stream *s, const struct layernorm *ln);
 void K(layernorm_again)(struct stream *s, const struct layernorm *ln);
 void K(layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln);
-void K(linear)(struct stream *s, const struct linear *l);
+void K(linear_fwd)(struct stream *s, const struct linear *l);
+void K(linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l);
+void K(linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l);
+void K(stash_columns)(struct stream *s, float *y, const void *stash, int64_t first,
+                      int64_t rows, int64_t cols, int64_t stride);
+float *K(stash_work)(struct stream *s, void *stash, float *scratch);
+void K(stash_store)(struct stream *s, void *stash, float *x, int64_t n);
+const float *K(stash_load)(struct stream *s, const void *stash, float *scratch,
+                           int64_t n);
 void K(matvec)(struct stream *s, const struct matvec *m);
 void K(bias_add)(struct stream *s, float *x, const float *b, int64_t N, int64_t C);
 void K(bias_grad)(struct stream *s, float *db, const float *dy, float *partial, int64_t N,

@@ -13,6 +13,7 @@
  * Cost: forward 2, backward 5 products of TILE x TILE x D a tile.
  */
 #include "device/cpu/cpu_tile.h"
+#include "device/device.h"
 
 #include <math.h>
 
@@ -43,9 +44,9 @@ static struct head head_of(const struct attention *at, int64_t b, int64_t h)
 {
     int64_t kv = b * at->S * at->kv_row + kv_head(at, h) * at->D;
     return (struct head){
-        .q = at->q + b * at->S * at->q_row + h * at->D,
-        .k = at->k + kv,
-        .v = at->v + kv,
+        .q = (const float *)at->q + b * at->S * at->q_row + h * at->D,
+        .k = (const float *)at->k + kv,
+        .v = (const float *)at->v + kv,
         .q_row = at->q_row,
         .kv_row = at->kv_row,
         .S = at->S,
@@ -298,7 +299,7 @@ static struct query_tile query_tile_of(const struct attention *at, int64_t b, in
     return (struct query_tile){
         .q0 = q0,
         .n_queries = i64_min(TILE, at->S - q0),
-        .out = at->out + ((b * at->S + q0) * at->A + h) * at->D,
+        .out = (float *)at->out + ((b * at->S + q0) * at->A + h) * at->D,
         .out_stride = at->A * at->D,
     };
 }
@@ -357,6 +358,7 @@ struct head_grad {
     const float *dout; // (S, D) with out_stride
     int64_t out_stride;
     float *dq, *dk, *dv;
+    int64_t dq_row, dkv_row;
     const float *lse, *delta; // (S)
     bool is_first;            // of the heads that share keys and values
 };
@@ -425,7 +427,7 @@ struct bwd_packs {
 static void tile_bwd(const struct head *hd, const struct head_grad *gr,
                      struct bwd_packs *packs, float *p, float *dp, int64_t q0, int64_t k0)
 {
-    int64_t kv_row = hd->kv_row;
+    int64_t dkv_row = gr->dkv_row;
     // a tile of keys is first seen by the queries on the diagonal
     bool adds = q0 > k0 || !gr->is_first;
     struct tile t;
@@ -434,9 +436,9 @@ static void tile_bwd(const struct head *hd, const struct head_grad *gr,
     tile_scores(p, hd, &t, hd->q, hd->q_row, &packs->keys);
     tile_scores(dp, hd, &t, gr->dout, gr->out_stride, &packs->values);
     tile_grads(p, dp, hd, gr, &t);
-    sum_over_queries(gr->dv + k0 * kv_row, kv_row, p, hd, &t, &packs->dout, adds);
-    sum_over_queries(gr->dk + k0 * kv_row, kv_row, dp, hd, &t, &packs->queries, adds);
-    sum_over_keys(gr->dq + q0 * hd->q_row, hd->q_row, dp, hd, &t, &packs->keys_rows,
+    sum_over_queries(gr->dv + k0 * dkv_row, dkv_row, p, hd, &t, &packs->dout, adds);
+    sum_over_queries(gr->dk + k0 * dkv_row, dkv_row, dp, hd, &t, &packs->queries, adds);
+    sum_over_keys(gr->dq + q0 * gr->dq_row, gr->dq_row, dp, hd, &t, &packs->keys_rows,
                   k0 > first_tile(hd, q0));
 }
 
@@ -454,28 +456,40 @@ static void head_bwd(const struct head *hd, const struct head_grad *gr, float *p
             tile_bwd(hd, gr, &packs, p, dp, q0, k0);
 }
 
+/* What backward works on: the call's forward, or one sample of it, widened; and where the
+ * gradients go. */
+struct bwd {
+    struct attention fwd;
+    const float *dout;
+    float *dq, *dk, *dv, *delta;
+    int64_t dq_row, dkv_row;
+};
+
 /* Head h of q of sample b; p and dp have room for a tile each. */
-static void query_head_bwd(const struct attention_bwd *at, int64_t b, int64_t h, float *p,
+static void query_head_bwd(const struct bwd *at, int64_t b, int64_t h, float *p,
                            float *dp)
 {
     const struct attention *fwd = &at->fwd;
     int64_t S = fwd->S, A = fwd->A, D = fwd->D, bh = b * A + h;
     int64_t out_at = (b * S * A + h) * D;
-    int64_t kv = b * S * fwd->kv_row + kv_head(fwd, h) * D;
+    int64_t kv = b * S * at->dkv_row + kv_head(fwd, h) * D;
     struct head hd = head_of(fwd, b, h);
     struct head_grad gr = {.dout = at->dout + out_at,
                            .out_stride = A * D,
-                           .dq = at->dq + b * S * fwd->q_row + h * D,
+                           .dq = at->dq + b * S * at->dq_row + h * D,
                            .dk = at->dk + kv,
                            .dv = at->dv + kv,
+                           .dq_row = at->dq_row,
+                           .dkv_row = at->dkv_row,
                            .lse = fwd->lse + bh * S,
                            .delta = at->delta + bh * S,
                            .is_first = h % (A / fwd->A_kv) == 0};
-    head_delta(at->delta + bh * S, fwd->out + out_at, gr.dout, A * D, S, D);
+    head_delta(at->delta + bh * S, (const float *)fwd->out + out_at, gr.dout, A * D, S,
+               D);
     head_bwd(&hd, &gr, p, dp);
 }
 
-void K(attention_bwd)(struct stream *s, const struct attention_bwd *at)
+static void attention_bwd(const struct bwd *at)
 {
     int64_t A_kv = at->fwd.A_kv, shared = at->fwd.A / A_kv;
 #pragma omp parallel for schedule(dynamic)
@@ -484,6 +498,66 @@ void K(attention_bwd)(struct stream *s, const struct attention_bwd *at)
         _Alignas(64) float dp[TILE * P_ROW];
         for (int64_t h = i % A_kv * shared; h < (i % A_kv + 1) * shared; h++)
             query_head_bwd(at, i / A_kv, h, p, dp);
+    }
+}
+
+/* to (n, columns) := rows [first, first + n) of what is stashed, `row` elements apart. */
+static void widen_rows(struct stream *s, float *to, const void *stash, int64_t first,
+                       int64_t n, int64_t columns, int64_t row)
+{
+    const uint16_t *from = (const uint16_t *)stash + first * row;
+    K(load_matrix)(s, to, from, s->dev->dtype, n, columns, row);
+}
+
+/* Sample b alone, what is stashed of it widened into scratch. */
+static struct bwd widened_sample(struct stream *s, const struct attention_bwd *at,
+                                 int64_t b)
+{
+    const struct attention *fwd = &at->fwd;
+    int64_t S = fwd->S, q = fwd->A * fwd->D, kv = fwd->A_kv * fwd->D, first = b * S;
+    float *to = at->scratch;
+    struct attention one = *fwd;
+    widen_rows(s, to, fwd->q, first, S, q, fwd->q_row);
+    widen_rows(s, to + S * q, fwd->k, first, S, kv, fwd->kv_row);
+    widen_rows(s, to + S * (q + kv), fwd->v, first, S, kv, fwd->kv_row);
+    widen_rows(s, to + S * (q + 2 * kv), fwd->out, first, S, q, q);
+    one.B = 1;
+    one.q = at->scratch;
+    one.k = at->scratch + S * q;
+    one.v = at->scratch + S * (q + kv);
+    one.out = at->scratch + S * (q + 2 * kv);
+    one.q_row = q;
+    one.kv_row = kv;
+    one.lse = fwd->lse + first * fwd->A;
+    one.first_key = fwd->first_key ? fwd->first_key + first : NULL;
+    one.drop.first_sample += (uint32_t)b;
+    return (struct bwd){.fwd = one,
+                        .dout = at->dout + first * q,
+                        .dq = at->dq + first * fwd->q_row,
+                        .dk = at->dk + first * fwd->kv_row,
+                        .dv = at->dv + first * fwd->kv_row,
+                        .delta = at->delta,
+                        .dq_row = fwd->q_row,
+                        .dkv_row = fwd->kv_row};
+}
+
+void K(attention_bwd)(struct stream *s, const struct attention_bwd *at)
+{
+    struct bwd whole = {.fwd = at->fwd,
+                        .dout = at->dout,
+                        .dq = at->dq,
+                        .dk = at->dk,
+                        .dv = at->dv,
+                        .delta = at->delta,
+                        .dq_row = at->fwd.q_row,
+                        .dkv_row = at->fwd.kv_row};
+    if (!at->is_stashed || s->dev->dtype == DTYPE_F32) {
+        attention_bwd(&whole);
+        return;
+    }
+    for (int64_t b = 0; b < at->fwd.B; b++) {
+        struct bwd one = widened_sample(s, at, b);
+        attention_bwd(&one);
     }
 }
 

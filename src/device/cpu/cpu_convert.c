@@ -4,6 +4,7 @@
  */
 #include "device/cpu/cpu_convert.h"
 #include "device/cpu/cpu.h"
+#include "device/device.h"
 
 #define BLOCK 16384 // elements a thread takes at a time
 
@@ -105,6 +106,34 @@ void K(store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype
         for (int64_t c = 0; c < cols; c += BLOCK)
             block(stored_of(y, dtype, r * y_stride + c), x + r * cols + c, dtype,
                   i64_min(BLOCK, cols - c));
+}
+
+/* -- stashes ------------------------------------------------------------------------- */
+
+float *K(stash_work)(struct stream *s, void *stash, float *scratch)
+{
+    return s->dev->dtype == DTYPE_F32 ? stash : scratch;
+}
+
+void K(stash_store)(struct stream *s, void *stash, float *x, int64_t n)
+{
+    if (x != stash)
+        K(store_rounded)(s, stash, x, s->dev->dtype, n);
+}
+
+const float *K(stash_load)(struct stream *s, const void *stash, float *scratch, int64_t n)
+{
+    if (s->dev->dtype == DTYPE_F32)
+        return stash;
+    K(load)(s, scratch, stash, s->dev->dtype, n);
+    return scratch;
+}
+
+void K(stash_columns)(struct stream *s, float *y, const void *stash, int64_t first,
+                      int64_t rows, int64_t cols, int64_t stride)
+{
+    enum dtype dtype = s->dev->dtype;
+    K(load_matrix)(s, y, element_of(stash, dtype, first), dtype, rows, cols, stride);
 }
 
 /* -- sums over ranks ----------------------------------------------------------------- */

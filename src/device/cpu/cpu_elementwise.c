@@ -3,6 +3,8 @@
  * over rows goes through partial sums of fixed chunks of rows.
  */
 #include "device/cpu/cpu.h"
+#include "device/cpu/cpu_convert.h"
+#include "device/device.h"
 
 #include <string.h>
 
@@ -67,13 +69,28 @@ static void gelu_row(float *y, const float *x, const float *restrict b, int64_t 
     }
 }
 
+/* Elements [at, at + n) of x, or of what is stashed, widened. */
+static const float *input_run(struct stream *s, const float *x, const void *stash,
+                              int64_t at, int64_t n, float widened[CONVERT_RUN])
+{
+    if (x || s->dev->dtype == DTYPE_F32)
+        return (x ? x : (const float *)stash) + at;
+    widen(widened, (const uint16_t *)stash + at, s->dev->dtype, n);
+    return widened;
+}
+
 void K(activation_fwd)(struct stream *s, const struct activation_fwd *a)
 {
     int64_t C = a->C;
     CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < a->N; n++)
-        gelu_row(a->y + n * C, a->x + n * C, a->b, C);
+        for (int64_t c = 0; c < C; c += CONVERT_RUN) {
+            float widened[CONVERT_RUN];
+            int64_t at = n * C + c, run = i64_min(CONVERT_RUN, C - c);
+            gelu_row(a->y + at, input_run(s, a->x, a->stash, at, run, widened), a->b + c,
+                     run);
+        }
 }
 
 static void gelu_row_bwd(float *dx, float *y, float *restrict db, const float *dy,
@@ -101,8 +118,13 @@ void K(activation_bwd)(struct stream *s, const struct activation_bwd *a)
         int64_t end = i64_min(N, (chunk + 1) * KERNEL_ROW_CHUNK);
         memset(part, 0, (size_t)C * sizeof *part);
         for (int64_t n = chunk * KERNEL_ROW_CHUNK; n < end; n++)
-            gelu_row_bwd(a->dx + n * C, a->y + n * C, part, a->dy + n * C, a->x + n * C,
-                         a->b, C);
+            for (int64_t c = 0; c < C; c += CONVERT_RUN) {
+                float widened[CONVERT_RUN], unwanted[CONVERT_RUN];
+                int64_t at = n * C + c, run = i64_min(CONVERT_RUN, C - c);
+                gelu_row_bwd(a->dx + at, a->y ? a->y + at : unwanted, part + c,
+                             a->dy + at, input_run(s, a->x, a->stash, at, run, widened),
+                             a->b + c, run);
+            }
     }
     if (a->db)
         K(add_partials)(s, a->db, a->partial, N, C, C);

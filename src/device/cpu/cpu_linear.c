@@ -1,37 +1,149 @@
 /*
- * A product and what follows it, in panels of rows: the pass over a panel finds it in the
- * last cache, however many rows there are. BLIS packs B once a panel, so panels are high;
- * a product of one panel costs just what the product and the pass cost apart.
+ * Products with weights.
+ *
+ * A float32 weight goes into the product as it is. A 16-bit one is widened panel by panel
+ * (some of its rows), and each panel is used while it is in the cache: so the memory read
+ * is half, and the scratch needed does not grow with the matrix. A 16-bit gradient is
+ * rounded when its panel is complete, and again when another micro-batch is added.
+ *
+ * Panels have a fixed size, so sums do not depend on anything but the matrix. Those that
+ * run over its rows are cut where the product cuts its own sums, at multiples of its
+ * block of 256.
  */
 #include "device/cpu/cpu.h"
+#include "device/device.h"
 
-#define PANEL_ROWS 1024
-
-/* Rows first .. first + PANEL_ROWS of the product, as far as there are. */
-static struct gemm panel_of(const struct gemm *g, int64_t first)
+/* Rows of I elements that a panel has. */
+static int64_t panel_rows(int64_t I)
 {
-    struct gemm panel = *g;
-    panel.m = i64_min(PANEL_ROWS, g->m - first);
-    panel.a += first * g->a_row;
-    panel.c += first * g->c_row;
+    return i64_max(LINEAR_PANEL_ROWS,
+                   LINEAR_PANEL_ELEMENTS / I / LINEAR_PANEL_ROWS * LINEAR_PANEL_ROWS);
+}
+
+static void *weight_row(const struct weight *w, int64_t row)
+{
+    return (char *)w->data + row * w->cols * (int64_t)dtype_bytes(w->dtype);
+}
+
+/* Rows [first, first + n) of w as floats: where they are, or in `panel`. */
+static const float *widened_rows(struct stream *s, const struct weight *w, int64_t first,
+                                 int64_t n, float *panel)
+{
+    if (w->dtype == DTYPE_F32)
+        return weight_row(w, first);
+    K(load)(s, panel, weight_row(w, first), w->dtype, n * w->cols);
     return panel;
 }
 
-void K(linear)(struct stream *s, const struct linear *l)
+/* How many rows of w to take at a time. */
+static int64_t rows_at_a_time(const struct weight *w)
 {
-    const struct gemm *g = &l->product;
-    for (int64_t first = 0; first < g->m; first += PANEL_ROWS) {
-        struct gemm panel = panel_of(g, first);
-        gemm_blis(s, &panel);
-        struct activation_fwd pass = {.act = l->act,
-                                      .y = l->y ? l->y + first * g->n : NULL,
-                                      .x = panel.c,
-                                      .b = l->bias,
-                                      .N = panel.m,
-                                      .C = panel.n};
-        if (l->act == ACTIVATION_NONE)
-            K(bias_add)(s, panel.c, l->bias, panel.m, panel.n);
-        else
-            K(activation_fwd)(s, &pass);
+    return w->dtype == DTYPE_F32 ? w->rows : panel_rows(w->cols);
+}
+
+/* -- forward ------------------------------------------------------------------------- */
+
+/* Rows [first, first + N) of y = x w^T. */
+static void product(struct stream *s, const struct linear *l, int64_t first, int64_t N)
+{
+    int64_t I = l->w->cols, O = l->w->rows, step = rows_at_a_time(l->w);
+    for (int64_t o = 0; o < O; o += step) {
+        int64_t R = i64_min(step, O - o);
+        struct gemm g = {.m = N,
+                         .n = R,
+                         .k = I,
+                         .a = l->x + first * I,
+                         .a_row = I,
+                         .a_col = 1,
+                         .b = widened_rows(s, l->w, o, R, l->scratch),
+                         .b_row = 1,
+                         .b_col = I,
+                         .c = l->y + first * O + o,
+                         .c_row = O,
+                         .c_col = 1};
+        gemm_blis(s, &g);
+    }
+}
+
+/* What follows the product, on the same rows. */
+static void follow(struct stream *s, const struct linear *l, int64_t first, int64_t N)
+{
+    int64_t O = l->w->rows;
+    float *y = l->y + first * O;
+    if (l->act == ACTIVATION_NONE && l->bias)
+        K(bias_add)(s, y, l->bias, N, O);
+    if (l->stash)
+        K(stash_store)
+    (s, (char *)l->stash + first * O * (int64_t)dtype_bytes(s->dev->dtype), y, N * O);
+    struct activation_fwd pass = {.act = l->act, .x = y, .b = l->bias, .N = N, .C = O};
+    if (l->act == ACTIVATION_NONE || !l->act_y)
+        return;
+    pass.y = l->act_y + first * O;
+    K(activation_fwd)(s, &pass);
+}
+
+/* Fused, the pass over some rows of the product finds them in the last cache, however
+ * many there are in all. BLIS packs the weight once for each such part, so parts are
+ * high. A 16-bit weight would be widened for each part: it is not fused. */
+void K(linear_fwd)(struct stream *s, const struct linear *l)
+{
+    enum { FUSED_ROWS = 1024 };
+    int64_t step = l->is_fused && l->w->dtype == DTYPE_F32 ? FUSED_ROWS : l->N;
+    for (int64_t first = 0; first < l->N; first += step) {
+        int64_t N = i64_min(step, l->N - first);
+        product(s, l, first, N);
+        follow(s, l, first, N);
+    }
+}
+
+/* -- backward ------------------------------------------------------------------------ */
+
+void K(linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l)
+{
+    int64_t I = l->w->cols, O = l->w->rows, step = rows_at_a_time(l->w);
+    for (int64_t o = 0; o < O; o += step) {
+        int64_t R = i64_min(step, O - o);
+        struct gemm g = {.m = l->N,
+                         .n = I,
+                         .k = R,
+                         .a = l->dy + o,
+                         .a_row = O,
+                         .a_col = 1,
+                         .b = widened_rows(s, l->w, o, R, l->scratch),
+                         .b_row = I,
+                         .b_col = 1,
+                         .c = l->dx,
+                         .c_row = I,
+                         .c_col = 1,
+                         .accumulate = o > 0};
+        gemm_blis(s, &g);
+    }
+}
+
+void K(linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l)
+{
+    const struct weight *dw = l->dw;
+    int64_t I = dw->cols, O = dw->rows, step = rows_at_a_time(dw);
+    bool is_direct = dw->dtype == DTYPE_F32;
+    for (int64_t o = 0; o < O; o += step) {
+        int64_t R = i64_min(step, O - o);
+        struct gemm g = {.m = R,
+                         .n = I,
+                         .k = l->N,
+                         .a = l->dy + o,
+                         .a_row = 1,
+                         .a_col = O,
+                         .b = l->x,
+                         .b_row = I,
+                         .b_col = 1,
+                         .c = is_direct ? weight_row(dw, o) : l->scratch,
+                         .c_row = I,
+                         .c_col = 1,
+                         .accumulate = is_direct && l->accumulate};
+        gemm_blis(s, &g);
+        if (is_direct)
+            continue;
+        (l->accumulate ? K(store_add) : K(store))(s, weight_row(dw, o), l->scratch,
+                                                  dw->dtype, R * I);
     }
 }

@@ -83,40 +83,42 @@ static void add_widened(float (*lane)[LANES], const struct matvec *m, int64_t o,
                         struct products p, int64_t rows)
 {
     float widened[CONVERT_RUN];
-    const uint16_t *w = (const uint16_t *)m->w + o * m->I;
+    const uint16_t *w = (const uint16_t *)m->w->data + o * m->w->cols;
     const float *x = p.x;
     p.w = widened;
     int64_t c = 0;
     do { // a row has at least one element
-        p.n = i64_min(CONVERT_RUN, m->I - c);
+        p.n = i64_min(CONVERT_RUN, m->w->cols - c);
         p.x = x + c;
         p.is_first = c == 0;
-        widen(widened, w + c, m->dtype, p.n);
+        widen(widened, w + c, m->w->dtype, p.n);
         add_groups(lane, &p, rows);
         c += CONVERT_RUN;
-    } while (c < m->I);
+    } while (c < m->w->cols);
 }
 
 /* Output o of rows [first, first + rows). */
 static void output_of_rows(const struct matvec *m, int64_t o, int64_t first, int64_t rows)
 {
     float lane[ROWS_MOST][LANES];
-    struct products p = {
-        .x = m->x + first * m->I, .x_row = m->I, .n = m->I, .is_first = true};
-    if (m->dtype == DTYPE_F32) {
-        p.w = (const float *)m->w + o * m->I;
+    struct products p = {.x = m->x + first * m->w->cols,
+                         .x_row = m->w->cols,
+                         .n = m->w->cols,
+                         .is_first = true};
+    if (m->w->dtype == DTYPE_F32) {
+        p.w = (const float *)m->w->data + o * m->w->cols;
         add_groups(lane, &p, rows);
     } else {
         add_widened(lane, m, o, p, rows);
     }
     for (int64_t r = 0; r < rows; r++)
-        m->y[(first + r) * m->O + o] = lanes_sum(lane[r]) + (m->b ? m->b[o] : 0.0F);
+        m->y[(first + r) * m->w->rows + o] = lanes_sum(lane[r]) + (m->b ? m->b[o] : 0.0F);
 }
 
 void K(matvec)(struct stream *s, const struct matvec *m)
 {
 #pragma omp parallel for schedule(static)
-    for (int64_t o = 0; o < m->O; o++)
+    for (int64_t o = 0; o < m->w->rows; o++)
         for (int64_t r = 0; r < m->R; r += ROWS_MOST)
             output_of_rows(m, o, r, i64_min(ROWS_MOST, m->R - r));
 }

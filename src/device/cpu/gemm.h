@@ -11,6 +11,11 @@ void gemm_blis(struct stream *s, const struct gemm *g);
 /* The same cut into shares, a thread each, and the same bits. */
 void gemm_blis_shares(const struct gemm *g, int n_shares);
 
+/* Panels of 16-bit weights, widened: 4 MB, so that one and its result fit the cache; and
+ * the rows that one has at least, and a multiple of. */
+#define LINEAR_PANEL_ELEMENTS ((int64_t)1 << 20)
+#define LINEAR_PANEL_ROWS 512
+
 /* -- before the first product -------------------------------------------------------- */
 
 struct gemm_processor { // what the choice of BLIS's kernels depends on

@@ -22,7 +22,15 @@ void ref_layernorm_fwd(struct stream *s, const struct layernorm *ln);
 void ref_layernorm_again(struct stream *s, const struct layernorm *ln);
 void ref_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln);
 void ref_gemm(struct stream *s, const struct gemm *g);
-void ref_linear(struct stream *s, const struct linear *l);
+void ref_linear_fwd(struct stream *s, const struct linear *l);
+void ref_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l);
+void ref_linear_bwd_weight(struct stream *s, const struct linear_bwd_weight *l);
+void ref_stash_columns(struct stream *s, float *y, const void *stash, int64_t first,
+                       int64_t rows, int64_t cols, int64_t stride);
+float *ref_stash_work(struct stream *s, void *stash, float *scratch);
+void ref_stash_store(struct stream *s, void *stash, float *x, int64_t n);
+const float *ref_stash_load(struct stream *s, const void *stash, float *scratch,
+                            int64_t n);
 void ref_matvec(struct stream *s, const struct matvec *m);
 void ref_bias_add(struct stream *s, float *x, const float *b, int64_t N, int64_t C);
 void ref_bias_grad(struct stream *s, float *db, const float *dy, float *partial,

@@ -1,3 +1,4 @@
+#include "device/device.h"
 #include "device/ref/ref.h"
 
 #include <math.h>
@@ -43,13 +44,19 @@ static double gelu_derivative(double z)
     return 0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * inner;
 }
 
+/* Element i of x, or of what is stashed. */
+static double input_at(struct stream *s, const float *x, const void *stash, int64_t i)
+{
+    return (double)(x ? x[i] : ref_element(stash, s->dev->dtype, i));
+}
+
 void ref_activation_fwd(struct stream *s, const struct activation_fwd *a)
 {
     CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
     for (int64_t n = 0; n < a->N; n++)
         for (int64_t c = 0; c < a->C; c++)
             a->y[n * a->C + c] =
-                (float)gelu((double)a->x[n * a->C + c] + (double)a->b[c]);
+                (float)gelu(input_at(s, a->x, a->stash, n * a->C + c) + (double)a->b[c]);
 }
 
 /* The sums of all chunks but the first are zero when they stay in `partial`. */
@@ -63,9 +70,10 @@ void ref_activation_bwd(struct stream *s, const struct activation_bwd *a)
         for (int64_t n = 0; n < a->N; n++) {
             int64_t i = n * C + c;
             // both read before either is written: y may be x, dx may be dy
-            double z = (double)a->x[i] + (double)a->b[c];
+            double z = input_at(s, a->x, a->stash, i) + (double)a->b[c];
             double d = (double)a->dy[i] * gelu_derivative(z);
-            a->y[i] = (float)gelu(z);
+            if (a->y)
+                a->y[i] = (float)gelu(z);
             a->dx[i] = (float)d;
             sum += d;
         }

@@ -10,17 +10,18 @@
  * SUM_COLUMNS columns at a time to stay in double on the stack. Backward takes lse as
  * forward stored it, in float.
  */
+#include "device/device.h"
 #include "device/ref/ref.h"
 
 #include <math.h>
 
 #define SUM_COLUMNS 128
 
-/* One head of one sample; rows of q and dq are q_row apart, those of k, v and dk, dv
- * kv_row, those of out and dout `out_stride`. The d-members are NULL in forward. */
+/* One head of one sample; rows of q are q_row apart, those of k and v kv_row, those of
+ * gradients by members of their own, those of out and dout `out_stride`. The d-members are NULL in forward. */
 struct head {
     const struct attention *at;
-    int64_t b, h, S, D, q_row, kv_row, out_stride;
+    int64_t b, h, S, D, q_row, kv_row, dq_row, dkv_row, out_stride;
     double scale;
     const float *q, *k, *v, *dout;
     float *out, *lse, *dq, *dk, *dv, *delta;
@@ -40,22 +41,35 @@ static struct head head_at(const struct attention *at, int64_t b, int64_t h)
         .kv_row = at->kv_row,
         .out_stride = H,
         .scale = 1.0 / sqrt((double)at->D),
-        .q = at->q + b * at->S * at->q_row + h * at->D,
-        .k = at->k + kv,
-        .v = at->v + kv,
-        .out = at->out + b * at->S * H + h * at->D,
+        .q = (const float *)at->q + b * at->S * at->q_row + h * at->D,
+        .k = (const float *)at->k + kv,
+        .v = (const float *)at->v + kv,
+        .out = (float *)at->out + b * at->S * H + h * at->D,
         .lse = at->lse + (b * at->A + h) * at->S,
     };
 }
 
-static struct head head_bwd_at(const struct attention_bwd *at, int64_t b, int64_t h)
+/* What backward works on: the call's forward, or one sample of it, widened; and where the
+ * gradients go. */
+struct bwd {
+    struct attention fwd;
+    const float *dout;
+    float *dq, *dk, *dv, *delta;
+    int64_t dq_row, dkv_row;
+};
+
+static struct head head_bwd_at(const struct bwd *at, int64_t b, int64_t h)
 {
-    struct head hd = head_at(&at->fwd, b, h);
-    hd.dq = at->dq + (hd.q - at->fwd.q);
-    hd.dk = at->dk + (hd.k - at->fwd.k);
-    hd.dv = at->dv + (hd.v - at->fwd.v);
-    hd.dout = at->dout + (hd.out - at->fwd.out);
-    hd.delta = at->delta + (hd.lse - at->fwd.lse);
+    const struct attention *fwd = &at->fwd;
+    struct head hd = head_at(fwd, b, h);
+    int64_t kv = b * fwd->S * at->dkv_row + h / (fwd->A / fwd->A_kv) * fwd->D;
+    hd.dq = at->dq + b * fwd->S * at->dq_row + h * fwd->D;
+    hd.dk = at->dk + kv;
+    hd.dv = at->dv + kv;
+    hd.dq_row = at->dq_row;
+    hd.dkv_row = at->dkv_row;
+    hd.dout = at->dout + (hd.out - (float *)fwd->out);
+    hd.delta = at->delta + (hd.lse - fwd->lse);
     return hd;
 }
 
@@ -146,11 +160,11 @@ static void dq_columns(const struct head *hd, int64_t q, int64_t first, int64_t 
             sum[d] += ds * (double)hd->k[k * hd->kv_row + first + d];
     }
     for (int64_t d = 0; d < n; d++)
-        hd->dq[q * hd->q_row + first + d] = (float)sum[d];
+        hd->dq[q * hd->dq_row + first + d] = (float)sum[d];
 }
 
 /* Over all heads of q that use the keys and values of head `hd`, the first of them. */
-static void dkv_columns(const struct attention_bwd *at, const struct head *hd, int64_t k,
+static void dkv_columns(const struct bwd *at, const struct head *hd, int64_t k,
                         int64_t first, int64_t n)
 {
     double sum_k[SUM_COLUMNS] = {0}, sum_v[SUM_COLUMNS] = {0};
@@ -166,12 +180,12 @@ static void dkv_columns(const struct attention_bwd *at, const struct head *hd, i
         }
     }
     for (int64_t d = 0; d < n; d++) {
-        hd->dk[k * hd->kv_row + first + d] = (float)sum_k[d];
-        hd->dv[k * hd->kv_row + first + d] = (float)sum_v[d];
+        hd->dk[k * hd->dkv_row + first + d] = (float)sum_k[d];
+        hd->dv[k * hd->dkv_row + first + d] = (float)sum_v[d];
     }
 }
 
-void ref_attention_bwd(struct stream *s, const struct attention_bwd *at)
+static void attention_bwd(const struct bwd *at)
 {
     const struct attention *fwd = &at->fwd;
     int64_t shared = fwd->A / fwd->A_kv;
@@ -191,6 +205,63 @@ void ref_attention_bwd(struct stream *s, const struct attention_bwd *at)
                     dkv_columns(at, &hd, t, d, n);
             }
         }
+    }
+}
+
+/* Sample b alone, what is stashed of it widened into scratch. */
+static struct bwd widened_sample(struct stream *s, const struct attention_bwd *at,
+                                 int64_t b)
+{
+    const struct attention *fwd = &at->fwd;
+    int64_t S = fwd->S, q = fwd->A * fwd->D, kv = fwd->A_kv * fwd->D, first = b * S;
+    float *q_to = at->scratch, *k_to = q_to + S * q, *v_to = k_to + S * kv;
+    float *out_to = v_to + S * kv;
+    enum dtype dtype = s->dev->dtype;
+    ref_load_matrix(s, q_to, (const uint16_t *)fwd->q + first * fwd->q_row, dtype, S, q,
+                    fwd->q_row);
+    ref_load_matrix(s, k_to, (const uint16_t *)fwd->k + first * fwd->kv_row, dtype, S, kv,
+                    fwd->kv_row);
+    ref_load_matrix(s, v_to, (const uint16_t *)fwd->v + first * fwd->kv_row, dtype, S, kv,
+                    fwd->kv_row);
+    ref_load(s, out_to, (const uint16_t *)fwd->out + first * q, dtype, S * q);
+    struct bwd one = {.fwd = *fwd,
+                      .dout = at->dout + first * q,
+                      .dq = at->dq + first * fwd->q_row,
+                      .dk = at->dk + first * fwd->kv_row,
+                      .dv = at->dv + first * fwd->kv_row,
+                      .delta = at->delta,
+                      .dq_row = fwd->q_row,
+                      .dkv_row = fwd->kv_row};
+    one.fwd.B = 1;
+    one.fwd.q = q_to;
+    one.fwd.k = k_to;
+    one.fwd.v = v_to;
+    one.fwd.out = out_to;
+    one.fwd.q_row = q;
+    one.fwd.kv_row = kv;
+    one.fwd.lse = fwd->lse + first * fwd->A;
+    one.fwd.first_key = fwd->first_key ? fwd->first_key + first : NULL;
+    one.fwd.drop.first_sample += (uint32_t)b;
+    return one;
+}
+
+void ref_attention_bwd(struct stream *s, const struct attention_bwd *at)
+{
+    struct bwd whole = {.fwd = at->fwd,
+                        .dout = at->dout,
+                        .dq = at->dq,
+                        .dk = at->dk,
+                        .dv = at->dv,
+                        .delta = at->delta,
+                        .dq_row = at->fwd.q_row,
+                        .dkv_row = at->fwd.kv_row};
+    if (!at->is_stashed || s->dev->dtype == DTYPE_F32) {
+        attention_bwd(&whole);
+        return;
+    }
+    for (int64_t b = 0; b < at->fwd.B; b++) {
+        struct bwd one = widened_sample(s, at, b);
+        attention_bwd(&one);
     }
 }
 

@@ -1,4 +1,5 @@
 /* Storage types, one element at a time. */
+#include "device/device.h"
 #include "device/ref/ref.h"
 
 float ref_element(const void *x, enum dtype dtype, int64_t i)
@@ -68,4 +69,31 @@ void ref_store_matrix(struct stream *s, void *y, const float *x, enum dtype dtyp
             float value = x[r * cols + c];
             ref_set_element(y, dtype, at, accumulate ? before + value : value);
         }
+}
+
+float *ref_stash_work(struct stream *s, void *stash, float *scratch)
+{
+    return s->dev->dtype == DTYPE_F32 ? stash : scratch;
+}
+
+void ref_stash_store(struct stream *s, void *stash, float *x, int64_t n)
+{
+    if (x != stash)
+        ref_store_rounded(s, stash, x, s->dev->dtype, n);
+}
+
+const float *ref_stash_load(struct stream *s, const void *stash, float *scratch,
+                            int64_t n)
+{
+    if (s->dev->dtype == DTYPE_F32)
+        return stash;
+    ref_load(s, scratch, stash, s->dev->dtype, n);
+    return scratch;
+}
+
+void ref_stash_columns(struct stream *s, float *y, const void *stash, int64_t first,
+                       int64_t rows, int64_t cols, int64_t stride)
+{
+    for (int64_t i = 0; i < rows * cols; i++)
+        y[i] = ref_element(stash, s->dev->dtype, first + i / cols * stride + i % cols);
 }

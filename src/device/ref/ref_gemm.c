@@ -15,28 +15,65 @@ void ref_gemm(struct stream *s, const struct gemm *g)
     }
 }
 
-void ref_linear(struct stream *s, const struct linear *l)
+/* Element (row, column) of a weight. */
+static double weight_at(const struct weight *w, int64_t row, int64_t column)
 {
-    const struct gemm *g = &l->product;
-    ref_gemm(s, g);
-    if (l->act == ACTIVATION_NONE)
-        ref_bias_add(s, g->c, l->bias, g->m, g->n);
-    else
-        ref_activation_fwd(
-            s,
-            &(struct activation_fwd){
-                .act = l->act, .y = l->y, .x = g->c, .b = l->bias, .N = g->m, .C = g->n});
+    return (double)ref_element(w->data, w->dtype, row * w->cols + column);
+}
+
+void ref_linear_fwd(struct stream *s, const struct linear *l)
+{
+    int64_t I = l->w->cols, O = l->w->rows, N = l->N;
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t o = 0; o < O; o++) {
+            double sum = 0;
+            for (int64_t i = 0; i < I; i++)
+                sum += (double)l->x[n * I + i] * weight_at(l->w, o, i);
+            l->y[n * O + o] = (float)sum;
+        }
+    if (l->act == ACTIVATION_NONE && l->bias)
+        ref_bias_add(s, l->y, l->bias, N, O);
+    if (l->stash)
+        ref_stash_store(s, l->stash, l->y, N * O);
+    struct activation_fwd pass = {
+        .act = l->act, .y = l->act_y, .x = l->y, .b = l->bias, .N = N, .C = O};
+    if (l->act != ACTIVATION_NONE && l->act_y)
+        ref_activation_fwd(s, &pass);
+}
+
+void ref_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l)
+{
+    int64_t I = l->w->cols, O = l->w->rows;
+    for (int64_t n = 0; n < l->N; n++)
+        for (int64_t i = 0; i < I; i++) {
+            double sum = 0;
+            for (int64_t o = 0; o < O; o++)
+                sum += (double)l->dy[n * O + o] * weight_at(l->w, o, i);
+            l->dx[n * I + i] = (float)sum;
+        }
+}
+
+void ref_linear_bwd_weight(struct stream *s, const struct linear_bwd_weight *l)
+{
+    const struct weight *dw = l->dw;
+    int64_t I = dw->cols, O = dw->rows;
+    for (int64_t o = 0; o < O; o++)
+        for (int64_t i = 0; i < I; i++) {
+            double sum = l->accumulate ? weight_at(dw, o, i) : 0;
+            for (int64_t n = 0; n < l->N; n++)
+                sum += (double)l->dy[n * O + o] * (double)l->x[n * I + i];
+            ref_set_element(dw->data, dw->dtype, o * I + i, (float)sum);
+        }
 }
 
 void ref_matvec(struct stream *s, const struct matvec *m)
 {
-    int64_t I = m->I;
+    int64_t I = m->w->cols, O = m->w->rows;
     for (int64_t r = 0; r < m->R; r++)
-        for (int64_t o = 0; o < m->O; o++) {
+        for (int64_t o = 0; o < O; o++) {
             double sum = m->b ? (double)m->b[o] : 0.0;
             for (int64_t i = 0; i < I; i++)
-                sum += (double)ref_element(m->w, m->dtype, o * I + i) *
-                       (double)m->x[r * I + i];
-            m->y[r * m->O + o] = (float)sum;
+                sum += weight_at(m->w, o, i) * (double)m->x[r * I + i];
+            m->y[r * O + o] = (float)sum;
         }
 }
