@@ -1,7 +1,5 @@
 /*
- * The loops that combine numbers of the host. Plain C that the compiler vectorises: `out` is exactly `a` or `b`,
- * or disjoint from both, so no iteration reads what another one wrote, which is what the
- * simd pragma promises.
+ * The loops that combine numbers of the host, of which there are few.
  */
 #include "comm/comm_combine.h"
 
@@ -9,7 +7,6 @@ static void sum_f64(void *out_, const void *a_, const void *b_, int64_t n)
 {
     double *out = out_;
     const double *a = a_, *b = b_;
-#pragma omp simd
     for (int64_t i = 0; i < n; i++)
         out[i] = a[i] + b[i];
 }
@@ -18,7 +15,6 @@ static void sum_i64(void *out_, const void *a_, const void *b_, int64_t n)
 {
     int64_t *out = out_;
     const int64_t *a = a_, *b = b_;
-#pragma omp simd
     for (int64_t i = 0; i < n; i++)
         out[i] = a[i] + b[i];
 }
@@ -27,7 +23,6 @@ static void max_i64(void *out_, const void *a_, const void *b_, int64_t n)
 {
     int64_t *out = out_;
     const int64_t *a = a_, *b = b_;
-#pragma omp simd
     for (int64_t i = 0; i < n; i++)
         out[i] = a[i] > b[i] ? a[i] : b[i];
 }

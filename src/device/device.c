@@ -13,11 +13,6 @@ int device_alloc(struct device *dev, void **memory, size_t bytes, const char *wh
                      (double)bytes / 1e6, what, strerror(errno));
 }
 
-void device_free(struct device *dev, void *memory, size_t bytes)
-{
-    dev->ops->free(dev, memory, bytes);
-}
-
 int device_arena_open(struct device *dev, struct arena *ar, size_t bytes,
                       struct arena *tables, const char *what, struct error *err)
 {
@@ -35,37 +30,6 @@ void device_arena_close(struct device *dev, struct arena *ar)
     if (ar->base)
         device_free(dev, ar->base, ar->capacity_bytes);
     *ar = arena_over(NULL, 0);
-}
-
-void device_copy(struct stream *s, void *to, const void *from, size_t bytes,
-                 enum copy_kind kind)
-{
-    s->dev->ops->copy(s, to, from, bytes, kind);
-}
-
-void device_fill(struct stream *s, void *to, uint8_t byte, size_t bytes)
-{
-    s->dev->ops->fill(s, to, byte, bytes);
-}
-
-void device_record(struct event *e, struct stream *s)
-{
-    s->dev->ops->record(e, s);
-}
-
-void device_wait(struct stream *s, const struct event *e)
-{
-    s->dev->ops->wait(s, e);
-}
-
-void device_synchronize(struct stream *s)
-{
-    s->dev->ops->synchronize(s);
-}
-
-size_t device_memory_left(struct device *dev)
-{
-    return dev->ops->memory_left(dev);
 }
 
 void device_open_to_mpi(struct device *dev, const void *memory, size_t bytes)

@@ -70,19 +70,46 @@ static inline struct stream *device_stream(struct device *dev, enum stream_name 
 /* `what` names the memory in the error. */
 MUST_CHECK int device_alloc(struct device *dev, void **memory, size_t bytes,
                             const char *what, struct error *err);
-void device_free(struct device *dev, void *memory, size_t bytes);
+static inline void device_free(struct device *dev, void *memory, size_t bytes)
+{
+    dev->ops->free(dev, memory, bytes);
+}
+
 /* The same for an arena; arena_open() for the host's memory. Tables go to `tables`. */
 MUST_CHECK int device_arena_open(struct device *dev, struct arena *ar, size_t bytes,
                                  struct arena *tables, const char *what,
                                  struct error *err);
 void device_arena_close(struct device *dev, struct arena *ar);
-void device_copy(struct stream *s, void *to, const void *from, size_t bytes,
-                 enum copy_kind kind);
-void device_fill(struct stream *s, void *to, uint8_t byte, size_t bytes);
-void device_record(struct event *e, struct stream *s);
-void device_wait(struct stream *s, const struct event *e);
-void device_synchronize(struct stream *s);
-size_t device_memory_left(struct device *dev);
+static inline void device_copy(struct stream *s, void *to, const void *from, size_t bytes,
+                               enum copy_kind kind)
+{
+    s->dev->ops->copy(s, to, from, bytes, kind);
+}
+
+static inline void device_fill(struct stream *s, void *to, uint8_t byte, size_t bytes)
+{
+    s->dev->ops->fill(s, to, byte, bytes);
+}
+
+static inline void device_record(struct event *e, struct stream *s)
+{
+    s->dev->ops->record(e, s);
+}
+
+static inline void device_wait(struct stream *s, const struct event *e)
+{
+    s->dev->ops->wait(s, e);
+}
+
+static inline void device_synchronize(struct stream *s)
+{
+    s->dev->ops->synchronize(s);
+}
+
+static inline size_t device_memory_left(struct device *dev)
+{
+    return dev->ops->memory_left(dev);
+}
 
 /* MPI reads or writes this memory until it is closed again; the memory may be another's
  * than the device's. Ranges may overlap; each is closed as it was opened. */
