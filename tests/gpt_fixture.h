@@ -65,13 +65,15 @@ static inline void outcome_release(struct outcome *out)
 static inline float *widened_grads(const struct gpt *g)
 {
     float *x = calloc((size_t)g->params.table->n_flat, sizeof *x);
+    char *grads = tensor_copy(g, g->params.storage[STORE_GRADS],
+                              (size_t)g->params.table->n_bytes[STORE_GRADS]);
     assert_non_null(x);
     for (int64_t i = 0; i < g->params.table->n_params; i++) {
         const struct param *row = &g->params.table->params[i];
-        dtype_load(x + row->offset,
-                   (char *)g->params.storage[STORE_GRADS] + row->in[STORE_GRADS].at,
+        dtype_load(x + row->offset, grads + row->in[STORE_GRADS].at,
                    row->in[STORE_GRADS].dtype, row->n_elements);
     }
+    free(grads);
     return x;
 }
 

@@ -10,6 +10,8 @@
 #include "parallel/runner.h"
 #include "params/param_draw.h"
 
+#include <stdlib.h>
+
 struct model {
     struct config cfg;
     struct comm *world;
@@ -67,6 +69,16 @@ static inline void model_close(struct model *m)
         comm_world_close(m->world);
     }
     *m = (struct model){.world = NULL};
+}
+
+/* What a tensor of the model holds; free() releases it. */
+static inline void *tensor_copy(const struct gpt *g, const void *tensor, size_t bytes)
+{
+    void *copy = malloc(bytes);
+    CHECK(copy, "no memory for %zu bytes", bytes);
+    device_copy(g->s, copy, tensor, bytes, COPY_TO_HOST);
+    device_synchronize(g->s);
+    return copy;
 }
 
 #endif

@@ -63,9 +63,15 @@ static void setup(struct fixture *f, int64_t M)
     for (int64_t i = 0; i < g->n_params; i++) {
         const struct param *row = &f->gpt->params.table->params[i];
         int64_t number = golden_find(g, row->name);
+        size_t bytes = (size_t)row->n_elements * sizeof(float);
+        float *x = malloc(bytes);
+        assert_non_null(x);
         for (int64_t j = 0; j < row->n_elements; j++)
-            ((float *)f->gpt->params.storage[STORE_PARAMS])[row->offset + j] =
-                (float)golden_value(g, number, j);
+            x[j] = (float)golden_value(g, number, j);
+        device_copy(f->gpt->s,
+                    (float *)f->gpt->params.storage[STORE_PARAMS] + row->offset, x, bytes,
+                    COPY_TO_DEVICE);
+        free(x);
     }
     size_t N = (size_t)(g->B * g->S);
     f->tokens = malloc(N * sizeof *f->tokens);
@@ -113,6 +119,16 @@ static double run_step(struct fixture *f, int64_t step)
     return sum / (double)N;
 }
 
+static void check_row(const struct fixture *f, int64_t i, enum param_store store,
+                      const char *what)
+{
+    const struct param *row = &f->gpt->params.table->params[i];
+    const float *tensor = (float *)f->gpt->params.storage[store] + row->offset;
+    float *x = tensor_copy(f->gpt, tensor, (size_t)row->n_elements * sizeof *x);
+    golden_check(&f->g, what, golden_find(&f->g, row->name), x, 1e-5);
+    free(x);
+}
+
 static void check_first_step(int64_t M)
 {
     struct fixture f;
@@ -120,9 +136,7 @@ static void check_first_step(int64_t M)
     double loss = run_step(&f, 0);
     assert_close(loss, f.g.loss, 2e-7 * f.g.loss);
     for (int64_t i = 0; i < f.g.n_params; i++) {
-        const struct param *row = &f.gpt->params.table->params[i];
-        golden_check(&f.g, "gradients", golden_find(&f.g, row->name),
-                     (float *)f.gpt->params.storage[STORE_GRADS] + row->offset, 1e-5);
+        check_row(&f, i, STORE_GRADS, "gradients");
     }
     teardown(&f);
 }
@@ -164,9 +178,7 @@ static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
         assert_ok(optimizer_step(&f.opt, &update, &err), err);
     }
     for (int64_t i = 0; i < f.g.n_params; i++) {
-        const struct param *row = &f.gpt->params.table->params[i];
-        golden_check(&f.g, "parameters_after", golden_find(&f.g, row->name),
-                     (float *)f.gpt->params.storage[STORE_PARAMS] + row->offset, 1e-5);
+        check_row(&f, i, STORE_PARAMS, "parameters_after");
     }
     teardown(&f);
 }

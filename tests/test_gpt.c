@@ -83,8 +83,10 @@ static struct run run_step(const struct config *cfg, int64_t M, int n_threads,
         assert_ok(runner_train(&m.runner, &batch, &err), err);
         assert_ok(runner_finish_grads(&m.runner, &err), err);
         assert_ok(optimizer_norm(&opt, &m.runner.zero.grads, &out.norm, &err), err);
-        out.grads_hash = hash_bytes(g->params.storage[STORE_GRADS],
-                                    (size_t)g->params.table->n_flat * sizeof(float));
+        size_t bytes = (size_t)g->params.table->n_flat * sizeof(float);
+        void *grads = tensor_copy(g, g->params.storage[STORE_GRADS], bytes);
+        out.grads_hash = hash_bytes(grads, bytes);
+        free(grads);
     } else {
         assert_ok(runner_forward(&m.runner, &batch, &err), err);
     }

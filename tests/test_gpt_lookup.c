@@ -46,16 +46,17 @@ static void test_gpt__the_lookup_has_rows_for_the_tokens_that_occur(void **state
     start(&m);
     assert_int_equal(g->lookup.n_rows_most, 6);
     struct text t = make_text(101, 1);
-    const float *dwte = g->params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data;
-    static float before[101 * 40];
+    const void *grad = g->params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data;
+    enum { BYTES = 101 * 40 * sizeof(float) };
     for (int first = 10; first <= 90; first += 40) { // three steps, other tokens each
         for (int64_t n = 0; n < N;
              n++) // the second micro-batch shares half with the first
             t.tokens[n] = (int32_t)(first + n % 4 + (n < N / 2 ? 0 : 2));
         run_first_stage(&m, &t);
-        memcpy(before, dwte, sizeof before);
+        float *before = tensor_copy(g, grad, BYTES);
         run_first_stage(&m, &t); // nothing of one step is left in the next
-        assert_memory_equal(before, dwte, sizeof before);
+        float *dwte = tensor_copy(g, grad, BYTES);
+        assert_memory_equal(before, dwte, BYTES);
         assert_int_equal(g->lookup.n_rows, 0);
         for (int64_t v = 0; v < 101; v++) {
             double size = 0;
@@ -64,6 +65,8 @@ static void test_gpt__the_lookup_has_rows_for_the_tokens_that_occur(void **state
             assert_int_equal(size > 0, v >= first && v < first + 6);
             assert_int_equal(g->lookup.slot[v], -1);
         }
+        free(before);
+        free(dwte);
     }
     model_close(&m);
 }
@@ -82,8 +85,11 @@ static void test_gpt__word_and_position_gradients_have_the_same_sum(void **state
         start(&m);
         struct text t = make_text(101, 1);
         run_first_stage(&m, &t);
-        const float *dwte = g->params.weights[STORE_GRADS][GPT_WORD_WEIGHT].data,
-                    *dwpe = g->params.weights[STORE_GRADS][GPT_POSITION_WEIGHT].data;
+        const struct weight *grads = g->params.weights[STORE_GRADS];
+        float *dwte =
+            tensor_copy(g, grads[GPT_WORD_WEIGHT].data, 101 * 40 * sizeof *dwte);
+        float *dwpe =
+            tensor_copy(g, grads[GPT_POSITION_WEIGHT].data, S * 40 * sizeof *dwpe);
         for (int64_t c = 0; c < 40; c++) {
             double words = 0, positions = 0;
             for (int64_t v = 0; v < 101; v++)
@@ -93,6 +99,8 @@ static void test_gpt__word_and_position_gradients_have_the_same_sum(void **state
             assert_true(fabs(words) > 1);
             assert_close(words, positions, 1e-5 * fabs(positions));
         }
+        free(dwte);
+        free(dwpe);
         model_close(&m);
     }
 }

@@ -47,9 +47,7 @@ static struct result train(struct model *m)
             assert_ok(runner_forward(&m->runner, &batch, &err), err);
     }
     r.n = (size_t)g->params.table->n_bytes[STORE_GRADS];
-    r.grads = malloc(r.n);
-    assert_non_null(r.grads);
-    memcpy(r.grads, g->params.storage[STORE_GRADS], r.n);
+    r.grads = tensor_copy(g, g->params.storage[STORE_GRADS], r.n);
     return r;
 }
 

@@ -294,6 +294,8 @@ static void prepare(struct gpt *g, const struct config *cfg,
                     const struct gpt_options *opt)
 {
     struct device *dev = opt->dev ? opt->dev : device_cpu(opt->dtype);
+    CHECK(dev->dtype == opt->dtype, "a device for %s, a model of %s",
+          dtype_name(dev->dtype), dtype_name(opt->dtype));
     *g = (struct gpt){
         .dev = dev,
         .k = dev->k,
