@@ -49,7 +49,7 @@ const char *beat_action_name(enum beat_action action)
 
 /* -- the file ------------------------------------------------------------------------ */
 
-size_t beat_file_bytes(int n_ranks)
+static size_t beat_file_bytes(int n_ranks)
 {
     return sizeof(struct beat_file) + (size_t)n_ranks * sizeof(struct beat_slot);
 }

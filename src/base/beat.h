@@ -204,7 +204,6 @@ const char *beat_directory(void);
 /* A place for the file of a job whose name is `key`, on this host. A key that is the path
  * of a directory of this host: in there. */
 void beat_path(char *path, size_t size, const char *key);
-size_t beat_file_bytes(int n_ranks);
 /* As beat_open(), without taking a slot. */
 struct beat_file *beat_file_map(const char *path, int n_ranks, struct error *err);
 void beat_file_unmap(struct beat_file *file, int n_ranks);

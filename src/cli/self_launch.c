@@ -7,10 +7,8 @@
 #include "launch/launch.h"
 #include "launch/worker.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define ENV_PLANNED "TREFOIL_PLANNED" // in the ranks of a job started here

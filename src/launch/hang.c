@@ -1,5 +1,6 @@
 #include "launch/hang.h"
 
+#include <math.h>
 #include <string.h>
 
 #define ROWS_MOST 1000 // of a table: a job may have 100,000 ranks
@@ -11,16 +12,6 @@ static const double default_bounds[BEAT_N_PHASES] = {
     [BEAT_START] = 300,    [BEAT_LOAD] = 600, [BEAT_STEP] = HANG_STEP_LEAST,
     [BEAT_EVALUATE] = 120, [BEAT_SAVE] = 600, [BEAT_END] = 300,
 };
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
 
 static bool is_starting(const struct seen_rank *r)
 {
@@ -39,20 +30,20 @@ double hang_bound(const struct hang_rule *rule, const struct seen_rank *r)
     if (rule->hang_timeout > 0) {
         bound = rule->hang_timeout;
         if (is_starting(r) && may_get_there(r))
-            bound = larger(bound, HANG_START_LEAST);
+            bound = fmax(bound, HANG_START_LEAST);
     } else if (r->phase == BEAT_STEP || r->phase == BEAT_EVALUATE) {
-        bound = larger(bound, HANG_STEPS * rule->median_step);
+        bound = fmax(bound, HANG_STEPS * rule->median_step);
     }
     bool is_in_kernel = (r->phase == BEAT_SAVE || r->phase == BEAT_END) && // files
                         r->condition == RANK_UNINTERRUPTIBLE;
     double most = is_in_kernel ? HANG_STOP_SAVE_MOST : HANG_STOP_MOST;
-    return rule->is_stopping ? smaller(bound, most) : bound;
+    return rule->is_stopping ? fmin(bound, most) : bound;
 }
 
 /* A rank that waited for long and is stopped then is frozen since it was stopped. */
 static double frozen_seconds(const struct seen_rank *r)
 {
-    return may_get_there(r) ? r->quiet : smaller(r->quiet, r->in_condition);
+    return may_get_there(r) ? r->quiet : fmin(r->quiet, r->in_condition);
 }
 
 static bool is_waiting(const struct seen_rank *r)
@@ -74,7 +65,7 @@ static bool all_wait(const struct seen_rank *ranks, int n_ranks,
             continue;
         if (!is_waiting(r) || r->quiet <= hang_bound(rule, r))
             return false;
-        *seconds = n_waiting == 0 ? r->quiet : smaller(*seconds, r->quiet);
+        *seconds = n_waiting == 0 ? r->quiet : fmin(*seconds, r->quiet);
         n_waiting++;
     }
     return n_waiting > 0;
@@ -121,7 +112,7 @@ struct hang hang_judge(const struct seen_rank *ranks, int n_ranks,
         if (!is_culprit[i])
             continue;
         hang.decision = has_frozen || rule->hang_timeout > 0 ? HANG_ENDS : HANG_NAMED;
-        hang.seconds = larger(hang.seconds, frozen_seconds(r));
+        hang.seconds = fmax(hang.seconds, frozen_seconds(r));
         if (hang.culprit < 0)
             hang.culprit = i;
     }

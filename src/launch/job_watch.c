@@ -337,6 +337,7 @@ _Noreturn static void become_watcher(const char *path, int n_ranks, const char *
     if (fork() != 0) // nobody's child: no rank has to wait for it
         _exit(0);
     run(&w);
+    watch_reporter_close(&w.reporter);
     job_watch_close(&w.job);
     _exit(0);
 }

@@ -1,14 +1,12 @@
 /*
  * job_watch - all ranks of a job, watched for their ends and for hangs.
  *
- * The launcher has one: it looks at the ranks of this host itself, and hears of those of
- * other hosts from the watchers there. A watcher is a process of its own, trefoil-watch,
- * that the first rank of a host starts whose shared memory nobody watches, before MPI: on
- * hosts that are not the launcher's, and on all of them under plain mpirun or srun. It
- * holds nothing of that rank, and ends when no rank of the host is left. Under the
- * launcher it reports there. Without one, the watcher of rank 0's host is the main one:
- * the ranks carry its contact to the others when MPI has started (worker_joined()). A
- * watcher that has nobody to report to judges what it sees.
+ * The launcher has one, and hears of ranks of other hosts from the watchers there. A
+ * watcher is a process of its own, trefoil-watch: the first rank of a host that nobody
+ * watches starts it before MPI, also under plain mpirun or srun. It holds nothing of that
+ * rank, and ends when no rank of the host is left. It reports to the launcher, or without
+ * one to the watcher of rank 0's host, whose contact the ranks carry to the others when
+ * MPI has started (worker_joined()). Who has nobody to report to judges what it sees.
  */
 #ifndef LAUNCH_JOB_WATCH_H
 #define LAUNCH_JOB_WATCH_H

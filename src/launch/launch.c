@@ -106,13 +106,11 @@ static void remove_logs(const char *dir)
     char path[PATH_MAX];
     if (fs_list(dir, &list, &ignored))
         return;
-    for (int64_t i = 0; i < list.n_names; i++) {
-        const char *rest = list.names[i] + strlen(prefix);
-        if (strncmp(list.names[i], prefix, strlen(prefix)) == 0 && *rest &&
-            rest[strspn(rest, "0123456789")] == '\0' &&
+    for (int64_t i = 0; i < list.n_names; i++) // not what a user has renamed
+        if (strncmp(list.names[i], prefix, strlen(prefix)) == 0 &&
+            !list.names[i][strspn(list.names[i], "workerlog.0123456789")] &&
             !fs_join(path, sizeof path, dir, list.names[i], &ignored))
             unlink(path);
-    }
     fs_names_release(&list);
 }
 
@@ -204,15 +202,13 @@ static int start_mpiexec(struct launch_job *job, char *const *argv, struct error
     if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
         return error_set(err, ERROR_RUNTIME, "cannot read /proc/self/exe: %s",
                          strerror(errno));
-    int rc =
+    bool failed =
         mpiexec_find(job->dialect, mpiexec, sizeof mpiexec, err) ||
-                mpiexec_command_build(&cmd, job->dialect, mpiexec, program, job->opt,
-                                      geteuid() == 0, argv, err) ||
-                mpiexec_open(&job->mpiexec, job->dialect, &cmd, job->opt->has_output, err)
-            ? -1
-            : 0;
+        mpiexec_command_build(&cmd, job->dialect, mpiexec, program, job->opt,
+                              geteuid() == 0, argv, err) ||
+        mpiexec_open(&job->mpiexec, job->dialect, &cmd, job->opt->has_output, err);
     mpiexec_command_release(&cmd);
-    return rc;
+    return failed ? -1 : 0;
 }
 
 /* -- signals ------------------------------------------------------------------------- */
@@ -240,40 +236,27 @@ static void take_signals(struct launch_job *job)
         } else if (now - job->stop_since >= AGAIN_SECONDS) {
             job->is_stop_repeated = true;
             job->ending_since = now - KILL_ALL_OF_HOSTS_AFTER; // there was time enough
+            job_watch_kill(&job->watch);
         }
     }
 }
 
 /* -- the end ------------------------------------------------------------------------- */
 
-/* Whether ranks that should have begun will not: a host does not answer, or mpiexec is
- * stuck. Each rank that begins gives the others more time. */
-static bool is_unbegun(const struct launch_job *job)
+/* Whether the job must end: a rank failed or hangs; ranks do not begin, because a host does
+ * not answer or mpiexec is stuck (each that begins gives the others more time); or it is to
+ * stop, and after a while there is still no rank that could be asked to. */
+static bool must_end(struct launch_job *job)
 {
     const struct job_watch *w = &job->watch;
     double since = w->begun_at > 0 ? w->begun_at : job->started_at;
     double most = job->mpiexec.n_said > 0 ? BEGIN_WITHIN_COMPLAINT : BEGIN_WITHIN;
-    return w->n_seen < w->n_ranks && clock_seconds() - since > most;
-}
-
-/* Whether the job must end: a rank failed or hangs, ranks do not begin; or it is to stop,
- * and after a while there is still no rank that could be asked to. */
-static bool must_end(struct launch_job *job)
-{
-    const struct job_watch *w = &job->watch;
     if (job_watch_first_failure(w->seen, w->n_ranks) >= 0 || job->hang[0])
         return true;
-    job->is_unbegun = !job->stop_signal && is_unbegun(job);
+    job->is_unbegun =
+        !job->stop_signal && w->n_seen < w->n_ranks && clock_seconds() - since > most;
     return job->is_unbegun || (job->stop_signal && w->n_seen == 0 &&
                                clock_seconds() - job->stop_since > STOP_UNBEGUN_AFTER);
-}
-
-static void kill_all(struct launch_job *job)
-{
-    if (!job->is_mpiexec_killed)
-        pidfd_send_signal(job->mpiexec.pidfd, SIGKILL, NULL, 0);
-    job->is_mpiexec_killed = true;
-    job_watch_kill(&job->watch);
 }
 
 static void end_in_time(struct launch_job *job)
@@ -286,13 +269,14 @@ static void end_in_time(struct launch_job *job)
     }
     if (job->ending_since > 0 && now - job->ending_since >= KILL_RANKS_AFTER)
         job_watch_kill(&job->watch);
-    if (job_watch_first_unfinished(job->watch.seen, job->watch.n_ranks) >= 0)
-        job->all_ended_at = 0;
-    else if (job->all_ended_at <= 0)
+    if (job->all_ended_at <= 0 &&
+        job_watch_first_unfinished(job->watch.seen, job->watch.n_ranks) < 0)
         job->all_ended_at = now; // all work is done: mpiexec has only to leave
     if ((job->ending_since > 0 && now - job->ending_since >= most) ||
-        (job->all_ended_at > 0 && now - job->all_ended_at > END_WITHIN))
-        kill_all(job);
+        (job->all_ended_at > 0 && now - job->all_ended_at > END_WITHIN)) {
+        pidfd_send_signal(job->mpiexec.pidfd, SIGKILL, NULL, 0);
+        job->is_mpiexec_killed = true;
+    }
 }
 
 /* -- the loop ------------------------------------------------------------------------ */
@@ -325,7 +309,8 @@ static void judge_hang(struct launch_job *job)
 
 /* What rank 0 prints goes to our standard output, at most as much at once as a pipe takes
  * without waiting. After a failure it is read all the same, so that the job is not held up
- * before it has stopped. False: the reader does not read. */
+ * before it has stopped; Hydra has its own words in it then. False: the reader does not
+ * read. */
 static bool copy_results(struct launch_job *job)
 {
     char buf[PIPE_BUF];
@@ -334,7 +319,8 @@ static bool copy_results(struct launch_job *job)
         if (poll(&out, 1, 0) == 0)
             return false;
         n = read(job->mpiexec.results, buf, sizeof buf);
-        if (n > 0 && !job->write_errno && fs_write_exact(STDOUT_FILENO, buf, (size_t)n)) {
+        if (n > 0 && !job->write_errno && job->ending_since <= 0 &&
+            fs_write_exact(STDOUT_FILENO, buf, (size_t)n)) {
             job->write_errno = errno;
             job->stop_signal = job->stop_signal ? job->stop_signal : SIGTERM;
             job->stop_since = clock_seconds();
