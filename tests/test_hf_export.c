@@ -248,10 +248,22 @@ static void test_export__a_damaged_checkpoint_gives_nothing(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, hf_set_up, hf_tear_down)
 
+static void test_names__a_parameter_without_one_is_refused(void **state)
+{
+    struct hf_fixture *f = *state;
+    struct error err;
+    assert_ok(hf_names_check(&f->table, &err), err);
+    snprintf(f->table.params[3].name, PARAM_NAME_BYTES, "layers.0.out_scale");
+    assert_int_equal(hf_names_check(&f->table, &err), -1);
+    assert_int_equal(err.kind, ERROR_INPUT);
+    assert_non_null(strstr(err.text, "'layers.0.out_scale'"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_names__every_parameter_has_its_own),
+        TEST(test_names__a_parameter_without_one_is_refused),
         TEST(test_names__masks_are_buffers_and_biases_are_not),
         TEST(test_transpose__odd_sizes),
         TEST(test_export__conv1d_is_in_by_out_and_embeddings_are_not),

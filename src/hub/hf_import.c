@@ -425,7 +425,7 @@ static int open_input(struct hf_importer *im, const char *input, struct error *e
     int64_t most = 1;
     if (hf_config_read(&hf, input, err) || make_config(im, &hf, err) ||
         gpt_param_table(&im->table, &im->cfg.model, NULL, err) ||
-        hf_files_open(&im->files, input, err) ||
+        hf_files_open(&im->files, input, err) || hf_names_check(&im->table, err) ||
         hf_files_check(&im->files, &im->table, err))
         return -1;
     for (int64_t i = 0; i < im->table.n_params; i++)

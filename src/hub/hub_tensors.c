@@ -51,14 +51,34 @@ static const char *name_in_layer(const struct param *row, int64_t *block)
     return end + 1;
 }
 
-static const struct name_row *find_name(const struct param *row)
+/* NULL: it has no name elsewhere. */
+static const struct name_row *look_up(const struct param *row)
 {
     int64_t block;
     const char *ours = name_in_layer(row, &block);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(names[i].ours, ours) == 0)
             return &names[i];
-    CHECK(false, "parameter '%s' has no name elsewhere", row->name);
+    return NULL;
+}
+
+static const struct name_row *find_name(const struct param *row)
+{
+    const struct name_row *found = look_up(row);
+    CHECK(found, "parameter '%s' has no name elsewhere", row->name);
+    return found;
+}
+
+int hf_names_check(const struct param_table *whole, struct error *err)
+{
+    for (int64_t i = 0; i < whole->n_params; i++)
+        if (!look_up(&whole->params[i]))
+            return error_set(err, ERROR_INPUT,
+                             "the model has a parameter '%s', for which a GPT-2 of other "
+                             "programs has no name: it can be neither exported nor "
+                             "imported",
+                             whole->params[i].name);
+    return 0;
 }
 
 void hf_name(const struct param *row, enum hf_dialect dialect, char name[HF_NAME_BYTES])
@@ -110,10 +130,12 @@ static int open_table(struct hub_source *src, struct error *err)
     ckpt_info_release(&info);
     if (rc)
         return error_prefix(err, "checkpoint '%s'", src->path);
-    return gpt_param_table(&src->table, &src->cfg.model, NULL, err);
+    if (gpt_param_table(&src->table, &src->cfg.model, NULL, err))
+        return -1;
+    return hf_names_check(&src->table, err);
 }
 
-static int open_room(struct hub_source *src, struct error *err)
+static int open_buffers(struct hub_source *src, struct error *err)
 {
     int64_t most = 1;
     for (int64_t i = 0; i < src->table.n_params; i++)
@@ -136,7 +158,7 @@ int hub_source_open(struct hub_source *src, const char *ckpt_dir, struct error *
         ckpt_reader_open(&src->reader, src->path, CKPT_MODEL + 1, err) ||
         ckpt_reader_check(&src->reader, &src->table, NULL, CKPT_MODEL + 1, err))
         return -1;
-    return open_room(src, err);
+    return open_buffers(src, err);
 }
 
 void hub_source_close(struct hub_source *src)

@@ -31,6 +31,9 @@ struct hf_shape {
     bool is_transposed;
 };
 
+/* Refuse a model with a parameter that other programs have no name for. */
+MUST_CHECK int hf_names_check(const struct param_table *whole, struct error *err);
+
 /* The name of `row` without HF_PREFIX, and its shape there. */
 void hf_name(const struct param *row, enum hf_dialect dialect, char name[HF_NAME_BYTES]);
 struct hf_shape hf_shape(const struct param *row, enum hf_dialect dialect);
