@@ -11,7 +11,7 @@
 /* Bytes of the copy that this process keeps for asynchronous saves; 0: it has none. */
 size_t checkpoints_copy_bytes(const struct plan *plan, const struct config *cfg);
 
-/* Lock output_dir and take what saves will need; after train_preflight(). [collective] */
+/* Lock output_dir and take what saves will need; after usage_preflight(). [collective] */
 MUST_CHECK int checkpoints_open(struct train *t, struct error *err);
 
 /* Load the checkpoint that ckpt_dir means, if any, and say what changed since; or draw

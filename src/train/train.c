@@ -153,7 +153,7 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
         job_trace_open(&t->job_trace, t->cfg.trace, &t->grid, err) ||
         open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err))
         return -1;
-    if (train_preflight(t, err) || checkpoints_open(t, err) ||
+    if (usage_preflight(t, err) || checkpoints_open(t, err) ||
         comm_agree(world, open_model(t, err), err) || checkpoints_restore(t, err) ||
         comm_agree(world, open_metrics(t, err), err))
         return -1;

@@ -68,10 +68,6 @@ struct train {
  * [collective] */
 MUST_CHECK int train_run(const struct config *cfg, struct comm *world, struct error *err);
 
-/* Everything that can be refused before memory is taken and time is spent: space on disk
- * and in memory, a writable output_dir. Prints the memory report. [collective] */
-MUST_CHECK int train_preflight(struct train *t, struct error *err);
-
 /* The epoch that holds the sample after `consumed`. */
 int64_t train_epoch(const struct train *t, int64_t consumed);
 

@@ -24,4 +24,8 @@ double usage_gathered_bytes(const struct train *t);
 void usage_log_begin(const struct train *t);
 void usage_log_end(const struct train *t);
 
+/* Everything that can be refused before memory is taken and time is spent: space on disk
+ * and in memory, a writable output_dir. Prints the memory report. [collective] */
+MUST_CHECK int usage_preflight(struct train *t, struct error *err);
+
 #endif
