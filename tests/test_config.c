@@ -292,7 +292,7 @@ static void test_options__the_last_one_wins(void **state)
     assert_int_equal(cfg.batch_size.local_batch_size, 2);
 }
 
-static void test_yaml__quotes_inside_quotes_and_several_lines(void **state)
+static void test_yaml__quotes_inside_quotes(void **state)
 {
     (void)state;
     static const struct {
@@ -301,11 +301,6 @@ static void test_yaml__quotes_inside_quotes_and_several_lines(void **state)
         {"save_load: {ckpt_dir: 'it''s ''here'''}", "it's 'here'"},
         {"save_load: {ckpt_dir: ''''}", "'"},
         {"save_load: {ckpt_dir: 'a''''b'}", "a''b"},
-        {"save_load:\n  ckpt_dir: a\n    b\n", "a b"},
-        {"save_load:\n  ckpt_dir: \"a\r\n    b\"\n", "a b"},
-        {"save_load:\n  ckpt_dir: 'a\n    b'\n", "a b"},
-        {"save_load:\n  ckpt_dir: |-\n    a\n", "a"},
-        {"save_load:\n  ckpt_dir: >-\n    a\n    b\n", "a b"},
         {"save_load: {ckpt_dir: \"ab\"}", "ab"},
         {"save_load: {ckpt_dir: ab}", "ab"},
     };
@@ -478,7 +473,7 @@ int main(void)
         cmocka_unit_test(test_empty__means_derived_where_the_seed_says_so),
         cmocka_unit_test(test_options__name_a_key_in_four_ways),
         cmocka_unit_test(test_options__the_last_one_wins),
-        cmocka_unit_test(test_yaml__quotes_inside_quotes_and_several_lines),
+        cmocka_unit_test(test_yaml__quotes_inside_quotes),
         cmocka_unit_test(test_print__loads_back_to_the_same),
         cmocka_unit_test(test_json__keeps_every_bit),
         cmocka_unit_test(test_json__that_was_changed_is_checked),

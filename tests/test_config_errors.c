@@ -304,11 +304,17 @@ static void test_yaml__that_is_broken_or_too_clever_is_refused(void **state)
         {"\tseed: 1", "f.yaml:1:1: not valid YAML (while scanning for the next token"},
         {"Model:\n  num_layers: 1\n hidden_size: 1\n", "f.yaml:3:2: not valid YAML"},
         {"seed: @1", "f.yaml:1:7: not valid YAML (while scanning for the next token"},
-        {"seed: 1\nmax_steps 2\n", "f.yaml:3:1: not valid YAML"},
-        {"seed: |\n  1\n", "f.yaml:1:7: seed: the quoted text '1?' is not possible"},
-        {"seed: a\n  b\n", "f.yaml:1:7: seed: 'a b' is not an integer"},
+        {"seed: 1\nmax_steps 2\n", "f.yaml:2:1: not valid YAML"},
+        {"seed: |\n  1\n", "f.yaml:1:7: a value stands on one line"},
+        {"seed: a\n  b\n", "f.yaml:1:7: a value stands on one line"},
+        {"seed: 'a\n b'\n", "f.yaml:1:7: a value stands on one line: write this one "
+                            "without line breaks, and close its quote"},
+        {"seed: \"a\r\n\r\n b\"", "f.yaml:1:7: a value stands on one line: "},
         {"save_load:\n  output_dir: |\n    a\n",
-         "f.yaml:2:15: save_load.output_dir: control character 0x0a in the text"},
+         "f.yaml:2:15: a value stands on one line"},
+        {"save_load:\n  output_dir: >-\n    a\n",
+         "f.yaml:2:15: a value stands on one line"},
+        {"dataset: {input_dir: [a, b\n  c]}", "f.yaml:1:26: a value stands on one line"},
         {"# \xC3\xA9\n'''''': 1", "f.yaml:2:1: '''' is not a known key"},
     };
     assert_all_refused(cases, LEN(cases));

@@ -97,6 +97,8 @@ static int refuse_syntax(struct walk *w, const yaml_parser_t *parser)
     if (parser->error == YAML_MEMORY_ERROR)
         return error_set(w->err, ERROR_RUNTIME, "%s: out of memory in the YAML parser",
                          w->name);
+    if (parser->problem && strcmp(parser->problem, "could not find expected ':'") == 0)
+        at = mark_place(&parser->context_mark); // it is missed only in a later line
     if (parser->context)
         snprintf(began, sizeof began, "%s that begins at %d:%d, ", parser->context,
                  mark_place(&parser->context_mark).line,
@@ -235,6 +237,10 @@ static int walk_node(struct walk *w, const yaml_event_t *event, struct config_pl
         return -1;
     if (w->depth == 0)
         return walk_root(w, event, at);
+    if (is_scalar && event->start_mark.line != event->end_mark.line)
+        return refuse(w, at,
+                      "a value stands on one line: write this one without line breaks, "
+                      "and close its quote");
     if (w->is_in_list)
         return is_scalar ? walk_element(w, event, at)
                          : refuse(w, at, "a list holds plain values here");
