@@ -83,7 +83,7 @@ def step_tables(data):
 def summary_tables(data):
     """The steps in one short table."""
     table = Table(
-        "", ("model", "tokens a step", "Trefoil", "floor", "PyTorch", "memory / PyTorch")
+        "", ("model", "tokens/step", "Trefoil", "floor", "PyTorch", "memory / PyTorch")
     )
     for entry in data:
         s, results = entry["shape"], entry["results"]
