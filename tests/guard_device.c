@@ -248,6 +248,9 @@ GUARDED(store_rounded,
 GUARDED(store_add,
         (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
         (s, y, x, dtype, n))
+GUARDED(add_stored,
+        (struct stream * s, void *y, const void *x, enum dtype dtype, int64_t n),
+        (s, y, x, dtype, n))
 GUARDED(load_matrix,
         (struct stream * s, float *y, const void *x, enum dtype dtype, int64_t rows,
          int64_t cols, int64_t x_stride),
@@ -325,6 +328,7 @@ static const struct kernels guarded = {
     .store = guard_store,
     .store_rounded = guard_store_rounded,
     .store_add = guard_store_add,
+    .add_stored = guard_add_stored,
     .load_matrix = guard_load_matrix,
     .store_matrix = guard_store_matrix,
     .copy = guard_copy,

@@ -47,9 +47,11 @@ static inline void embedding_fwd(const struct kernels *k, float *x, const float 
                                  const int32_t *positions, int64_t B, int64_t S,
                                  int64_t H, const struct dropout *drop)
 {
-    k->embedding_fwd(
-        stream_of(k), x,
-        &(struct embedding){wte, wpe, DTYPE_F32, tokens, positions, B, S, H, *drop});
+    struct weight words = {.data = (void *)(uintptr_t)wte};
+    struct weight places = {.data = (void *)(uintptr_t)wpe};
+    struct embedding e = {&words, wpe ? &places : NULL, tokens, positions, B, S, H,
+                          *drop};
+    k->embedding_fwd(stream_of(k), x, &e);
 }
 
 static inline void embedding_bwd(const struct kernels *k, float *dwte, float *dwpe,

@@ -344,9 +344,10 @@ static void check_typed_embedding(const struct kernels *k, enum dtype dtype, boo
     uint16_t *wte16 = words_new(V * H), *wpe16 = words_new(P * H);
     k->store_rounded(stream_of(k), wte16, wte, dtype, V * H);
     k->store_rounded(stream_of(k), wpe16, wpe, dtype, P * H);
-    struct embedding e = {.wte = wte,
-                          .wpe = has_wpe ? wpe : NULL,
-                          .dtype = DTYPE_F32,
+    struct weight w = {.data = wte, .rows = V, .cols = H};
+    struct weight p = {.data = wpe, .rows = P, .cols = H};
+    struct embedding e = {.wte = &w,
+                          .wpe = has_wpe ? &p : NULL,
                           .tokens = tokens,
                           .positions = positions,
                           .B = 2,
@@ -354,9 +355,9 @@ static void check_typed_embedding(const struct kernels *k, enum dtype dtype, boo
                           .H = H,
                           .drop = dropout_init(0.3, 5, PHILOX_DROP_EMBEDDING, 0, 1, 2)};
     k->embedding_fwd(stream_of(k), want, &e);
-    e.wte = wte16;
-    e.wpe = has_wpe ? wpe16 : NULL;
-    e.dtype = dtype;
+    w.data = wte16;
+    p.data = wpe16;
+    w.dtype = p.dtype = dtype;
     k->embedding_fwd(stream_of(k), got, &e);
     for (int64_t i = 0; i < N * H; i++)
         assert_true(got[i] == want[i]);

@@ -223,6 +223,34 @@ static void test_stash__is_taken_as_its_numbers_are(void **state)
     }
 }
 
+/* What is stored is added as its numbers are. */
+static void check_add_stored(const struct kernels *k, enum dtype dtype)
+{
+    enum { N = 20000 };
+    float *x = floats_new_bell(N, 1), *y = floats_new_bell(N, 2);
+    uint16_t *x16 = words_new(N), *got = words_new(N), *want = words_new(N);
+    dtype_store(x16, x, dtype, N);
+    dtype_load(x, x16, dtype, N);
+    dtype_store(got, y, dtype, N);
+    dtype_store(want, y, dtype, N);
+    k->store_add(stream_of(k), want, x, dtype, N);
+    k->add_stored(stream_of(k), got, x16, dtype, N);
+    assert_memory_equal(got, want, N * sizeof *got);
+    void *all[] = {x, y, x16, got, want};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+}
+
+static void test_add_stored__adds_the_numbers(void **state)
+{
+    (void)state;
+    struct tables t = all_tables();
+    for (int i = 0; i < t.n; i++) {
+        check_add_stored(t.at[i], DTYPE_F16);
+        check_add_stored(t.at[i], DTYPE_BF16);
+    }
+}
+
 /* Sums over rows that were left in their chunks are those that were not. */
 static void check_partials(const struct kernels *k)
 {
@@ -259,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear__products_of_every_type_are_the_reference_s),
         cmocka_unit_test(test_stash__is_taken_as_its_numbers_are),
+        cmocka_unit_test(test_add_stored__adds_the_numbers),
         cmocka_unit_test(test_partials__added_later_are_the_sums),
     };
     kernels_set_threads(1);

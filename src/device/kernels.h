@@ -140,9 +140,8 @@ struct activation_bwd {
 };
 
 struct embedding {
-    const void *wte;          // (V, H)
-    const void *wpe;          // (P, H), or NULL: no positions are added
-    enum dtype dtype;         // of both
+    const struct weight *wte; // (V, H)
+    const struct weight *wpe; // (P, H), or NULL: no positions are added
     const int32_t *tokens;    // (B, S); a negative one has no row here
     const int32_t *positions; // (B, S)
     int64_t B, S, H;
@@ -366,13 +365,16 @@ struct kernels {
      *   store          y = x rounded
      *   store_rounded  the same, and x := what y now holds: forward goes on with what
      *                  backward will read
-     *   store_add      y = y + x, added in float, rounded */
+     *   store_add      y = y + x, added in float, rounded
+     *   add_stored     the same of an x that is stored likewise */
     void (*load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
     void (*store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
     void (*store_rounded)(struct stream *s, void *y, float *x, enum dtype dtype,
                           int64_t n);
     void (*store_add)(struct stream *s, void *y, const float *x, enum dtype dtype,
                       int64_t n);
+    void (*add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype,
+                       int64_t n);
     /* The same between a contiguous matrix of floats (rows, cols) and a stored one with
      * `stride` elements from row to row; accumulate: as store_add. */
     void (*load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,

@@ -83,12 +83,10 @@ void gpt_embed(struct gpt *g, const struct batch *batch, float *x)
     struct gpt_scratch *sc = &g->scratch;
     struct dropout drop = embedding_dropout(g, batch);
     const struct weight *p = gpt_params(g, LAYER_EMBEDDING);
-    const void *wte = p[GPT_WORD_WEIGHT].data;
-    const void *wpe = g->part.mp_rank == 0 ? p[GPT_POSITION_WEIGHT].data : NULL;
+    const struct weight *wpe = g->part.mp_rank == 0 ? &p[GPT_POSITION_WEIGHT] : NULL;
     g->k->embedding_fwd(g->s, sc->hidden,
-                        &(struct embedding){.wte = wte,
+                        &(struct embedding){.wte = &p[GPT_WORD_WEIGHT],
                                             .wpe = wpe,
-                                            .dtype = g->dtype,
                                             .tokens = sc->tokens,
                                             .positions = sc->positions,
                                             .B = batch->B,

@@ -224,7 +224,6 @@ static void layout_buckets(struct zero *z, struct arena *ar)
         layout_buffers(z, ar, STORE_PARAMS);
     if (z->opt.stage >= 2) {
         layout_buffers(z, ar, STORE_GRADS);
-        z->widened = arena_f32(ar, ZERO_WIDENED_ELEMENTS);
     }
 }
 

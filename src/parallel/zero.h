@@ -103,7 +103,6 @@ struct zero {
     struct reducer reducer;               // stage 0
     struct comm_request *requests;        // of sums and gathers of whole layers
     int n_requests;
-    float *widened; // some elements
     struct offload *offload;
     struct arena arena;
 };

@@ -5,8 +5,6 @@
 #include "parallel/zero.h"
 
 #define ZERO_UNIT_BYTES 2 // of which every range of parameters has a whole number
-#define ZERO_WIDENED_ELEMENTS 65536
-
 /* -- zero.c ------------------------------------------------------------------------- */
 
 /* Start to sum layer i, whose gradients begin at `grads`, over the data ranks. */

@@ -100,20 +100,6 @@ char *zero_owned_grad(struct zero *z, const struct zero_layer *l, int64_t at)
     return (char *)z->grads.owned + (owned_at - z->grads.owned_from);
 }
 
-/* to[0, n) += from, both of one type. */
-static void add_typed(struct zero *z, char *to, const char *from, enum dtype dtype,
-                      int64_t n)
-{
-    const struct kernels *k = z->opt.dev->k;
-    struct stream *s = device_stream(z->opt.dev, STREAM_COMPUTE);
-    int64_t size = (int64_t)dtype_bytes(dtype);
-    for (int64_t i = 0; i < n; i += ZERO_WIDENED_ELEMENTS) {
-        int64_t part = i64_min(ZERO_WIDENED_ELEMENTS, n - i);
-        k->load(s, z->widened, from + i * size, dtype, part);
-        k->store_add(s, to + i * size, z->widened, dtype, part);
-    }
-}
-
 /* The sums that this rank has got in a bucket go to the gradients it owns. */
 static void add_sums(struct zero *z, struct zero_buffer *bucket)
 {
@@ -128,7 +114,8 @@ static void add_sums(struct zero *z, struct zero_buffer *bucket)
         char *to = zero_owned_grad(z, l, run->at + first * size);
         const char *from = bucket->memory + run->at + first * size;
         if (l->has_sums)
-            add_typed(z, to, from, run->dtype, n);
+            z->opt.dev->k->add_stored(device_stream(z->opt.dev, STREAM_COMPUTE), to, from,
+                                      run->dtype, n);
         else
             device_copy(device_stream(z->opt.dev, STREAM_COMPUTE), to, from,
                         (size_t)(n * size), COPY_ON_DEVICE);

@@ -194,6 +194,7 @@ void K(sum_squares)(struct stream *s, double *partial, const void *x, enum dtype
 void K(load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
 void K(store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
 void K(store_rounded)(struct stream *s, void *y, float *x, enum dtype dtype, int64_t n);
+void K(add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype, int64_t n);
 void K(store_add)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
 void K(load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,
                     int64_t rows, int64_t cols, int64_t x_stride);

@@ -84,6 +84,17 @@ void K(store_add)(struct stream *s, void *y, const float *x, enum dtype dtype, i
         block_add(stored_of(y, dtype, i), x + i, dtype, i64_min(BLOCK, n - i));
 }
 
+void K(add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype, int64_t n)
+{
+#pragma omp parallel for schedule(static) if (n > BLOCK)
+    for (int64_t i = 0; i < n; i += CONVERT_RUN) {
+        float widened[CONVERT_RUN];
+        int64_t run = i64_min(CONVERT_RUN, n - i);
+        widen(widened, element_of(x, dtype, i), dtype, run);
+        block_add(stored_of(y, dtype, i), widened, dtype, run);
+    }
+}
+
 /* -- matrices ------------------------------------------------------------------------ */
 
 void K(load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,

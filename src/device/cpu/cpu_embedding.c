@@ -43,13 +43,13 @@ static void embed_row(float *x, const struct embedding *e, int64_t n)
 {
     int64_t word = e->tokens[n] * e->H, position = e->positions[n] * e->H;
     bool has_word = e->tokens[n] >= 0, has_position = e->wpe != NULL;
-    if (e->dtype == DTYPE_F32)
-        add_rows(x, has_word ? (const float *)e->wte + word : NULL,
-                 has_position ? (const float *)e->wpe + position : NULL, e->H);
+    if (e->wte->dtype == DTYPE_F32)
+        add_rows(x, has_word ? (const float *)e->wte->data + word : NULL,
+                 has_position ? (const float *)e->wpe->data + position : NULL, e->H);
     else
-        add_typed_rows(x, has_word ? (const uint16_t *)e->wte + word : NULL,
-                       has_position ? (const uint16_t *)e->wpe + position : NULL,
-                       e->dtype, e->H);
+        add_typed_rows(x, has_word ? (const uint16_t *)e->wte->data + word : NULL,
+                       has_position ? (const uint16_t *)e->wpe->data + position : NULL,
+                       e->wte->dtype, e->H);
 }
 
 void K(embedding_fwd)(struct stream *s, float *x, const struct embedding *e)

@@ -41,6 +41,7 @@ const struct kernels K(kernels_cpu) = {
     .load = K(load),
     .store = K(store),
     .store_rounded = K(store_rounded),
+    .add_stored = K(add_stored),
     .store_add = K(store_add),
     .load_matrix = K(load_matrix),
     .store_matrix = K(store_matrix),

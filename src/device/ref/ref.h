@@ -55,6 +55,8 @@ void ref_sum_squares(struct stream *s, double *partial, const void *x, enum dtyp
 void ref_load(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
 void ref_store(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
 void ref_store_rounded(struct stream *s, void *y, float *x, enum dtype dtype, int64_t n);
+void ref_add_stored(struct stream *s, void *y, const void *x, enum dtype dtype,
+                    int64_t n);
 void ref_store_add(struct stream *s, void *y, const float *x, enum dtype dtype,
                    int64_t n);
 void ref_load_matrix(struct stream *s, float *y, const void *x, enum dtype dtype,

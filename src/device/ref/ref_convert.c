@@ -51,6 +51,12 @@ void ref_store_add(struct stream *s, void *y, const float *x, enum dtype dtype, 
     ref_store_matrix(s, y, x, dtype, true, 1, n, n);
 }
 
+void ref_add_stored(struct stream *s, void *y, const void *x, enum dtype dtype, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        ref_set_element(y, dtype, i, ref_element(y, dtype, i) + ref_element(x, dtype, i));
+}
+
 void ref_load_matrix(struct stream *s, float *y, const void *x, enum dtype dtype,
                      int64_t rows, int64_t cols, int64_t x_stride)
 {

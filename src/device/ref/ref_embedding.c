@@ -7,9 +7,11 @@ void ref_embedding_fwd(struct stream *s, float *x, const struct embedding *e)
         for (int64_t c = 0; c < H; c++) {
             double sum = 0;
             if (e->tokens[n] >= 0)
-                sum = (double)ref_element(e->wte, e->dtype, e->tokens[n] * H + c);
+                sum = (double)ref_element(e->wte->data, e->wte->dtype,
+                                          e->tokens[n] * H + c);
             if (e->wpe)
-                sum += (double)ref_element(e->wpe, e->dtype, e->positions[n] * H + c);
+                sum += (double)ref_element(e->wpe->data, e->wpe->dtype,
+                                           e->positions[n] * H + c);
             double factor = (double)dropout_factor(&e->drop, n / e->S, n % e->S, H, c);
             x[n * H + c] = (float)(sum * factor);
         }

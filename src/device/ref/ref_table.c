@@ -36,6 +36,7 @@ const struct kernels kernels_ref = {
     .load = ref_load,
     .store = ref_store,
     .store_rounded = ref_store_rounded,
+    .add_stored = ref_add_stored,
     .store_add = ref_store_add,
     .load_matrix = ref_load_matrix,
     .store_matrix = ref_store_matrix,
