@@ -79,7 +79,7 @@ int fs_pread_exact(int fd, void *data, size_t n, off_t offset)
     return 0;
 }
 
-void *fs_pread_direct(int fd, void *room, size_t n, off_t offset)
+void *fs_pread_direct(int fd, void *buffer, size_t n, off_t offset)
 {
     size_t skip = (size_t)offset % FS_DIRECT_UNIT, have = 0;
     off_t begin = offset - (off_t)skip;
@@ -87,7 +87,7 @@ void *fs_pread_direct(int fd, void *room, size_t n, off_t offset)
         // a count that is no whole unit is the end of the file
         size_t rest = skip + n - have;
         size_t ask = (rest + FS_DIRECT_UNIT - 1) / FS_DIRECT_UNIT * FS_DIRECT_UNIT;
-        ssize_t done = pread(fd, (char *)room + have, ask, begin + (off_t)have);
+        ssize_t done = pread(fd, (char *)buffer + have, ask, begin + (off_t)have);
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0) {
@@ -100,7 +100,7 @@ void *fs_pread_direct(int fd, void *room, size_t n, off_t offset)
             return NULL;
         }
     }
-    return (char *)room + skip;
+    return (char *)buffer + skip;
 }
 
 bool fs_is_cached(int fd)

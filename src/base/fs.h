@@ -50,9 +50,9 @@ MUST_CHECK int fs_create(const char *path, int flags, mode_t mode);
 #define FS_DIRECT_UNIT ((size_t)4096)
 /* Room to read any n bytes in whole units. */
 #define FS_DIRECT_BYTES(n) ((n) + 2 * FS_DIRECT_UNIT)
-/* Read n bytes at `offset` with whatever belongs to the same units into `room`, which
+/* Read n bytes at `offset` with whatever belongs to the same units into `buffer`, which
  * begins at a unit. The place of the first of the n, or NULL with errno set. */
-void *fs_pread_direct(int fd, void *room, size_t n, off_t offset);
+void *fs_pread_direct(int fd, void *buffer, size_t n, off_t offset);
 
 /* The page cache holds most of the file, by a sample. */
 bool fs_is_cached(int fd);
@@ -87,7 +87,7 @@ void fs_names_release(struct fs_names *list);
 MUST_CHECK int fs_join(char *buf, size_t size, const char *dir, const char *name,
                        struct error *err);
 
-/* -- room ---------------------------------------------------------------------------- */
+/* -- free space ---------------------------------------------------------------------- */
 
 /* Bytes an ordinary write could still take on the file system that holds `path`. */
 MUST_CHECK int fs_free_bytes(const char *path, uint64_t *bytes, struct error *err);

@@ -1,5 +1,5 @@
 /*
- * log - lines for people, in the seeds' format:
+ * log - lines for people, in PaddleFleetX's log format, so that its tools read them:
  *
  *     [2022-07-27 12:42:46,601] [    INFO] - text
  *

@@ -160,9 +160,9 @@ size_t log_view_line(const struct log_view *view, const char *line, size_t n, ch
     size_t at = put_head(view, level, head, n_head, shown);
     at = append(shown, at, level == LOG_INFO ? " " : dash, n_dash);
     append(shown, at, text, n_text);
-    int room = view->columns - (int)(n_head + n_dash);
+    int width = view->columns - (int)(n_head + n_dash);
     for (size_t i = 0; i < ARRAY_LEN(expendable) && level == LOG_INFO; i++)
-        if (width_of(shown + at, n_text) > room)
+        if (width_of(shown + at, n_text) > width)
             n_text = drop_field(shown + at, n_text, expendable[i]);
     return at + n_text;
 }

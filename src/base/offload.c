@@ -7,17 +7,17 @@
  *
  * A window is in one of four states, and in the queue of jobs exactly in two of them:
  *
- *     ABSENT --hold--> READING --job--> PRESENT --settle--> WRITING --job--> PRESENT
+ *     ABSENT --hold--> READING --job--> PRESENT --retire--> WRITING --job--> PRESENT
  *        ^                                 |
- *        +-------------settle--------------+
+ *        +-------------retire--------------+
  *
- * settle() decides on a PRESENT window: it stays while it is held, is written when it was
+ * retire() decides on a PRESENT window: it stays while it is held, is written when it was
  * changed, and else goes. Everything below `lock` is decided under it; only the reading
  * and the writing themselves happen outside, by the thread that took the job.
  *
  * A pass holds windows [held_first, held_end). pump() moves held_end on, as far as the
  * limit on windows in memory allows: called when the cursor moves, and when a written
- * window has made room.
+ * window has gone.
  */
 #include "base/offload.h"
 
@@ -129,7 +129,7 @@ static void forget(struct offload *o, int64_t w)
     o->n_present--;
 }
 
-static void settle(struct offload *o, int64_t w)
+static void retire(struct offload *o, int64_t w)
 {
     struct window *win = &o->windows[w];
     if (win->state != WINDOW_PRESENT || win->n_holds > 0)
@@ -149,7 +149,7 @@ static void unhold(struct offload *o, int64_t w, enum offload_use use)
     CHECK(win->n_holds > 0, "window %lld of %s", (long long)w, o->what);
     win->n_holds--;
     win->is_changed |= use == OFFLOAD_UPDATE;
-    settle(o, w);
+    retire(o, w);
 }
 
 /* -- the pass (lock held) ------------------------------------------------------------ */
@@ -220,7 +220,7 @@ static void do_job(struct offload *o)
     o->n_jobs_taken--;
     o->n_writing -= is_write;
     o->windows[w].state = WINDOW_PRESENT;
-    settle(o, w);
+    retire(o, w);
     pump(o);
     pthread_cond_broadcast(&o->done);
 }

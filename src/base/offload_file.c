@@ -1,5 +1,5 @@
 /*
- * Without a name there is nothing to clean up: the kernel frees the room with the last
+ * Without a name there is nothing to clean up: the kernel frees the space with the last
  * descriptor, also of a process that was killed. A file system that knows no nameless
  * files gets one with a name that is removed at once; a kill in the instant between
  * leaves an empty file.
@@ -39,8 +39,8 @@ static int check_is_on_disk(const struct offload_options *opt, struct error *err
     return 0;
 }
 
-static int no_room(const struct offload_options *opt, uint64_t free_bytes,
-                   struct error *err)
+static int refuse_space(const struct offload_options *opt, uint64_t free_bytes,
+                        struct error *err)
 {
     return error_set(err, ERROR_RUNTIME,
                      "not enough room for %s in %s '%s': %.1f MB are needed and %.1f MB "
@@ -51,14 +51,14 @@ static int no_room(const struct offload_options *opt, uint64_t free_bytes,
 
 /* What can be refused without touching the disk. Past this the size is known to be that
  * of a possible file, so that it can be rounded up without overflow. */
-static int check_room(const struct offload_options *opt, struct error *err)
+static int check_space(const struct offload_options *opt, struct error *err)
 {
     uint64_t free_bytes;
     struct rlimit most;
     if (fs_free_bytes(opt->dir, &free_bytes, err))
         return -1;
     if (opt->n_bytes > free_bytes || opt->n_bytes > INT64_MAX / 2)
-        return no_room(opt, free_bytes, err);
+        return refuse_space(opt, free_bytes, err);
     // to exceed it would not only fail but also end the process with a signal
     if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
         opt->n_bytes + OFFLOAD_FILE_UNIT > most.rlim_cur)
@@ -87,8 +87,8 @@ static int make_nameless(const struct offload_options *opt, int *fd, struct erro
     return 0;
 }
 
-/* Closes the file when there is no room, before asking how much there is: part of the
- * room may already be in it. */
+/* Closes the file when there is no space, before asking how much there is: part of the
+ * space may already be in it. */
 static int reserve(struct offload_file *f, const struct offload_options *opt,
                    struct error *err)
 {
@@ -102,7 +102,7 @@ static int reserve(struct offload_file *f, const struct offload_options *opt,
     offload_file_close(f);
     if ((failure == ENOSPC || failure == EDQUOT) &&
         fs_free_bytes(opt->dir, &free_bytes, err) == 0)
-        return no_room(opt, free_bytes, err);
+        return refuse_space(opt, free_bytes, err);
     return error_set(err, ERROR_RUNTIME, "cannot reserve %.1f MB for %s in %s '%s': %s",
                      (double)f->n_bytes / MB, opt->what, opt->dir_key, opt->dir,
                      strerror(failure));
@@ -129,7 +129,7 @@ int offload_file_open(struct offload_file *f, const struct offload_options *opt,
                       struct error *err)
 {
     *f = (struct offload_file){.fd = -1};
-    if (check_is_on_disk(opt, err) || check_room(opt, err))
+    if (check_is_on_disk(opt, err) || check_space(opt, err))
         return -1;
     f->n_bytes = (size_t)i64_round_up((int64_t)opt->n_bytes, (int64_t)OFFLOAD_FILE_UNIT);
     if (f->n_bytes == 0)

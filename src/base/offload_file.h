@@ -1,7 +1,7 @@
 /*
  * offload_file - the nameless file behind an offloaded array.
  *
- * Made in a directory on a disk, with all its room reserved, zero; gone when the process
+ * Made in a directory on a disk, with all its space reserved, zero; gone when the process
  * ends, however it ends. offload.c is its only user.
  *
  * Reads and writes go past the page cache where the file system can do so, and else

@@ -37,11 +37,11 @@ int cmd_config(int argc, char **argv)
     struct request r = {0};
     const struct option_spec specs[] = {
         {"config", 'c', OPTION_TEXT, &r.file, false, "FILE",
-         "The YAML file; without one, the defaults."},
+         "The YAML file; without it, the defaults are shown."},
         {"override", 'o', OPTION_LIST, &r.overrides, false, "KEY=VALUE",
-         "Set a key, over the file; may be repeated."},
+         "Override a key of the file; may be repeated."},
         {"markdown", 0, OPTION_FLAG, &r.is_markdown, false, NULL,
-         "Write docs/config.md instead: all keys, no values."},
+         "Print docs/config.md instead: all keys, without values."},
     };
     const struct command command = {
         "trefoil config",

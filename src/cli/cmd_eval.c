@@ -399,44 +399,48 @@ int cmd_eval(int argc, char **argv)
         {"ckpt", 0, OPTION_TEXT, &ev.layout.ckpt, true, "DIR",
          "A checkpoint, or a directory of them (the newest valid one)."},
         {"data", 0, OPTION_TEXT, &ev.data_name, false, "PATH",
-         "Perplexity on this: a prefix or directory of token files; a text; or JSON "
-         "(*.jsonl, *.json), which scores as what prepare makes of it. - is standard "
-         "input."},
+         "Measure perplexity on this: a prefix or directory of token files; a text; or "
+         "JSON (*.jsonl, *.json), tokenized as by prepare. - is standard input."},
         {"json_key", 0, OPTION_TEXT, &ev.form.json_key, false, "KEY",
-         "The key of the text in an object of JSON (text); with it any file is JSON."},
+         "The JSON key that holds the text (text); if given, any file is read as JSON."},
         {"encoding", 0, OPTION_TEXT, &ev.form.encoding, false, "NAME",
          TEXT_FILES_ENCODING_HELP},
         {"overlapping_eval", 0, OPTION_INT, &ev.stride, false, "N",
-         "Begin a window every N tokens and score its last N (0: no overlap)."},
+         "Start a window every N tokens and score its last N (0: no overlap)."},
         {"cloze", 0, OPTION_TEXT, &ev.cloze_path, false, "FILE",
-         "Last-word accuracy on JSON lines of {\"text\": ...}, as LAMBADA, or of "
+         "Measure last-word accuracy on JSON lines of {\"text\": ...}, such as LAMBADA, "
+         "or "
          "{\"context\": ..., \"continuation\": ...}."},
         {"tokenizer", 0, OPTION_TEXT, &ev.tokenizer_name, false, "DIR",
-         "The tokenizer the model was trained with, where its data does not tell."},
+         "The tokenizer the model was trained with, if it cannot be found from the "
+         "data."},
         {"max_seq_len", 0, OPTION_INT, &ev.layout.max_seq_len, false, "N",
-         "Tokens of a window (0: as in training)."},
+         "Tokens per window (0: as in training)."},
         {"batch_size", 0, OPTION_INT, &ev.layout.micro_batch_size, false, "N",
-         "Windows computed at a time (8); changes no result."},
+         "Windows processed at a time (8); does not change results."},
         {"dp_degree", 0, OPTION_INT, &ev.layout.dp_degree, false, "N",
-         "Processes that share the windows and texts (0: those that are left, or 1)."},
+         "Data parallelism: windows and texts are split over N processes (0: those left "
+         "over, or 1)."},
         {"mp_degree", 0, OPTION_INT, &ev.layout.mp_degree, false, "N",
-         "Processes that share each layer (1)."},
+         "Tensor parallelism: each layer is split over N processes (1)."},
         {"pp_degree", 0, OPTION_INT, &ev.layout.pp_degree, false, "N",
-         "Processes that share the layers (1)."},
+         "Pipeline parallelism: layers are split over N processes (1)."},
         {"json", 0, OPTION_FLAG, &ev.is_json, false, NULL, "Print one JSON object."},
         {"hang_timeout", 0, OPTION_NUMBER, &ev.hang_timeout, false, "SECONDS",
-         "End a job of several processes that makes no progress for so long (0: when a "
+         "End a job of several processes after this long without progress (0: only when "
+         "a "
          "process is frozen)."},
         {"oversubscribe", 0, OPTION_FLAG, &ev.is_oversubscribed, false, NULL,
          "Allow more than 4 processes per processor."},
         {"num_threads", 0, OPTION_INT, &ev.num_threads, false, "N",
-         "Threads (0: all cores)."},
+         "Threads per process (0: all cores)."},
     };
-    const struct command cmd = {"trefoil eval",
-                                "Measure perplexity and cloze accuracy of a trained "
-                                "model. A layout of several processes is started by "
-                                "itself, or joined under mpirun, srun or trefoil launch.",
-                                options, ARRAY_LEN(options)};
+    const struct command cmd = {
+        "trefoil eval",
+        "Measure perplexity and cloze accuracy of a trained model. The "
+        "processes of a parallel layout are started automatically, "
+        "unless mpirun, srun or trefoil launch already did.",
+        options, ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
     if (rc == 0)

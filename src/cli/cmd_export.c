@@ -102,16 +102,17 @@ int cmd_export(int argc, char **argv)
         {"to", 0, OPTION_TEXT, &ex.to, true, "FORMAT",
          "hf: a GPT-2 directory for transformers; gguf: a file for llama.cpp."},
         {"output", 0, OPTION_TEXT, &ex.output, true, "PATH",
-         "The directory (hf) or file (gguf) to make."},
+         "The directory (hf) or file (gguf) to write."},
         {"dtype", 0, OPTION_TEXT, &ex.dtype_name, false, "TYPE",
-         "float32, float16, or for hf bfloat16 (float32)."},
+         "float32 (the default), float16, or, for hf only, bfloat16."},
         {"tokenizer", 0, OPTION_TEXT, &ex.tokenizer_name, false, "DIR",
-         "The tokenizer the model was trained with, where its data does not tell."},
+         "The tokenizer the model was trained with, if it cannot be found from the "
+         "data."},
         {"max_file_bytes", 0, OPTION_INT, &ex.max_file_bytes, false, "N",
-         "Cut hf tensors into several files above this (5000000000)."},
+         "Split hf tensors into several files above this size (5000000000)."},
     };
     const struct command cmd = {"trefoil export",
-                                "Write a checkpoint in a format of other programs.",
+                                "Write a checkpoint for transformers or llama.cpp.",
                                 options, ARRAY_LEN(options)};
     int code = command_run(&cmd, argc, argv, run_export, &ex);
     tokenizer_close(ex.tokenizer);

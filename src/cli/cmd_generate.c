@@ -432,49 +432,51 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
         {"ckpt", 0, OPTION_TEXT, &gen->layout.ckpt, true, "DIR",
          "A checkpoint, or a directory of them (the newest valid one)."},
         {"prompt", 0, OPTION_TEXT, &gen->prompts.text, false, "TEXT",
-         "The text to continue."},
+         "A prompt to continue."},
         {"prompts", 0, OPTION_TEXT, &gen->prompts.path, false, "FILE",
-         "Texts to continue: one per line, or *.jsonl with {\"text\": ...} per line."},
+         "Prompts to continue: one per line, or *.jsonl with {\"text\": ...} per line."},
         {"encoding", 0, OPTION_TEXT, &gen->prompts.encoding, false, "NAME",
          TEXT_FILES_ENCODING_HELP},
         {"prompt_ids", 0, OPTION_TEXT, &gen->prompts.ids, false, "IDS",
-         "A prompt as token ids; then ids are printed."},
+         "A prompt given as token ids; the output is token ids too."},
         {"tokenizer", 0, OPTION_TEXT, &gen->tokenizer_name, false, "DIR",
-         "The tokenizer the model was trained with, where its data does not tell."},
+         "The tokenizer the model was trained with, if it cannot be found from the "
+         "data."},
         {"max_tokens", 0, OPTION_INT, &gen->max_tokens, false, "N",
-         "Tokens to generate at most (200); the end of a document stops earlier."},
+         "Generate at most N tokens (200); stops early at the end of a document."},
         {"greedy", 0, OPTION_FLAG, &gen->is_greedy, false, NULL,
-         "Always take the likeliest token; the same as --temperature 0."},
+         "Always pick the most likely token; same as --temperature 0."},
         {"temperature", 0, OPTION_NUMBER, &gen->sampler.temperature, false, "T",
          "Divide the logits by T (1.0)."},
         {"top_k", 0, OPTION_INT, &gen->sampler.top_k, false, "K",
-         "Keep the K likeliest tokens (0: all)."},
+         "Sample from the K most likely tokens (0: all)."},
         {"top_p", 0, OPTION_NUMBER, &gen->sampler.top_p, false, "P",
-         "Keep the likeliest tokens that reach probability P (1.0)."},
-        {"seed", 0, OPTION_INT, &gen->seed, false, "N", "Seed of the draws (1024)."},
+         "Sample from the most likely tokens with total probability P (1.0)."},
+        {"seed", 0, OPTION_INT, &gen->seed, false, "N", "Random seed (1024)."},
         {"json", 0, OPTION_FLAG, &gen->is_json, false, NULL,
-         "Print one JSON object per prompt, when it is complete."},
+         "Print one JSON object per prompt."},
         {"batch_size", 0, OPTION_INT, &gen->batch_size, false, "N",
-         "Prompts continued at a time (8); changes no result."},
+         "Prompts processed at a time (8); does not change results."},
         {"dp_degree", 0, OPTION_INT, &gen->layout.dp_degree, false, "N",
-         "Processes that share the prompts (0: those that are left, or 1)."},
+         "Data parallelism: prompts are split over N processes (0: those left over, or "
+         "1)."},
         {"mp_degree", 0, OPTION_INT, &gen->layout.mp_degree, false, "N",
-         "Processes that share each layer (1)."},
+         "Tensor parallelism: each layer is split over N processes (1)."},
         {"pp_degree", 0, OPTION_INT, &gen->layout.pp_degree, false, "N",
-         "Processes that share the layers (1)."},
+         "Pipeline parallelism: layers are split over N processes (1)."},
         {"hang_timeout", 0, OPTION_NUMBER, &gen->hang_timeout, false, "SECONDS",
-         "End a job of several processes that makes no progress for so long (0: when a "
+         "End a job of several processes after this long without progress (0: only when "
+         "a "
          "process is frozen)."},
         {"oversubscribe", 0, OPTION_FLAG, &gen->is_oversubscribed, false, NULL,
          "Allow more than 4 processes per processor."},
         {"num_threads", 0, OPTION_INT, &gen->num_threads, false, "N",
-         "Threads (0: all cores)."},
+         "Threads per process (0: all cores)."},
     };
     const struct command cmd = {
         "trefoil generate",
-        "Continue texts with a trained model. A layout of several "
-        "processes is started by itself, or joined under mpirun, "
-        "srun or trefoil launch.",
+        "Sample text from a trained model. The processes of a parallel layout are "
+        "started automatically, unless mpirun, srun or trefoil launch already did.",
         options, ARRAY_LEN(options)};
     return options_parse(&cmd, argc, argv, err);
 }

@@ -52,11 +52,12 @@ int cmd_import(int argc, char **argv)
          "hf: a GPT-2 directory of the transformers library."},
         {"input", 0, OPTION_TEXT, &im.input, true, "DIR", "The model to read."},
         {"output", 0, OPTION_TEXT, &im.output, true, "DIR",
-         "Where the checkpoint is written: what ckpt_dir may name."},
+         "Where to write the checkpoint; ckpt_dir of a run can name it."},
     };
-    const struct command cmd = {"trefoil import",
-                                "Turn a model of other programs into a checkpoint, to go "
-                                "on training it with ckpt_dir.",
-                                options, ARRAY_LEN(options)};
+    const struct command cmd = {
+        "trefoil import",
+        "Turn a Hugging Face GPT-2 into a checkpoint, to continue "
+        "training it with ckpt_dir.",
+        options, ARRAY_LEN(options)};
     return command_run(&cmd, argc, argv, run_import, &im);
 }

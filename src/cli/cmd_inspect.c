@@ -580,19 +580,19 @@ int cmd_inspect(int argc, char **argv)
         {"json", 0, OPTION_FLAG, &opt.is_json, false, NULL,
          "Print one JSON object instead, for other programs."},
         {"verify", 0, OPTION_FLAG, &opt.verifies, false, NULL,
-         "Read every byte of checkpoints and compare it with its hash: one that is "
-         "damaged is told, and the exit code is not 0."},
+         "Read every byte of the checkpoints and compare hashes; a damaged one is reported, "
+         "and the exit code is not 0."},
         {"samples", 0, OPTION_INT, &opt.n_samples, false, "N",
-         "How many documents or tokens to show; 3 when not given."},
+         "Documents or tokens to show (3)."},
         {"tokens", 0, OPTION_INT, &opt.n_tokens, false, "N",
-         "How many tokens of a document to show; 48 when not given."},
+         "Tokens to show per document (48)."},
         {"tokenizer", 0, OPTION_TEXT, &opt.tokenizer, false, "NAME",
-         "What decodes a dataset's documents: bytes, or a tokenizer's directory or file; "
-         "the one its .meta.json names when not given."},
+         "The tokenizer to decode a dataset with: bytes, or a tokenizer's directory or file; "
+         "by default the one named in its .meta.json."},
     };
     // clang-format on
     const struct command command = {"trefoil inspect",
-                                    "Show what a dataset, checkpoint or tokenizer holds.",
+                                    "Show what is in a dataset, checkpoint or tokenizer.",
                                     specs, (int)ARRAY_LEN(specs)};
     return command_run(&command, argc, argv, run_inspect, &opt);
 }

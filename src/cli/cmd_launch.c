@@ -160,9 +160,9 @@ int cmd_launch(int argc, char **argv)
         {"devices", 0, OPTION_TEXT, &devices, false, "0,1,...",
          "The local ranks; their number is N."},
         {"hosts", 0, OPTION_TEXT, &opt.hosts, false, "A,B:4",
-         "Hosts, with the processes each may take."},
+         "Hosts, each with its number of processes."},
         {"hostfile", 0, OPTION_TEXT, &opt.hostfile, false, "FILE",
-         "A file of hosts, as the MPI library reads it."},
+         "A host file in the format of the MPI library."},
         {"rsh", 0, OPTION_TEXT, &opt.rsh, false, "PROGRAM",
          "Reaches hosts in place of ssh, called as PROGRAM ARGUMENTS HOST COMMAND; may "
          "have arguments, as in \"ssh -F FILE\"."},
@@ -170,7 +170,7 @@ int cmd_launch(int argc, char **argv)
          "Where workerlog.N of each process goes; ./" LAUNCH_LOG_DIR
          " unless given. Hosts must share it."},
         {"max_restarts", 0, OPTION_INT, &opt.max_restarts, false, "K",
-         "If the job dies, start it again from its newest checkpoint, K times at most."},
+         "If the job dies, restart it from its newest checkpoint, at most K times."},
         {OVERSUBSCRIBE, 0, OPTION_FLAG, &opt.is_oversubscribed, false, NULL,
          "Allow more than 4 processes per processor of a host."},
     };

@@ -31,20 +31,22 @@ int pretrain_options_parse(struct pretrain_options *o, int argc, char **argv,
 {
     *o = (struct pretrain_options){0};
     const struct option_spec options[] = {
-        {"config", 'c', OPTION_TEXT, &o->path, true, "FILE", "The YAML configuration."},
+        {"config", 'c', OPTION_TEXT, &o->path, true, "FILE",
+         "The YAML file of this run."},
         {"override", 'o', OPTION_LIST, &o->overrides, false, "KEY=VALUE",
-         "Set a key after the file, e.g. -o max_steps=100; may be repeated."},
+         "Override a key of the file, e.g. -o max_steps=100; may be repeated."},
         {"dry_run", 0, OPTION_FLAG, &o->is_dry, false, NULL,
-         "Print the memory that each process would take, and end."},
+         "Print the memory that each process would need, and exit."},
         {MAX_RESTARTS, 0, OPTION_INT, &o->max_restarts, false, "K",
-         "If the run dies, start it again from its newest checkpoint, K times at most."},
+         "If the run dies, restart it from its newest checkpoint, at most K times."},
         {"oversubscribe", 0, OPTION_FLAG, &o->is_oversubscribed, false, NULL,
          "Allow more than 4 processes per processor."},
     };
     const struct command cmd = {
         "trefoil pretrain",
-        "Train a GPT model as a YAML configuration says. A layout of several processes "
-        "is started by itself, or joined under mpirun, srun or trefoil launch.",
+        "Train a GPT model: one YAML file per run. The processes of a parallel layout "
+        "are "
+        "started automatically, unless mpirun, srun or trefoil launch already did.",
         options, ARRAY_LEN(options)};
     return options_parse(&cmd, argc, argv, err);
 }

@@ -151,13 +151,13 @@ int cmd_schedule(int argc, char **argv)
         {"schedule", 0, OPTION_TEXT, &r.kind, false, "KIND",
          "1F1B (default) or F-then-B."},
         {"forward", 0, OPTION_NUMBER, &r.forward, false, "TIME",
-         "Time of a micro-batch's forward through a stage (1)."},
+         "Time of one micro-batch's forward pass through a stage (1)."},
         {"backward", 0, OPTION_NUMBER, &r.backward, false, "TIME",
-         "Time of its backward (2)."},
-        {"svg", 0, OPTION_TEXT, &r.svg, false, "FILE", "Write the picture as SVG too."},
+         "Time of its backward pass (2)."},
+        {"svg", 0, OPTION_TEXT, &r.svg, false, "FILE", "Also write the picture as SVG."},
     };
     const struct command command = {
-        "trefoil schedule", "Draw a pipeline schedule with its bubble and its memory.",
-        specs, (int)ARRAY_LEN(specs)};
+        "trefoil schedule", "Draw a pipeline schedule with its bubble and memory.", specs,
+        (int)ARRAY_LEN(specs)};
     return command_run(&command, argc, argv, run_schedule, &r);
 }

@@ -147,11 +147,11 @@ static void add_word(struct command_line *line, const char *fmt, ...) PRINTF_LIK
 static void add_word(struct command_line *line, const char *fmt, ...)
 {
     va_list args;
-    size_t room = sizeof line->text - line->used;
+    size_t left = sizeof line->text - line->used;
     va_start(args, fmt);
-    int n = vsnprintf(line->text + line->used, room, fmt, args);
+    int n = vsnprintf(line->text + line->used, left, fmt, args);
     va_end(args);
-    CHECK(n >= 0 && (size_t)n < room && line->n_words + 1 < WORDS_MOST, "%d words",
+    CHECK(n >= 0 && (size_t)n < left && line->n_words + 1 < WORDS_MOST, "%d words",
           line->n_words);
     line->words[line->n_words++] = line->text + line->used;
     line->used += (size_t)n + 1;
@@ -504,14 +504,14 @@ int cmd_selftest(int argc, char **argv)
     struct request r = {.layouts = LAYOUTS_DEFAULT, .n_steps = 5, .name_width = 6};
     const struct option_spec options[] = {
         {"layouts", 0, OPTION_TEXT, &r.layouts, false, "LIST",
-         "Layouts with commas between, of the words dpN mpN ppN vN (chunks) shN "
-         "(sharding) "
-         "stageN tN (threads) fthenb sp recompute; unless given: " LAYOUTS_DEFAULT "."},
-        {"steps", 0, OPTION_INT, &r.n_steps, false, "N", "Updates of each run (5)."},
+         "Layouts, separated by commas, made of the words dpN mpN ppN vN (chunks) shN "
+         "(sharding) stageN tN (threads) fthenb sp recompute; by "
+         "default: " LAYOUTS_DEFAULT "."},
+        {"steps", 0, OPTION_INT, &r.n_steps, false, "N", "Updates per run (5)."},
     };
     const struct command cmd = {
         "trefoil selftest",
-        "Train a tiny model under several layouts and compare it with one process.",
+        "Train a tiny model under several parallel layouts and compare with one process.",
         options, ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);

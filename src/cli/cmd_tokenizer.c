@@ -203,24 +203,25 @@ static int cmd_train(int argc, char **argv)
     // clang-format off
     const struct option_spec options[] = {
         {"input", 'i', OPTION_LIST, &tr.inputs, true, "PATH",
-         "Text files in UTF-8, JSON (*.jsonl, *.ndjson, *.json: lines, or an array), plain or packed (gzip, zstd); - is standard input; or directories of them."},
+         "UTF-8 text or JSON (*.jsonl, *.ndjson, *.json: lines, or an array), plain or compressed (gzip, zstd); - is standard input; or directories of such files."},
         {"vocab_size", 0, OPTION_INT, &tr.vocab_size, true, "N",
-         "Tokens in all: 256 bytes, N - 257 merges, <|endoftext|>."},
+         "Size of the vocabulary: 256 bytes, N - 257 merges, <|endoftext|>."},
         {"output", 0, OPTION_TEXT, &tr.output, true, "DIR",
-         "Where to write tokenizer.json, vocab.json, merges.txt and their like."},
+         "Where to write tokenizer.json, vocab.json, merges.txt and the other files."},
         {"json", 0, OPTION_FLAG, &tr.is_json, false, NULL,
-         "Take every input for JSON, whatever its name."},
+         "Read every input as JSON, whatever its name."},
         {"json_key", 0, OPTION_TEXT, &tr.json_key, false, "KEY",
-         "The key of the text in an object of JSON; text when not given."},
+         "The JSON key that holds the text (text)."},
         {"encoding", 0, OPTION_TEXT, &tr.encoding, false, "NAME",
          TEXT_FILES_ENCODING_HELP},
         {"min_frequency", 0, OPTION_INT, &tr.min_frequency, false, "N",
-         "Make no token of a pair that is in the text fewer times (2)."},
+         "Do not merge pairs that occur fewer than N times (2)."},
     };
     // clang-format on
-    const struct command cmd = {"trefoil tokenizer train",
-                                "Learn a byte-level BPE, written as Hugging Face does.",
-                                options, ARRAY_LEN(options)};
+    const struct command cmd = {
+        "trefoil tokenizer train",
+        "Train a byte-level BPE tokenizer; the files are those of Hugging Face.", options,
+        ARRAY_LEN(options)};
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
     if (rc == 0)
@@ -437,9 +438,9 @@ static int cmd_encode(int argc, char **argv)
         {"tokenizer", 0, OPTION_TEXT, &r.tokenizer_name, true, "NAME",
          "A directory or file of a byte-level BPE, or bytes."},
         {"special", 0, OPTION_FLAG, &r.with_special, false, NULL,
-         "Take special tokens in the text for what they are, not for text."},
+         "Encode special tokens in the text as special tokens, not as text."},
         {"file", 0, OPTION_OPERAND, &r.file, false, "FILE",
-         "The text; standard input when not given."},
+         "The text; standard input by default."},
     };
     const struct command cmd = {"trefoil tokenizer encode",
                                 "Print the token ids of a text.", options,
@@ -454,7 +455,7 @@ static int cmd_decode(int argc, char **argv)
         {"tokenizer", 0, OPTION_TEXT, &r.tokenizer_name, true, "NAME",
          "A directory or file of a byte-level BPE, or bytes."},
         {"file", 0, OPTION_OPERAND, &r.file, false, "FILE",
-         "Token ids with white space between; standard input when not given."},
+         "Token ids separated by white space; standard input by default."},
     };
     const struct command cmd = {"trefoil tokenizer decode",
                                 "Print the text of token ids, byte for byte.", options,
@@ -463,7 +464,7 @@ static int cmd_decode(int argc, char **argv)
 }
 
 static const struct command_choice commands[] = {
-    {"train", cmd_train, "Learn a byte-level BPE from text."},
+    {"train", cmd_train, "Train a byte-level BPE tokenizer on text."},
     {"encode", cmd_encode, "Print the token ids of a text."},
     {"decode", cmd_decode, "Print the text of token ids."},
 };

@@ -10,18 +10,20 @@
 #include "cli/options.h"
 
 static const struct command_choice commands[] = {
-    {"pretrain", cmd_pretrain, "Train a model as a YAML configuration says."},
-    {"launch", cmd_launch, "Run a command on several processes, here or on other hosts."},
+    {"pretrain", cmd_pretrain, "Train a model described by a YAML file."},
+    {"launch", cmd_launch, "Run a command on several processes, on this host or others."},
     {"prepare", cmd_prepare, "Turn text or JSON lines into token files."},
-    {"tokenizer", cmd_tokenizer, "Learn a tokenizer, or use one on a text."},
-    {"generate", cmd_generate, "Continue a text with a trained model."},
+    {"tokenizer", cmd_tokenizer,
+     "Train a tokenizer, or encode and decode text with one."},
+    {"generate", cmd_generate, "Sample text from a trained model."},
     {"eval", cmd_eval, "Measure perplexity and cloze accuracy of a trained model."},
     {"export", cmd_export, "Write a checkpoint for transformers or llama.cpp."},
-    {"import", cmd_import, "Make a checkpoint of a Hugging Face GPT-2."},
-    {"inspect", cmd_inspect, "Show what a dataset, checkpoint or tokenizer holds."},
-    {"schedule", cmd_schedule, "Draw a pipeline schedule, its bubble and its memory."},
-    {"selftest", cmd_selftest, "Compare layouts of processes on this machine."},
-    {"config", cmd_config, "Show every configuration key, its value and its meaning."},
+    {"import", cmd_import, "Turn a Hugging Face GPT-2 into a checkpoint."},
+    {"inspect", cmd_inspect, "Show what is in a dataset, checkpoint or tokenizer."},
+    {"schedule", cmd_schedule, "Draw a pipeline schedule with its bubble and memory."},
+    {"selftest", cmd_selftest,
+     "Check on this machine that parallel layouts do not change results."},
+    {"config", cmd_config, "Show every configuration key with its value and meaning."},
 };
 
 static const struct command_group trefoil = {

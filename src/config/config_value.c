@@ -14,8 +14,8 @@
 
 void config_show(const char *text, char buf[CONFIG_SHOWN_BYTES])
 {
-    size_t n = 0, room = CONFIG_SHOWN_BYTES - sizeof "...";
-    for (; text[n] && n < room; n++)
+    size_t n = 0, most = CONFIG_SHOWN_BYTES - sizeof "...";
+    for (; text[n] && n < most; n++)
         buf[n] = text[n] == CONFIG_YAML_SEPARATOR  ? ','
                  : iscntrl((unsigned char)text[n]) ? '?'
                                                    : text[n];

@@ -2,7 +2,7 @@
  * metrics - what a run reports: the log line, output_dir/metrics.jsonl, a line per epoch,
  * and progress: a bar on a terminal, or lines for every tenth of the run.
  *
- * The log line is the seeds', field for field. metrics.jsonl has one JSON object a line,
+ * The log line is PaddleFleetX's, field for field. metrics.jsonl has one JSON object a line,
  * and each begins with its "step" (a line that somebody else wrote stays, and is told
  * of); what else it has tells what it is:
  *
@@ -48,7 +48,7 @@ struct metrics_step {
     double loss, grad_norm;
     double loss_scale;
     bool is_skipped; // the gradients overflowed, nothing was updated
-    double lr;       // of the next update, as the seeds log it
+    double lr;       // of the next update, as PaddleFleetX logs it
     int64_t consumed_samples;
     double reader_seconds, step_seconds; // of this step; step_seconds includes the reader
 };

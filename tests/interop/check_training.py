@@ -118,7 +118,7 @@ def compare_steps(optimizer, metrics, windows):
         loss = torch_gpt.backward(optimizer.params, torch.from_numpy(tokens.astype("i8")))
         norm, _ = optimizer.update()
         row = metrics[optimizer.step]
-        # The learning rate is logged after the schedule has moved on, as the seeds' is.
+        # The learning rate is logged after the schedule has moved on, as PaddleFleetX's is.
         lr = torch_gpt.learning_rate(optimizer.options["lr"], optimizer.step + 1)
         off = (abs(row["loss"] / loss - 1), abs(row["grad_norm"] / norm - 1), abs(row["lr"] / lr - 1))
         is_bad = not (off[0] <= LOSS_TOLERANCE and off[1] <= NORM_TOLERANCE and off[2] <= 1e-6)

@@ -34,6 +34,6 @@ MUST_CHECK int text_files_check_shared(const char *path, int n_processes,
 /* How --help describes --encoding, which is as text_encoding.h says. */
 #define TEXT_FILES_ENCODING_HELP                                                         \
     "The encoding of texts that are not UTF-8, by iconv's name (GBK, BIG5, UTF-16, "     \
-    "...); bytes: take them as they are."
+    "...); bytes: use them as they are."
 
 #endif
