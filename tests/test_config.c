@@ -1,5 +1,5 @@
 /*
- * Configuration that loads: the seeds' YAML, every way of naming a key, deriving, and
+ * Configuration that loads: PaddleFleetX's YAML, every way of naming a key, deriving, and
  * printing back. What is refused is in test_config_errors.c.
  */
 #include "test.h"
@@ -88,7 +88,7 @@ static void assert_same_config(const struct config *a, const struct config *b)
     free(text_b);
 }
 
-/* -- the seeds ---------------------------------------------------------------------- */
+/* -- PaddleFleetX's files ------------------------------------------------------------- */
 
 static void test_seed_004__is_understood_as_printed(void **state)
 {
@@ -135,7 +135,7 @@ static void test_dtype__follows_use_pure_fp16(void **state)
     assert_false(cfg.mix_precision.use_pure_fp16);
 }
 
-static void test_defaults__are_the_seeds(void **state)
+static void test_defaults__are_those_of_paddlefleetx(void **state)
 {
     (void)state;
     struct config empty, seed, none;
@@ -463,7 +463,7 @@ int main(void)
         cmocka_unit_test(test_seed_004__is_understood_as_printed),
         cmocka_unit_test(test_seed_004__asks_for_a_device_of_a_later_version),
         cmocka_unit_test(test_dtype__follows_use_pure_fp16),
-        cmocka_unit_test(test_defaults__are_the_seeds),
+        cmocka_unit_test(test_defaults__are_those_of_paddlefleetx),
         cmocka_unit_test(test_root__is_optional_and_may_be_empty),
         cmocka_unit_test(test_seed_003__settings_are_other_names),
         cmocka_unit_test(test_aliases__of_fleetx_24_stand_under_model),

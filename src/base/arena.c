@@ -70,11 +70,6 @@ float *arena_f32(struct arena *ar, int64_t n)
     return arena_bytes(ar, (size_t)n * sizeof(float));
 }
 
-double *arena_f64(struct arena *ar, int64_t n)
-{
-    return arena_bytes(ar, (size_t)n * sizeof(double));
-}
-
 int32_t *arena_i32(struct arena *ar, int64_t n)
 {
     return arena_bytes(ar, (size_t)n * sizeof(int32_t));

@@ -44,7 +44,6 @@ void *arena_bytes(struct arena *ar, size_t n);
  * tables of pointers and of numbers. They go to `tables`, where there is one. */
 void *arena_table(struct arena *ar, size_t n);
 float *arena_f32(struct arena *ar, int64_t n);
-double *arena_f64(struct arena *ar, int64_t n);
 int32_t *arena_i32(struct arena *ar, int64_t n);
 
 #endif

@@ -32,17 +32,16 @@ const char *beat_phase_name(enum beat_phase phase)
 const char *beat_action_name(enum beat_action action)
 {
     static const char *const names[BEAT_N_ACTIONS] = {
-        [BEAT_BEGIN] = "begin",         [BEAT_JOIN] = "join the job",
-        [BEAT_INDEX] = "sample index",  [BEAT_MEMORY] = "memory",
-        [BEAT_READ] = "read files",     [BEAT_WRITE] = "write files",
-        [BEAT_BATCH] = "next batch",    [BEAT_FORWARD] = "forward",
-        [BEAT_BACKWARD] = "backward",   [BEAT_HEAD] = "head",
-        [BEAT_NORM] = "gradient norm",  [BEAT_UPDATE] = "update",
-        [BEAT_TOKEN] = "next token",    [BEAT_REDUCE] = "sum over ranks",
-        [BEAT_GATHER] = "gather",       [BEAT_SEND] = "send",
-        [BEAT_RECEIVE] = "receive",     [BEAT_BROADCAST] = "broadcast",
-        [BEAT_BARRIER] = "barrier",     [BEAT_SAVER] = "its own save",
-        [BEAT_LEAVE] = "leave the job",
+        [BEAT_BEGIN] = "begin",        [BEAT_JOIN] = "join the job",
+        [BEAT_INDEX] = "sample index", [BEAT_MEMORY] = "memory",
+        [BEAT_READ] = "read files",    [BEAT_WRITE] = "write files",
+        [BEAT_BATCH] = "next batch",   [BEAT_FORWARD] = "forward",
+        [BEAT_BACKWARD] = "backward",  [BEAT_HEAD] = "head",
+        [BEAT_NORM] = "gradient norm", [BEAT_UPDATE] = "update",
+        [BEAT_TOKEN] = "next token",   [BEAT_REDUCE] = "sum over ranks",
+        [BEAT_GATHER] = "gather",      [BEAT_SEND] = "send",
+        [BEAT_RECEIVE] = "receive",    [BEAT_BROADCAST] = "broadcast",
+        [BEAT_SAVER] = "its own save", [BEAT_LEAVE] = "leave the job",
     };
     return (unsigned)action < BEAT_N_ACTIONS ? names[action] : "?";
 }

@@ -53,7 +53,6 @@ enum beat_action {
     BEAT_SEND,      // to a rank
     BEAT_RECEIVE,   // from a rank
     BEAT_BROADCAST, // from one to all
-    BEAT_BARRIER,   // of all
     BEAT_SAVER,     // waits for its own thread that writes a checkpoint
     BEAT_LEAVE,     // the job
     BEAT_N_ACTIONS,

@@ -12,6 +12,9 @@
 #include <string.h>
 #include <time.h>
 
+#define IDLE_ROUNDS_SHOWN 50 // in a row; then a watcher is shown for whom this rank waits
+#define EXIT_BY_WATCHER 3    // the exit code of what the machine did
+
 /* -- identity ------------------------------------------------------------------------ */
 
 int comm_rank(const struct comm *c)
@@ -22,11 +25,6 @@ int comm_rank(const struct comm *c)
 int comm_size(const struct comm *c)
 {
     return c->size;
-}
-
-int comm_world_rank(const struct comm *c)
-{
-    return c->job->world_rank;
 }
 
 int comm_local_rank(const struct comm *c)
@@ -44,23 +42,102 @@ const char *comm_host(const struct comm *c)
     return c->job->host;
 }
 
-const char *comm_library(const struct comm *c)
-{
-    return c->job->library;
-}
-
-size_t comm_staging_bytes(const struct comm *c)
-{
-    return c->staging_bytes;
-}
-
 struct comm_volume comm_volume(const struct comm *c)
 {
     return c->volume;
 }
 
-#define IDLE_ROUNDS_TOLD 50 // in a row; then a watcher is told for whom this rank waits
-#define EXIT_BY_WATCHER 3   // the exit code of what the machine did
+/* -- what a trace shows -------------------------------------------------------------- */
+
+void comm_set_trace(struct comm *c, struct trace *trace)
+{
+    c->job->trace = trace;
+}
+
+static const char *name_of(const struct comm_request *req)
+{
+    static const char *const kinds[COMM_N_KINDS] = {
+        [COMM_ALLREDUCE] = "all-reduce",
+        [COMM_REDUCE_SCATTER] = "reduce-scatter",
+        [COMM_ALLGATHER] = "all-gather",
+    };
+    static const char *const calls[] = {
+        [COMM_SEND] = "send",
+        [COMM_RECV] = "receive",
+        [COMM_BCAST] = "broadcast",
+    };
+    return kinds[req->kind] ? kinds[req->kind] : calls[req->call];
+}
+
+static struct trace_span span_of(const struct comm_request *req)
+{
+    const struct comm *c = req->comm;
+    struct trace_span span = {.name = name_of(req), .group = c->name};
+    bool is_collective = req->kind != COMM_P2P && req->kind != COMM_OTHER;
+    if (is_collective) {
+        int64_t n = req->bounds ? req->bounds[c->size] - req->bounds[0] : req->n;
+        span.args[0] = (struct trace_arg){"bytes", n * (int64_t)req->elem_bytes};
+        span.args[1] = (struct trace_arg){"ranks", c->size};
+    } else {
+        span.args[0] = (struct trace_arg){"bytes", req->n};
+        span.args[1] = (struct trace_arg){"peer", req->peer};
+    }
+    return span;
+}
+
+/* Record an operation that ends now; and a wait for it, which began at `start`. */
+static void trace_flight(const struct comm_request *req)
+{
+    if (!req->comm->job->trace)
+        return;
+    struct trace_span span = span_of(req);
+    span.track = TRACE_COMM;
+    trace_end(req->comm->job->trace, req->start, &span);
+}
+
+static void trace_wait(const struct comm_request *req, double start)
+{
+    if (!req->comm->job->trace)
+        return;
+    struct trace_span span = span_of(req);
+    span.name = "wait";
+    trace_end(req->comm->job->trace, start, &span);
+}
+
+/* -- what a watcher sees ------------------------------------------------------------- */
+
+static enum beat_action action_of(const struct comm_request *req)
+{
+    static const enum beat_action kinds[COMM_N_KINDS] = {
+        [COMM_ALLREDUCE] = BEAT_REDUCE,
+        [COMM_REDUCE_SCATTER] = BEAT_REDUCE,
+        [COMM_ALLGATHER] = BEAT_GATHER,
+    };
+    static const enum beat_action calls[] = {
+        [COMM_SEND] = BEAT_SEND,
+        [COMM_RECV] = BEAT_RECEIVE,
+        [COMM_BCAST] = BEAT_BROADCAST,
+    };
+    bool is_message = req->kind == COMM_P2P || req->kind == COMM_OTHER;
+    return is_message ? calls[req->call] : kinds[req->kind];
+}
+
+/* The rank of the group; -1: any of them. MPI's own trees carry broadcasts, and
+ * do not say who is late. */
+static int holder_of(const struct comm_request *req)
+{
+    if (req->kind != COMM_P2P && req->kind != COMM_OTHER)
+        return comm_collective_holder(req);
+    return req->call == COMM_SEND || req->call == COMM_RECV ? req->peer : -1;
+}
+
+/* Show the watcher that this rank waits for *req, and for whom. */
+static void show_wait(const struct comm_request *req)
+{
+    int holder = holder_of(req);
+    beat_wait(action_of(req),
+              holder >= 0 ? req->comm->world_ranks[holder] : BEAT_EVERYBODY);
+}
 
 /* -- progress and waiting ------------------------------------------------------------ */
 
@@ -93,7 +170,7 @@ void comm_request_finish(struct comm_request *req, int mpi_error)
     req->mpi_error = mpi_error;
     req->is_done = true;
     req->comm->job->n_in_flight--;
-    comm_trace_flight(req);
+    trace_flight(req);
 }
 
 /* True when anything moved. */
@@ -146,14 +223,14 @@ int comm_wait(struct comm_request *req, struct error *err)
             n_idle = job_progress(c->job) ? 0 : n_idle + 1;
             if (n_idle > 0)
                 wait_politely(c->job, n_idle);
-            if (n_idle == IDLE_ROUNDS_TOLD)
-                comm_beat_wait(req);
-            if (n_idle > IDLE_ROUNDS_TOLD && beat_must_end())
+            if (n_idle == IDLE_ROUNDS_SHOWN)
+                show_wait(req);
+            if (n_idle > IDLE_ROUNDS_SHOWN && beat_must_end())
                 comm_abort(c, EXIT_BY_WATCHER); // a watcher has said why
         }
         beat_go_on();
         c->volume.wait_seconds += clock_seconds() - start;
-        comm_trace_wait(req, start);
+        trace_wait(req, start);
     }
     return comm_mpi_check(req->mpi_error, "communication with the other ranks failed",
                           err);
@@ -204,12 +281,6 @@ int comm_allreduce(struct comm *c, void *x, enum dtype dtype, int64_t n,
     return reduce_run(c, x, n, comm_op_sum(dtype), err);
 }
 
-void comm_allreduce_f32_start(struct comm *c, float *x, int64_t n,
-                              struct comm_request *req)
-{
-    comm_allreduce_start(c, x, DTYPE_F32, n, req);
-}
-
 int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct error *err)
 {
     return comm_allreduce(c, x, DTYPE_F32, n, err);
@@ -218,11 +289,6 @@ int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct error *err)
 void comm_max_f32_start(struct comm *c, float *x, int64_t n, struct comm_request *req)
 {
     reduce_start(c, x, n, &comm_op_max_f32, req);
-}
-
-void comm_sum_f64_start(struct comm *c, double *x, int64_t n, struct comm_request *req)
-{
-    reduce_start(c, x, n, &comm_op_sum_f64, req);
 }
 
 int comm_max_f32(struct comm *c, float *x, int64_t n, struct error *err)
@@ -267,12 +333,6 @@ int comm_reduce_scatter(struct comm *c, void *x, enum dtype dtype, const int64_t
     return comm_wait(&req, err);
 }
 
-void comm_reduce_scatter_f32_start(struct comm *c, float *x, const int64_t *bounds,
-                                   struct comm_request *req)
-{
-    comm_reduce_scatter_start(c, x, DTYPE_F32, bounds, NULL, req);
-}
-
 int comm_reduce_scatter_f32(struct comm *c, float *x, const int64_t *bounds,
                             struct error *err)
 {
@@ -313,12 +373,6 @@ int comm_allgather(struct comm *c, void *x, size_t elem_bytes, const int64_t *bo
     return comm_allgather_pieces(c, x, elem_bytes, bounds, NULL, err);
 }
 
-void comm_allgather_f32_start(struct comm *c, float *x, const int64_t *bounds,
-                              struct comm_request *req)
-{
-    comm_allgather_start(c, x, sizeof *x, bounds, req);
-}
-
 int comm_allgather_f32(struct comm *c, float *x, const int64_t *bounds, struct error *err)
 {
     return comm_allgather(c, x, sizeof *x, bounds, err);
@@ -326,7 +380,7 @@ int comm_allgather_f32(struct comm *c, float *x, const int64_t *bounds, struct e
 
 /* -- agreement ----------------------------------------------------------------------- */
 
-/* What a failing rank tells the others; all of them run the same program, so it travels
+/* What a failing rank sends the others; all of them run the same program, so it travels
  * as it lies in memory. */
 struct verdict {
     int world_rank;

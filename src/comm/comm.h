@@ -20,12 +20,12 @@
  *
  * Operations in flight (..._start) are described by a caller's struct comm_request, which
  * must stay where it is, with its buffers and bounds, until comm_wait(), called exactly
- * once. Starting cannot fail: what goes wrong is told by comm_wait(). They advance inside
+ * once. Starting cannot fail: what goes wrong is reported by comm_wait(). They advance inside
  * any comm_test(), comm_wait() or comm_progress() of the job, whatever its group, so a
  * wait for one never holds up the others. Any number may be in flight; waits may come in
  * any order. A blocking call is its start and its wait.
  *
- * Memory: opening a group maps its staging memory (comm_staging_bytes(), resident only
+ * Memory: opening a group maps its staging memory (resident only
  * where reductions used it); nothing is allocated after that.
  *
  * Layer: base, device <- comm <- parallel, ckpt, train, cli. Threads: the one that opened the
@@ -46,10 +46,10 @@ struct comm; // a group of ranks
 
 /* What the environment says about this process, read without touching MPI. */
 struct comm_launch {
-    const char *launcher;       // the variable that told the size; NULL: none did
-    const char *job;            // the name of the job, no other has it; NULL: not told
+    const char *launcher;       // the variable that gave the size; NULL: none did
+    const char *job;            // the name of the job, no other has it; NULL: not known
     int rank, size;             // 0 and 1 when no launcher started this process
-    int local_rank, local_size; // among those of this host; -1: not told
+    int local_rank, local_size; // among those of this host; -1: not known
     bool has_mpi; // false: started several times side by side, with no way to meet
     bool is_ours; // trefoil's own launcher did: `job` is its COMM_ENV_JOB
 };
@@ -73,9 +73,9 @@ void comm_world_close(struct comm *world);
 void comm_abort(struct comm *c, int exit_code) __attribute__((noreturn));
 /* The same, after telling why. */
 void comm_abort_with(struct comm *c, const struct error *err) __attribute__((noreturn));
-/* Who is told why, by comm_abort_with() and by a comm_world_close() that ends the job; at
+/* Who gets to know why, by comm_abort_with() and by a comm_world_close() that ends the job; at
  * first that is the log. `c` is any group. (local) */
-void comm_on_abort(struct comm *c, void (*tell)(const struct error *err));
+void comm_on_abort(struct comm *c, void (*report)(const struct error *err));
 
 /* Whether communication has failed in a group that is open: the ranks can no longer agree
  * on anything. `c` is any group. (local) */
@@ -85,12 +85,9 @@ bool comm_is_broken(const struct comm *c);
 
 int comm_rank(const struct comm *c); // 0 <= rank < size
 int comm_size(const struct comm *c);
-int comm_world_rank(const struct comm *c); // this process in the job, whatever the group
 int comm_local_rank(const struct comm *c); // among the job's processes on this machine
 int comm_local_size(const struct comm *c);
-const char *comm_host(const struct comm *c);     // this machine's name
-const char *comm_library(const struct comm *c);  // "Open MPI v4.1.4", "none" without MPI
-size_t comm_staging_bytes(const struct comm *c); // most that this group's sums will use
+const char *comm_host(const struct comm *c); // this machine's name
 
 /* Memory that a group of this many ranks maps for itself; known without opening one. */
 size_t comm_group_bytes(int size);
@@ -102,7 +99,7 @@ enum comm_kind { // what a request is, and what the counters are kept by
     COMM_REDUCE_SCATTER,
     COMM_ALLGATHER,
     COMM_P2P,
-    COMM_OTHER, // broadcast, gather, barrier, agreement
+    COMM_OTHER, // broadcast, gather, agreement
     COMM_N_KINDS,
 };
 
@@ -111,7 +108,7 @@ struct comm_request {
     struct comm *comm;
     struct comm_request *next; // in the queue of its group
     enum comm_kind kind;
-    enum comm_call { COMM_SEND, COMM_RECV, COMM_BCAST, COMM_BARRIER } call; // of messages
+    enum comm_call { COMM_SEND, COMM_RECV, COMM_BCAST } call; // of messages
     bool is_done;
     int peer, tag;
     const void *op;           // how elements are added; NULL: they are only moved
@@ -152,8 +149,6 @@ void comm_recv_bytes_start(struct comm *c, void *x, int64_t n_bytes, int from, i
 
 /* x[i] := sum over ranks of x[i], the same bits on every rank. [collective] */
 MUST_CHECK int comm_allreduce_f32(struct comm *c, float *x, int64_t n, struct error *err);
-void comm_allreduce_f32_start(struct comm *c, float *x, int64_t n,
-                              struct comm_request *req);
 
 /* The same for elements of any dtype. */
 MUST_CHECK int comm_allreduce(struct comm *c, void *x, enum dtype dtype, int64_t n,
@@ -170,8 +165,6 @@ void comm_allreduce_start(struct comm *c, void *x, enum dtype dtype, int64_t n,
  * held. [collective] */
 MUST_CHECK int comm_reduce_scatter_f32(struct comm *c, float *x, const int64_t *bounds,
                                        struct error *err);
-void comm_reduce_scatter_f32_start(struct comm *c, float *x, const int64_t *bounds,
-                                   struct comm_request *req);
 
 MUST_CHECK int comm_reduce_scatter(struct comm *c, void *x, enum dtype dtype,
                                    const int64_t *bounds, const int *piece_of_rank,
@@ -184,8 +177,6 @@ void comm_reduce_scatter_start(struct comm *c, void *x, enum dtype dtype,
  * elements of any size. [collective] */
 MUST_CHECK int comm_allgather_f32(struct comm *c, float *x, const int64_t *bounds,
                                   struct error *err);
-void comm_allgather_f32_start(struct comm *c, float *x, const int64_t *bounds,
-                              struct comm_request *req);
 MUST_CHECK int comm_allgather(struct comm *c, void *x, size_t elem_bytes,
                               const int64_t *bounds, struct error *err);
 void comm_allgather_start(struct comm *c, void *x, size_t elem_bytes,
@@ -204,7 +195,6 @@ MUST_CHECK int comm_sum_f64(struct comm *c, double *x, int64_t n, struct error *
 MUST_CHECK int comm_sum_i64(struct comm *c, int64_t *x, int64_t n, struct error *err);
 MUST_CHECK int comm_max_i64(struct comm *c, int64_t *x, int64_t n, struct error *err);
 void comm_max_f32_start(struct comm *c, float *x, int64_t n, struct comm_request *req);
-void comm_sum_f64_start(struct comm *c, double *x, int64_t n, struct comm_request *req);
 
 /* x of rank `root` to all. [collective] */
 MUST_CHECK int comm_bcast_bytes(struct comm *c, void *x, int64_t n_bytes, int root,
@@ -213,7 +203,6 @@ MUST_CHECK int comm_bcast_bytes(struct comm *c, void *x, int64_t n_bytes, int ro
  * is read nowhere else and may be NULL there. [collective] */
 MUST_CHECK int comm_gather_bytes(struct comm *c, const void *mine, void *all,
                                  const int64_t *bounds, int root, struct error *err);
-MUST_CHECK int comm_barrier(struct comm *c, struct error *err);
 
 /* Cut n elements into `size` ranges that differ by one at most, the longer ones first:
  * what an all-reduce uses itself. Fills size + 1 values. (local) */

@@ -1,5 +1,5 @@
 /*
- * What is one MPI request at a time: messages between two ranks, broadcast, barrier.
+ * What is one MPI request at a time: messages between two ranks, broadcast.
  *
  * MPI counts are int: a message beyond MESSAGE_BYTES goes as several, one after the
  * other, which keep their order because they have one tag.
@@ -37,9 +37,6 @@ static int post_piece(struct comm_request *req)
         break;
     case COMM_BCAST:
         code = MPI_Ibcast(x, n, MPI_BYTE, req->peer, c->mpi, mpi);
-        break;
-    case COMM_BARRIER:
-        code = MPI_Ibarrier(c->mpi, mpi);
         break;
     }
     req->n_moved += n;
@@ -83,7 +80,8 @@ bool comm_message_progress(struct comm *c)
     return moved;
 }
 
-void comm_message_start(struct comm_request *req)
+/* Start what *req describes (comm, kind, call, x, n in bytes, peer, tag). */
+static void start_message(struct comm_request *req)
 {
     struct comm *c = req->comm;
     req->is_done = c->size == 1;
@@ -107,9 +105,10 @@ void comm_message_start(struct comm_request *req)
     c->messages = req;
 }
 
-int comm_message_run(struct comm_request *req, struct error *err)
+/* One request as a blocking call: start, wait. */
+static int run_message(struct comm_request *req, struct error *err)
 {
-    comm_message_start(req);
+    start_message(req);
     return comm_wait(req, err);
 }
 
@@ -127,7 +126,7 @@ static void message_start(struct comm *c, void *x, int64_t n_bytes, enum comm_ca
                                  .n = n_bytes,
                                  .peer = peer,
                                  .tag = tag};
-    comm_message_start(req);
+    start_message(req);
 }
 
 void comm_send_bytes_start(struct comm *c, const void *x, int64_t n_bytes, int to,
@@ -164,13 +163,7 @@ int comm_bcast_bytes(struct comm *c, void *x, int64_t n_bytes, int root,
                                .x = x,
                                .n = n_bytes,
                                .peer = root};
-    return comm_message_run(&req, err);
-}
-
-int comm_barrier(struct comm *c, struct error *err)
-{
-    struct comm_request req = {.comm = c, .kind = COMM_OTHER, .call = COMM_BARRIER};
-    return comm_message_run(&req, err);
+    return run_message(&req, err);
 }
 
 /* One rank after the other: gathers are for reports and for what rank 0 writes, and the
@@ -184,7 +177,7 @@ int comm_gather_bytes(struct comm *c, const void *mine, void *all, const int64_t
         req.peer = root;
         req.x = (void *)(uintptr_t)mine;
         req.n = bounds[c->rank + 1] - bounds[c->rank];
-        return comm_message_run(&req, err);
+        return run_message(&req, err);
     }
     for (int r = 0; r < c->size; r++) {
         char *place = (char *)all + bounds[r];
@@ -198,7 +191,7 @@ int comm_gather_bytes(struct comm *c, const void *mine, void *all, const int64_t
         recv.peer = r;
         recv.x = place;
         recv.n = n;
-        if (comm_message_run(&recv, err))
+        if (run_message(&recv, err))
             return -1;
     }
     return 0;

@@ -1,14 +1,11 @@
 /*
  * comm_mpi - what the files of this folder share; nobody else includes it.
  *
- *   comm.c             the calls of comm.h that have no MPI in them
- *   comm_launch.c      what the environment says
- *   comm_world.c       joining the job, making groups
+ *   comm.c             the calls of comm.h that have no MPI in them, and who watches them
+ *   comm_world.c       how the process was started, joining the job, making groups
  *   comm_collective.c  reductions and gathers, the state machine
- *   comm_message.c     what is one MPI request at a time: messages, broadcast, barrier
+ *   comm_message.c     what is one MPI request at a time: messages, broadcast
  *   comm_combine.c     how addends become one
- *   comm_trace.c       what a trace shows of it
- *   comm_beat.c        what a watcher sees of it
  */
 #ifndef COMM_COMM_MPI_H
 #define COMM_COMM_MPI_H
@@ -52,7 +49,7 @@ struct comm_slot {            // a collective that runs
     char *staging;               // (COMM_STAGED, size - 1, block_bytes of the group)
 };
 
-struct comm_job {        // one a process
+struct comm_job {        // one per process
     struct comm *groups; // those of more than one rank, linked by next
     int n_in_flight;     // requests started and not done, of all groups
     bool uses_mpi;
@@ -62,7 +59,7 @@ struct comm_job {        // one a process
     char library[64];
     struct stream *stream; // of the device that tensors belong to, for sums of them
     struct trace *trace;   // borrowed; NULL: none
-    void (*tell_abort)(const struct error *err); // NULL: the log is told
+    void (*report_abort)(const struct error *err); // NULL: to the log
 };
 
 struct comm {
@@ -84,7 +81,6 @@ struct comm {
     struct arena memory;
     int64_t block_bytes;
     int depth; // blocks that a stream may have under way, >= COMM_STAGED
-    size_t staging_bytes;
 
     struct comm_volume volume;
 };
@@ -113,25 +109,14 @@ void comm_collective_start(struct comm_request *req);
 /* Advance the collectives of c; true when anything moved. */
 bool comm_collective_progress(struct comm *c);
 
-/* Start what *req describes (comm, kind, call, x, n in bytes, peer, tag). */
-void comm_message_start(struct comm_request *req);
 /* Advance the messages of c; true when anything moved. */
 bool comm_message_progress(struct comm *c);
-
-/* One request as a blocking call: start, wait. */
-MUST_CHECK int comm_message_run(struct comm_request *req, struct error *err);
 
 /* The buffer of a request is MPI's, until it is finished. */
 void comm_request_open(const struct comm_request *req);
 /* The end of a request: takes it out of the count. */
 void comm_request_finish(struct comm_request *req, int mpi_error);
 
-/* Record an operation that ends now; and a wait for it, which began at `start`. */
-void comm_trace_flight(const struct comm_request *req);
-void comm_trace_wait(const struct comm_request *req, double start);
-
-/* Tell the watcher that this rank waits for *req, and for whom. */
-void comm_beat_wait(const struct comm_request *req);
 /* The rank of the group that this request, a collective, is held up by; -1: not known. */
 int comm_collective_holder(const struct comm_request *req);
 

@@ -121,7 +121,7 @@ void train_grads_hook(struct train *t)
 {
     const char *step = getenv("TREFOIL_SPOILED_STEP");
     const char *paused = getenv("TREFOIL_PAUSED_STEP");
-    int rank = comm_world_rank(t->grid.world);
+    int rank = comm_rank(t->grid.world);
     if (t->step == t->first_step && getenv("TREFOIL_FAULT"))
         note_pid(rank);
     if (paused && t->step + 1 == atoll(paused) && rank == 0) {

@@ -95,7 +95,7 @@ static int do_abort(struct probe *p, struct error *err)
         error_set(err, ERROR_INPUT, "cannot read 'tokens'\nthe disk is gone");
         comm_abort_with(p->world, err);
     }
-    return comm_barrier(p->world, err);
+    return comm_agree(p->world, 0, err);
 }
 
 static int do_agree(struct probe *p, struct error *err)
@@ -110,14 +110,14 @@ static int do_crash(struct probe *p, struct error *err)
 {
     if (p->rank == p->culprit)
         raise(SIGSEGV);
-    return comm_barrier(p->world, err);
+    return comm_agree(p->world, 0, err);
 }
 
 static int do_kill(struct probe *p, struct error *err)
 {
     if (p->rank == p->culprit)
         raise(SIGKILL);
-    return comm_barrier(p->world, err);
+    return comm_agree(p->world, 0, err);
 }
 
 /* What an exit() in some library looks like. */
@@ -125,7 +125,7 @@ static int do_exit(struct probe *p, struct error *err)
 {
     if (p->rank == p->culprit)
         exit(7);
-    return comm_barrier(p->world, err);
+    return comm_agree(p->world, 0, err);
 }
 
 /* The rank says that it failed and then does not get away. */
@@ -136,7 +136,7 @@ static int do_linger(struct probe *p, struct error *err)
         worker_report_failure(err);
         return do_wait(p, err);
     }
-    return comm_barrier(p->world, err);
+    return comm_agree(p->world, 0, err);
 }
 
 static const struct {
@@ -154,7 +154,7 @@ static int run_action(const char *name, const char *culprit, struct error *err)
     int rc;
     if (comm_world_open(&p.world, err))
         return -1;
-    p.rank = comm_world_rank(p.world);
+    p.rank = comm_rank(p.world);
     if (worker_joined(p.world, err))
         return -1;
     rc = error_set(err, ERROR_INPUT, "unknown action '%s'", name);

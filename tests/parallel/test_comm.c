@@ -44,7 +44,7 @@ test_allreduce__many_may_be_in_flight_and_be_waited_for_in_any_order(void **stat
     for (int turn = 0; turn < 3; turn++) {
         for (int b = 0; b < N; b++) {
             x[b] = values_new(c, b, lengths[b]);
-            comm_allreduce_f32_start(c, x[b], lengths[b], &reqs[b]);
+            comm_allreduce_start(c, x[b], DTYPE_F32, lengths[b], &reqs[b]);
         }
         for (int k = 0; k < N; k++) {
             // Backwards, in strides, and differently on each rank.
@@ -68,7 +68,7 @@ static void test_allreduce__is_found_done_by_testing_alone(void **state)
     struct error err;
     int64_t n = 200003;
     float *x = values_new(c, 3, n);
-    comm_allreduce_f32_start(c, x, n, &req);
+    comm_allreduce_start(c, x, DTYPE_F32, n, &req);
     while (!comm_test(&req))
         ;
     assert_ok(comm_wait(&req, &err), err);
@@ -148,10 +148,10 @@ static void test_reduce_scatter__and_allgather_make_an_allreduce_bit_for_bit(voi
     for (int way = 0; way < 4; way++) {
         cut(way, n, comm_size(c), bounds);
         float *x = values_new(c, way, n), *y = values_new(c, way, n);
-        comm_reduce_scatter_f32_start(c, x, bounds, &reqs[0]);
-        comm_allreduce_f32_start(c, y, n, &reqs[1]);
+        comm_reduce_scatter_start(c, x, DTYPE_F32, bounds, NULL, &reqs[0]);
+        comm_allreduce_start(c, y, DTYPE_F32, n, &reqs[1]);
         assert_ok(comm_wait(&reqs[0], &err), err);
-        comm_allgather_f32_start(c, x, bounds, &reqs[0]);
+        comm_allgather_start(c, x, sizeof *x, bounds, &reqs[0]);
         assert_ok(comm_wait(&reqs[1], &err), err);
         assert_ok(comm_wait(&reqs[0], &err), err);
         assert_memory_equal(x, y, (size_t)n * sizeof *x);
@@ -277,7 +277,7 @@ static void test_message__can_be_awaited_while_a_sum_is_in_flight(void **state)
     struct error err;
     int64_t n = 900001;
     float *x = values_new(c, 0, n), y[3] = {0};
-    comm_allreduce_f32_start(c, x, n, &sum);
+    comm_allreduce_start(c, x, DTYPE_F32, n, &sum);
     if (comm_rank(c) == 0)
         for (int r = 1; r < comm_size(c); r++) {
             comm_send_f32_start(c, (const float[]){1, 2, 3}, 3, r, 0, &message);
@@ -303,7 +303,7 @@ static void test_bcast__every_rank_can_be_the_root(void **state)
             snprintf(text, sizeof text, "from %d", root);
         assert_ok(comm_bcast_bytes(c, text, sizeof text, root, &err), err);
         assert_int_equal(atoi(text + 5), root);
-        assert_ok(comm_barrier(c, &err), err);
+        assert_ok(comm_agree(c, 0, &err), err);
     }
 }
 

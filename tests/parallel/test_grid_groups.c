@@ -15,14 +15,14 @@ static bool is_with_me(const struct grid *g, int rank, struct grid_coord varies)
            (varies.mp || at.mp == me.mp);
 }
 
-/* Fails unless `c` holds exactly the world ranks wanted[0..n), in that order. */
-static void assert_members(struct comm *c, const int *wanted, int n)
+/* Fails unless `c`, with this process in it, holds exactly the world ranks wanted[0..n), in that order. */
+static void assert_members(struct comm *c, int world_rank, const int *wanted, int n)
 {
     struct error err;
     int64_t bounds[MAX_RANKS + 1], ranks[MAX_RANKS] = {0};
     assert_int_equal(comm_size(c), n);
     comm_even_bounds(n, n, bounds);
-    ranks[comm_rank(c)] = comm_world_rank(c);
+    ranks[comm_rank(c)] = world_rank;
     assert_ok(comm_allgather(c, ranks, sizeof ranks[0], bounds, &err), err);
     for (int i = 0; i < n; i++)
         assert_int_equal(ranks[i], wanted[i]);
@@ -34,12 +34,12 @@ static void assert_group(const struct grid *g, struct comm *c, struct grid_coord
     for (int rank = 0; rank < comm_size(g->world); rank++)
         if (is_with_me(g, rank, varies))
             wanted[n++] = rank;
-    assert_members(c, wanted, n);
+    assert_members(c, comm_rank(g->world), wanted, n);
 }
 
 static void assert_tied(const struct grid *g)
 {
-    int wanted[2] = {comm_world_rank(g->world)}, n = 1;
+    int wanted[2] = {comm_rank(g->world)}, n = 1;
     struct grid_coord at = g->coord;
     if (g->shape.pp > 1 && (g->is_first_stage || g->is_last_stage)) {
         at.pp = 0;
@@ -48,7 +48,7 @@ static void assert_tied(const struct grid *g)
         wanted[1] = grid_rank_of(&g->shape, at);
         n = 2;
     }
-    assert_members(g->tied, wanted, n);
+    assert_members(g->tied, comm_rank(g->world), wanted, n);
 }
 
 static void check_shape(struct comm *world, const struct grid_shape *shape)
@@ -108,7 +108,7 @@ static void test_grid__groups_sum_side_by_side(void **state)
     float *x[3];
     for (int k = 0; k < 3; k++) {
         x[k] = values_new(groups[k], k, n); // by the rank in the group
-        comm_allreduce_f32_start(groups[k], x[k], n, &reqs[k]);
+        comm_allreduce_start(groups[k], x[k], DTYPE_F32, n, &reqs[k]);
     }
     for (int k = 2; k >= 0; k--) {
         assert_ok(comm_wait(&reqs[k], &err), err);

@@ -138,7 +138,7 @@ static int remove_place(void **state)
 {
     struct place *place = *state;
     struct error err;
-    int rc = comm_barrier(place->world, &err);
+    int rc = comm_agree(place->world, 0, &err);
     if (rc == 0 && comm_rank(place->world) == 0)
         rc = fs_remove_tree(place->dir, &err);
     comm_world_close(place->world);
