@@ -296,8 +296,9 @@ static void test_yaml__that_is_broken_or_too_clever_is_refused(void **state)
          "f.yaml:2:1: not valid YAML (while parsing a flow sequence that begins "
          "at 1:7, did not find expected ',' or ']')"},
         {"seed: 'a",
-         "f.yaml:1:9: not valid YAML (while scanning a quoted scalar that begins "
+         "f.yaml:1:7: not valid YAML (while scanning a quoted scalar that begins "
          "at 1:7, found unexpected end of stream)"},
+        {"seed: 1\nmax_steps: \"2\neval_freq: 1\n", "f.yaml:2:12: not valid YAML"},
         {"seed: a: b",
          "f.yaml:1:8: not valid YAML (mapping values are not allowed in this "
          "context): check indentation, brackets and quotes"},

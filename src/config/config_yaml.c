@@ -97,7 +97,9 @@ static int refuse_syntax(struct walk *w, const yaml_parser_t *parser)
     if (parser->error == YAML_MEMORY_ERROR)
         return error_set(w->err, ERROR_RUNTIME, "%s: out of memory in the YAML parser",
                          w->name);
-    if (parser->problem && strcmp(parser->problem, "could not find expected ':'") == 0)
+    if (parser->problem &&
+        (strcmp(parser->problem, "could not find expected ':'") == 0 ||
+         strcmp(parser->problem, "found unexpected end of stream") == 0))
         at = mark_place(&parser->context_mark); // it is missed only in a later line
     if (parser->context)
         snprintf(began, sizeof began, "%s that begins at %d:%d, ", parser->context,
