@@ -45,12 +45,12 @@ static struct dropout embedding_dropout(const struct gpt *g, const struct batch 
                         batch->first_sample);
 }
 
-bool gpt_chunk_has_embedding(const struct gpt *g, int chunk)
+static bool chunk_has_embedding(const struct gpt *g, int chunk)
 {
     return g->part.has_embedding && chunk == 0;
 }
 
-bool gpt_chunk_has_head(const struct gpt *g, int chunk)
+static bool chunk_has_head(const struct gpt *g, int chunk)
 {
     return g->part.has_head && chunk == g->part.n_chunks - 1;
 }
@@ -118,7 +118,7 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct batch *ba
 {
     int64_t n = gpt_own_rows(g, batch) * g->dims.H;
     float *x = g->k->stash_work(g->s, st->x, g->scratch.stream);
-    if (gpt_chunk_has_embedding(g, chunk)) {
+    if (chunk_has_embedding(g, chunk)) {
         params_open_layer(
             &g->params, LAYER_EMBEDDING, 0,
             param_table_layer(g->params.table, LAYER_BLOCK, g->part.chunks[chunk].first),
@@ -154,7 +154,7 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
           (long long)batch->B, (long long)batch->S);
     int64_t first = g->part.chunks[chunk].first, end = g->part.chunks[chunk].end;
     int64_t n = gpt_own_rows(g, batch) * g->dims.H;
-    bool has_head = gpt_chunk_has_head(g, chunk);
+    bool has_head = chunk_has_head(g, chunk);
     const float *x = chunk_input(g, chunk, batch, &st->blocks[0].sub[0], x_in);
     for (int64_t i = first; i < end; i++) {
         bool is_end = i + 1 == end;
@@ -230,7 +230,7 @@ void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
     bool is_input = half & GPT_BWD_INPUT, is_weight = half & GPT_BWD_WEIGHT;
     if (!dx)
         dx = st->dx;
-    else if (gpt_chunk_has_head(g, chunk) && is_input)
+    else if (chunk_has_head(g, chunk) && is_input)
         g->k->copy(g->s, dx, st->dx, gpt_own_rows(g, batch) * g->dims.H);
     for (int64_t i = end - 1; i >= first; i--) {
         double start = trace_begin(g->trace);
@@ -240,7 +240,7 @@ void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
         params_close_layer(&g->params, LAYER_BLOCK, i, is_weight, batch->is_last);
         trace_layer(g, start, i);
     }
-    if (gpt_chunk_has_embedding(g, chunk) && is_input)
+    if (chunk_has_embedding(g, chunk) && is_input)
         embed_bwd(g, batch, dx);
 }
 

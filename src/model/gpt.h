@@ -200,9 +200,6 @@ void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
  * sum of the lookup's and the head's, as far as they are here. */
 void gpt_finish_grads(struct gpt *g);
 
-bool gpt_chunk_has_embedding(const struct gpt *g, int chunk);
-bool gpt_chunk_has_head(const struct gpt *g, int chunk);
-
 /* -- layers, for gpt.c and gpt_decode.c ---------------------------------------------- */
 
 struct gpt_kv_rows; // gpt_internal.h

@@ -89,7 +89,8 @@ static struct dropout pass_dropout(const struct pass *p, double rate, enum philo
                         p->batch->first_sample);
 }
 
-bool gpt_adds_grads(const struct gpt *g, const struct batch *batch)
+/* Whether the gradients of this micro-batch are added to those of the ones before. */
+static bool adds_grads(const struct gpt *g, const struct batch *batch)
 {
     return batch->accumulate && !g->params.owner.takes_grads;
 }
@@ -304,7 +305,7 @@ static void weight_grad(const struct at *at, enum gpt_block_param weight, const 
         g, (struct linear_bwd_weight){.dw = &at->grads[weight],
                                       .dy = dy,
                                       .x = x,
-                                      .accumulate = gpt_adds_grads(g, at->p->batch),
+                                      .accumulate = adds_grads(g, at->p->batch),
                                       .N = at->p->N});
 }
 

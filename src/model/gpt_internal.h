@@ -59,8 +59,6 @@ static inline void gpt_linear_bwd_weight(const struct gpt *g, struct linear_bwd_
     g->k->linear_bwd_weight(g->s, &l);
 }
 
-/* Whether the gradients of this micro-batch are added to those of the ones before. */
-bool gpt_adds_grads(const struct gpt *g, const struct batch *batch);
 /* The next that is done with the gradients of a layer needs its sums over the group. */
 bool gpt_completes_grads(const struct gpt *g, const struct batch *batch);
 
