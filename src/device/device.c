@@ -3,8 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
-int device_alloc(struct device *dev, void **memory, size_t bytes, const char *what,
-                 struct error *err)
+/* `what` names the memory in the error. */
+static int device_alloc(struct device *dev, void **memory, size_t bytes, const char *what,
+                        struct error *err)
 {
     *memory = dev->ops->alloc(dev, bytes);
     if (*memory)

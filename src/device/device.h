@@ -67,9 +67,6 @@ static inline struct stream *device_stream(struct device *dev, enum stream_name 
     return &dev->streams[name];
 }
 
-/* `what` names the memory in the error. */
-MUST_CHECK int device_alloc(struct device *dev, void **memory, size_t bytes,
-                            const char *what, struct error *err);
 static inline void device_free(struct device *dev, void *memory, size_t bytes)
 {
     dev->ops->free(dev, memory, bytes);

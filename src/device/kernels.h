@@ -421,7 +421,6 @@ int kernels_list(const struct kernels **tables, int max_tables);
 
 /* Threads that every kernel uses from now on; less than one means one. */
 void kernels_set_threads(int n_threads);
-int kernels_threads(void);
 
 /* Choose the kernels of products; what computes first does it, too. */
 void kernels_choose(void);

@@ -10,8 +10,9 @@
 #include "parallel/runner.h"
 #include "text/tokenizer.h"
 
-/* -- the loss on a stream, by a sliding window ----------------------------------------
- *
+/* -- the loss on a stream, by a sliding window --------------------------------------- */
+
+/*
  * A window is S tokens, and S targets one later. Window 0 scores all its targets; each
  * later one begins `stride` tokens further and scores its last `stride`, so that they
  * have at least S - stride tokens before them. Every token but the first is scored once.
@@ -43,8 +44,9 @@ MUST_CHECK int offline_eval(struct eval_result *result, struct runner *r,
                             int64_t vocab_size, int64_t stride,
                             const struct eval_stream *stream, struct error *err);
 
-/* -- the last word of a text, as LAMBADA asks -----------------------------------------
- *
+/* -- the last word of a text, as LAMBADA asks ---------------------------------------- */
+
+/*
  * A text without its last word is the context. The word counts as right when, given all
  * tokens before it, each of its tokens is the likeliest one. The word is taken as a space
  * and its letters, as it stands in the text; white space around the context is dropped.

@@ -169,7 +169,7 @@ static int gather_rows(struct train *t, const void *mine, size_t n_bytes, void *
     return rc;
 }
 
-int usage_report_predicted(struct train *t, struct error *err)
+static int usage_report_predicted(struct train *t, struct error *err)
 {
     int size = comm_size(t->grid.world);
     struct plan_memory *all = calloc((size_t)size, sizeof *all);

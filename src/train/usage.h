@@ -11,9 +11,8 @@
  * started. */
 MUST_CHECK int usage_dry_run(const struct config *cfg, struct error *err);
 
-/* t->memory of all ranks as a table in the log; and, at the end, the measured peaks
- * beside it and what was sent. [collective] */
-MUST_CHECK int usage_report_predicted(struct train *t, struct error *err);
+/* At the end: t->memory of all ranks and the measured peaks as a table in the log, and
+ * what was sent. [collective] */
 MUST_CHECK int usage_report_measured(struct train *t, struct error *err);
 
 /* Bytes this rank has sent so far to gather parameters. */

@@ -86,11 +86,6 @@ void kernels_set_threads(int n_threads)
     omp_set_num_threads(n_threads > 0 ? n_threads : 1);
 }
 
-int kernels_threads(void)
-{
-    return omp_get_max_threads();
-}
-
 void kernels_choose(void)
 {
     gemm_choose();
