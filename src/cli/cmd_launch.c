@@ -119,6 +119,7 @@ static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
         code = error_exit_code(err);
     else if (rc == 0)
         code = launch_run(opt, argv, err);
+    opt->resume = NULL; // it was this function's
     resume_point_release(&point);
     pretrain_options_release(&options);
     return code;

@@ -17,6 +17,8 @@ struct weight {
     enum dtype dtype;
     int64_t rows, cols;
     uint64_t version;
+    void *packed;            // the device's own form of it; NULL: it has made none
+    uint64_t packed_version; // of the data it was made of; another than version: stale
 };
 
 #endif

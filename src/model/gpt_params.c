@@ -19,33 +19,37 @@ enum gpt_dim { // a symbolic dim; DIM_END closes a shape that has fewer than fou
 #define MATRIX PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN
 #define VECTOR PARAM_VECTOR, STORED_F32, GRAD_ACCUMULATED
 #define DATA OWNED_BY_DATA_RANKS
+#define UNTIED                                                                           \
+    {                                                                                    \
+        false, LAYER_EMBEDDING, 0                                                        \
+    }
 
 // clang-format off
-//  place in its layer         name on disk                 shape                           of a    initial      decays lr split    number
+//  place in its layer         name on disk                 shape                           of a    initial      decays lr split    number, tie
 //                                                                                          kind    values, scale       scale dim, owner
 static const struct param_spec embedding_rows[GPT_EMBEDDING_PARAMS] = {
-    [GPT_WORD_WEIGHT]       = {"embedding.word.weight",     {DIM_V, DIM_H},                 ROWS,   INIT_NORMAL, 1, true,  1,  0, DATA, 0},
-    [GPT_POSITION_WEIGHT]   = {"embedding.position.weight", {DIM_P, DIM_H},                 ROWS,   INIT_NORMAL, 1, true,  1, -1, DATA, 1},
+    [GPT_WORD_WEIGHT]       = {"embedding.word.weight",     {DIM_V, DIM_H},                 ROWS,   INIT_NORMAL, 1, true,  1,  0, DATA, 0, UNTIED},
+    [GPT_POSITION_WEIGHT]   = {"embedding.position.weight", {DIM_P, DIM_H},                 ROWS,   INIT_NORMAL, 1, true,  1, -1, DATA, 1, UNTIED},
 };
 
 static const struct param_spec block_rows[GPT_BLOCK_PARAMS] = {
-    [GPT_LN1_WEIGHT]        = {"ln1.weight",                {DIM_H},                        VECTOR, INIT_ONES,   1, false, 1, -1, DATA, 0},
-    [GPT_LN1_BIAS]          = {"ln1.bias",                  {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 1},
-    [GPT_QKV_BIAS]          = {"attn.qkv.bias",             {DIM_QKV, DIM_A, DIM_D},        VECTOR, INIT_ZEROS,  1, false, 1,  1, DATA, 3},
-    [GPT_ATTN_PROJ_BIAS]    = {"attn.proj.bias",            {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 5},
-    [GPT_LN2_WEIGHT]        = {"ln2.weight",                {DIM_H},                        VECTOR, INIT_ONES,   1, false, 1, -1, DATA, 6},
-    [GPT_LN2_BIAS]          = {"ln2.bias",                  {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 7},
-    [GPT_FC_BIAS]           = {"mlp.fc.bias",               {DIM_F},                        VECTOR, INIT_ZEROS,  1, false, 1,  0, DATA, 9},
-    [GPT_MLP_PROJ_BIAS]     = {"mlp.proj.bias",             {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 11},
-    [GPT_QKV_WEIGHT]        = {"attn.qkv.weight",           {DIM_QKV, DIM_A, DIM_D, DIM_H}, MATRIX, INIT_NORMAL, 1, true,  1,  1, DATA, 2},
-    [GPT_ATTN_PROJ_WEIGHT]  = {"attn.proj.weight",          {DIM_H, DIM_H},                 MATRIX, INIT_NORMAL, 1, true,  1,  1, DATA, 4},
-    [GPT_FC_WEIGHT]         = {"mlp.fc.weight",             {DIM_F, DIM_H},                 MATRIX, INIT_NORMAL, 1, true,  1,  0, DATA, 8},
-    [GPT_MLP_PROJ_WEIGHT]   = {"mlp.proj.weight",           {DIM_H, DIM_F},                 MATRIX, INIT_NORMAL, 1, true,  1,  1, DATA, 10},
+    [GPT_LN1_WEIGHT]        = {"ln1.weight",                {DIM_H},                        VECTOR, INIT_ONES,   1, false, 1, -1, DATA, 0, UNTIED},
+    [GPT_LN1_BIAS]          = {"ln1.bias",                  {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 1, UNTIED},
+    [GPT_QKV_BIAS]          = {"attn.qkv.bias",             {DIM_QKV, DIM_A, DIM_D},        VECTOR, INIT_ZEROS,  1, false, 1,  1, DATA, 3, UNTIED},
+    [GPT_ATTN_PROJ_BIAS]    = {"attn.proj.bias",            {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 5, UNTIED},
+    [GPT_LN2_WEIGHT]        = {"ln2.weight",                {DIM_H},                        VECTOR, INIT_ONES,   1, false, 1, -1, DATA, 6, UNTIED},
+    [GPT_LN2_BIAS]          = {"ln2.bias",                  {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 7, UNTIED},
+    [GPT_FC_BIAS]           = {"mlp.fc.bias",               {DIM_F},                        VECTOR, INIT_ZEROS,  1, false, 1,  0, DATA, 9, UNTIED},
+    [GPT_MLP_PROJ_BIAS]     = {"mlp.proj.bias",             {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 11, UNTIED},
+    [GPT_QKV_WEIGHT]        = {"attn.qkv.weight",           {DIM_QKV, DIM_A, DIM_D, DIM_H}, MATRIX, INIT_NORMAL, 1, true,  1,  1, DATA, 2, UNTIED},
+    [GPT_ATTN_PROJ_WEIGHT]  = {"attn.proj.weight",          {DIM_H, DIM_H},                 MATRIX, INIT_NORMAL, 1, true,  1,  1, DATA, 4, UNTIED},
+    [GPT_FC_WEIGHT]         = {"mlp.fc.weight",             {DIM_F, DIM_H},                 MATRIX, INIT_NORMAL, 1, true,  1,  0, DATA, 8, UNTIED},
+    [GPT_MLP_PROJ_WEIGHT]   = {"mlp.proj.weight",           {DIM_H, DIM_F},                 MATRIX, INIT_NORMAL, 1, true,  1,  1, DATA, 10, UNTIED},
 };
 
 static const struct param_spec final_norm_rows[GPT_FINAL_NORM_PARAMS] = {
-    [GPT_FINAL_NORM_WEIGHT] = {"final_norm.weight",         {DIM_H},                        VECTOR, INIT_ONES,   1, false, 1, -1, DATA, 0},
-    [GPT_FINAL_NORM_BIAS]   = {"final_norm.bias",           {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 1},
+    [GPT_FINAL_NORM_WEIGHT] = {"final_norm.weight",         {DIM_H},                        VECTOR, INIT_ONES,   1, false, 1, -1, DATA, 0, UNTIED},
+    [GPT_FINAL_NORM_BIAS]   = {"final_norm.bias",           {DIM_H},                        VECTOR, INIT_ZEROS,  1, false, 1, -1, DATA, 1, UNTIED},
 };
 
 static const struct param_spec head_rows[GPT_HEAD_PARAMS] = {

@@ -148,7 +148,7 @@ static bool append_layer(struct param_table *table, const struct param_model *mo
 {
     struct param_layer *layer = &table->layers[table->n_layers];
     bool is_held = holds_layer(part, kind);
-    int64_t first_number = count_rows_before(model, kind, block);
+    int64_t first_number = count_rows_before(model, (int)kind, block);
     *layer =
         (struct param_layer){.kind = kind, .block = block, .first_row = table->n_params};
     for (int i = 0; i < model->layers[kind].n_rows; i++) {
