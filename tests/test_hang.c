@@ -2,9 +2,9 @@
 #include "test.h"
 
 #include "base/fs.h"
-#include "launch/hang.h"
+
 #include "launch/host_watch.h"
-#include "launch/watch_link.h"
+#include "launch/job_watch.h"
 
 #include <signal.h>
 #include <sys/wait.h>

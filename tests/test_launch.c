@@ -2,11 +2,11 @@
 
 #include "base/beat.h"
 #include "base/fs.h"
-#include "launch/job_options.h"
 #include "launch/mpiexec.h"
-#include "launch/pin.h"
+
 #include "launch/restart.h"
 #include "launch/verdict.h"
+#include "launch/worker.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -169,7 +169,7 @@ static void test_launch_check__refuses_what_cannot_run(void **state)
 
 /* -- processors ---------------------------------------------------------------------- */
 
-static void test_pin_share__is_equal_and_disjoint(void **state)
+static void test_worker_share__is_equal_and_disjoint(void **state)
 {
     (void)state;
     for (int n = 1; n <= 16; n++)
@@ -177,7 +177,7 @@ static void test_pin_share__is_equal_and_disjoint(void **state)
             int next = 0;
             for (int rank = 0; rank < size; rank++) {
                 int first = -1;
-                assert_int_equal(pin_share(n, rank, size, &first), n / size);
+                assert_int_equal(worker_share(n, rank, size, &first), n / size);
                 assert_int_equal(first, next);
                 next += n / size;
             }
@@ -561,7 +561,7 @@ int main(void)
         cmocka_unit_test(test_launch_hosts__are_names_with_numbers),
         cmocka_unit_test(test_launch_devices__count_from_zero),
         cmocka_unit_test(test_launch_check__refuses_what_cannot_run),
-        cmocka_unit_test(test_pin_share__is_equal_and_disjoint),
+        cmocka_unit_test(test_worker_share__is_equal_and_disjoint),
         cmocka_unit_test(test_beat__tells_the_first_word_of_a_rank),
         cmocka_unit_test(test_mpiexec__tells_of_a_death),
         cmocka_unit_test(test_verdict__names_the_first_cause),

@@ -156,11 +156,6 @@ struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct erro
     return file_here;
 }
 
-struct beat_file *beat_file_of_process(void)
-{
-    return file_here;
-}
-
 void beat_remove_name(void)
 {
     if (file_here)

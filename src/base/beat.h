@@ -24,7 +24,7 @@
 
 #include <stdatomic.h>
 
-enum beat_phase { // each has a bound of its own, see launch/hang.h
+enum beat_phase { // each has a bound of its own, see launch/host_watch.h
     BEAT_START,
     BEAT_LOAD,
     BEAT_STEP,
@@ -105,17 +105,12 @@ struct beat_failure {
 struct beat_file {
     _Alignas(128) atomic_int watcher; // its pid; 0: none, whoever sets it starts one
     atomic_int must_end;              // the watcher ends the job: a rank that can, aborts
-    atomic_int contact_of;            // whose `contact` is, BEAT_CONTACT_...
-    char contact[256];                // where that watcher listens to others
     struct beat_failure failure;
     atomic_int is_shown; // somebody shows the progress of rank 0
     atomic_uint n_shown; // texts so far, twice; odd: it is being written
     char progress[BEAT_PROGRESS_BYTES];
     struct beat_slot slots[]; // by rank of the job
 };
-
-#define BEAT_CONTACT_HERE 1 // of the watcher of this host
-#define BEAT_CONTACT_MAIN 2 // of the main watcher of the job, which is on another host
 
 extern struct beat_slot *beat_mine;
 
@@ -125,8 +120,6 @@ extern struct beat_slot *beat_mine;
  * the file, which stays mapped to the end of the process; NULL with *err. */
 struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct error *err);
 
-/* The file of this process; NULL: it has none. */
-struct beat_file *beat_file_of_process(void);
 /* All ranks of this host have opened the file: its name can go. */
 void beat_remove_name(void);
 /* A process forked by a rank: it is not that rank. */

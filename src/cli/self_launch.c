@@ -81,9 +81,8 @@ static int run_here(const struct self_launch *command,
         return -1;
     comm_on_abort(world, worker_report_failure);
     set_threads(plan->num_threads, world);
-    int rc = worker_joined(world, err);
-    if (rc == 0)
-        rc = comm_agree(world, kernels_start(err), err);
+    beat_remove_name(); // all ranks of this host have their slots
+    int rc = comm_agree(world, kernels_start(err), err);
     if (rc == 0)
         rc = command->run(command->context, world, err);
     fflush(stdout);

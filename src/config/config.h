@@ -178,7 +178,7 @@ struct config {
     bool fused_linear;
     bool tensor_fusion;
     int64_t num_threads;           // 0: all cores this process may use
-    double hang_timeout;           // seconds; 0: the default rule of launch/hang.h
+    double hang_timeout;           // seconds; 0: the default rule of launch/host_watch.h
     char trace[CONFIG_PATH_BYTES]; // "": none
 };
 

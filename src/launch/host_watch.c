@@ -5,8 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -19,6 +19,8 @@
 #define LOOK_CLOSER_AFTER 0.3 // seconds without progress: then /proc is asked
 #define HELD_UP_AFTER 1.0     // seconds between two looks: this process was held up
 #define SWAP_FAULTS 100       // pages read back since the last action: swapped out
+#define ROWS_MOST 1000        // of a table: a job may have 100,000 ranks
+#define NAMED_MOST 8          // culprits of a sentence
 
 enum { STAT_STATE = 3, STAT_MAJOR_FAULTS = 12, STAT_EXIT_CODE = 52 }; // as in proc(5)
 
@@ -93,10 +95,8 @@ static const char *proc_text(pid_t pid, const char *name, char text[4096])
 static const char *stat_field(pid_t pid, const char *name, int wanted, char text[4096])
 {
     const char *at = strrchr(proc_text(pid, name, text), ')');
-    for (int field = 2; at && field < wanted; field++) {
-        at = strchr(at, ' ');
-        at = at ? at + 1 : NULL;
-    }
+    for (int field = 2; at && field < wanted; field++)
+        at = (at = strchr(at, ' ')) ? at + 1 : NULL;
     return at ? at : "";
 }
 
@@ -130,8 +130,7 @@ static bool is_swapped(const struct host_rank *rank)
     char text[4096];
     proc_text(rank->pid, "status", text);
     const char *swap = strstr(text, "\nVmSwap:"), *rss = strstr(text, "\nVmRSS:");
-    unsigned long long swapped = swap ? strtoull(swap + 8, NULL, 10) : 0;
-    unsigned long long resident = rss ? strtoull(rss + 7, NULL, 10) : 0;
+    long long swapped = swap ? atoll(swap + 8) : 0, resident = rss ? atoll(rss + 7) : 0;
     uint64_t faults = stat_number(rank->pid, STAT_MAJOR_FAULTS) - rank->faults;
     return swapped > 0 && (swapped > resident || faults > SWAP_FAULTS);
 }
@@ -318,4 +317,142 @@ void host_watch_kill(struct host_watch *hw)
     for (int r = 0; r < hw->n_ranks; r++)
         if (hw->all[r].pidfd >= 0)
             pidfd_send_signal(hw->all[r].pidfd, SIGKILL, NULL, 0);
+}
+
+/* -- hangs --------------------------------------------------------------------------- */
+
+/* Seconds without any action, by phase, where hang_timeout is not given. Files may lie on
+ * a disk that many share; what a rank does before its first step is seldom cut small. */
+static const double default_bounds[BEAT_N_PHASES] = {
+    [BEAT_START] = 300,    [BEAT_LOAD] = 600, [BEAT_STEP] = HANG_STEP_LEAST,
+    [BEAT_EVALUATE] = 120, [BEAT_SAVE] = 600, [BEAT_END] = 300,
+};
+
+/* It may go on by itself, however long that takes. */
+static bool may_get_there(const struct seen_rank *r)
+{
+    return r->condition == RANK_RUNS || r->condition == RANK_SWAPPED;
+}
+
+double hang_bound(const struct hang_rule *rule, const struct seen_rank *r)
+{
+    bool is_starting =
+        r->phase == BEAT_START || (r->phase == BEAT_STEP && r->n_steps == 0);
+    double bound = default_bounds[is_starting ? BEAT_START : r->phase];
+    if (rule->hang_timeout > 0) {
+        bound = rule->hang_timeout;
+        if (is_starting && may_get_there(r))
+            bound = fmax(bound, HANG_START_LEAST);
+    } else if (r->phase == BEAT_STEP || r->phase == BEAT_EVALUATE) {
+        bound = fmax(bound, HANG_STEPS * rule->median_step);
+    }
+    bool is_in_kernel = (r->phase == BEAT_SAVE || r->phase == BEAT_END) && // files
+                        r->condition == RANK_UNINTERRUPTIBLE;
+    double most = is_in_kernel ? HANG_STOP_SAVE_MOST : HANG_STOP_MOST;
+    return rule->is_stopping ? fmin(bound, most) : bound;
+}
+
+/* A rank that waited for long and is stopped then is frozen since it was stopped. */
+static double frozen_seconds(const struct seen_rank *r)
+{
+    return may_get_there(r) ? r->quiet : fmin(r->quiet, r->in_condition);
+}
+
+/* While somebody makes progress so does the job, and who is out of reach may live. Beside
+ * a frozen rank, if it is so only for a moment, nobody else is blamed for being quiet. */
+struct hang hang_judge(const struct seen_rank *ranks, int n_ranks,
+                       const struct hang_rule *rule, bool *is_culprit)
+{
+    struct hang hang = {.culprit = -1};
+    bool job_moves = false, all_wait = true, has_frozen = false;
+    double least = INFINITY; // quiet of those at work
+    for (int i = 0; i < n_ranks; i++) {
+        const struct seen_rank *r = &ranks[i];
+        bool is_at_work = r->is_seen && !r->is_over;
+        bool is_late = is_at_work && r->quiet > hang_bound(rule, r);
+        job_moves |= is_at_work && !is_late && may_get_there(r);
+        all_wait &=
+            r->is_seen &&
+            (r->is_over || (is_late && may_get_there(r) && r->peer != BEAT_NOBODY));
+        least = is_at_work ? fmin(least, r->quiet) : least;
+    }
+    for (int i = 0; i < n_ranks; i++) {
+        const struct seen_rank *r = &ranks[i];
+        is_culprit[i] = r->is_seen && !r->is_over && !may_get_there(r) &&
+                        !(r->condition == RANK_OUT_OF_REACH && job_moves);
+        has_frozen |= is_culprit[i];
+    }
+    for (int i = 0; i < n_ranks; i++) {
+        const struct seen_rank *r = &ranks[i];
+        if (!has_frozen)
+            is_culprit[i] =
+                r->is_seen && !r->is_over && may_get_there(r) && r->peer == BEAT_NOBODY;
+        is_culprit[i] = is_culprit[i] && frozen_seconds(r) > hang_bound(rule, r);
+        if (!is_culprit[i])
+            continue;
+        hang.decision = has_frozen || rule->hang_timeout > 0 ? HANG_ENDS : HANG_NAMED;
+        hang.seconds = fmax(hang.seconds, frozen_seconds(r));
+        hang.culprit = hang.culprit < 0 ? i : hang.culprit;
+    }
+    if (hang.culprit < 0 && !has_frozen && all_wait && isfinite(least))
+        hang = (struct hang){HANG_ENDS, .is_deadlock = true, -1, least};
+    return hang;
+}
+
+static const struct {
+    const char *words, *word; // of a sentence, of a table
+} conditions[N_RANK_CONDITIONS] = {
+    [RANK_RUNS] = {"is running", "running"},
+    [RANK_SWAPPED] = {"is swapped out", "swapped"},
+    [RANK_STOPPED] = {"is stopped", "stopped"},
+    [RANK_UNINTERRUPTIBLE] = {"is uninterruptible (disk or network file system)",
+                              "uninterruptible"},
+    [RANK_GONE] = {"is gone", "gone"},
+    [RANK_OUT_OF_REACH] = {"is out of reach (its host or the network)", "out of reach"},
+};
+
+void hang_table(FILE *out, const struct seen_rank *ranks, int n_ranks)
+{
+    fprintf(out, "%6s %-16s %8s %-8s %-20s %-10s %-15s %s\n", "rank", "host", "step",
+            "phase", "does", "waits for", "state", "for");
+    for (int i = 0; i < n_ranks && i < ROWS_MOST; i++) {
+        const struct seen_rank *r = &ranks[i];
+        char peer[24], action[48], step[24] = "-";
+        snprintf(peer, sizeof peer, "%s", r->peer == BEAT_EVERYBODY ? "all" : "-");
+        if (!r->is_seen || r->is_over) {
+            fprintf(out, "%6d %-16s %s\n", i, r->host ? r->host : "-",
+                    r->is_over ? "has ended" : "has not begun");
+            continue;
+        }
+        if (r->peer >= 0)
+            snprintf(peer, sizeof peer, "rank %d", r->peer);
+        snprintf(action, sizeof action, "%s", beat_action_name(r->action));
+        if (r->action == BEAT_FORWARD || r->action == BEAT_BACKWARD)
+            snprintf(action + strlen(action), sizeof action - strlen(action),
+                     " of block %lld", (long long)r->detail);
+        if (r->step >= 0)
+            snprintf(step, sizeof step, "%lld", (long long)r->step);
+        fprintf(out, "%6d %-16s %8s %-8s %-20s %-10s %-15s %.1f s\n", i, r->host, step,
+                beat_phase_name(r->phase), action, peer, conditions[r->condition].word,
+                r->quiet);
+    }
+    if (n_ranks > ROWS_MOST)
+        fprintf(out, "   and %d more\n", n_ranks - ROWS_MOST);
+}
+
+void hang_sentence(char *buf, size_t size, const struct seen_rank *ranks, int n_ranks,
+                   const struct hang *hang, const bool *is_culprit)
+{
+    size_t used = 0;
+    int n_named = 0;
+    snprintf(buf, size, "%s", hang->is_deadlock ? "all ranks wait for each other" : "");
+    for (int i = 0; i < n_ranks; i++) {
+        if (!is_culprit[i] || n_named++ >= NAMED_MOST)
+            continue;
+        int n = snprintf(buf + used, size - used, "%srank %d on %s %s", used ? ", " : "",
+                         i, ranks[i].host, conditions[ranks[i].condition].words);
+        used += n > 0 && (size_t)n < size - used ? (size_t)n : size - used - 1;
+    }
+    if (n_named > NAMED_MOST)
+        snprintf(buf + used, size - used, ", and %d more", n_named - NAMED_MOST);
 }

@@ -2,13 +2,20 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "launch/job_files.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +23,249 @@
 #define STACK_SECONDS 0.7 // for ranks to write their stacks before they are killed
 #define ABORT_SECONDS 2.0 // for ranks that can to end the job with its exit code
 #define LAST_REPORT_SECONDS 2.0
+#define REPORT_EVERY 0.5     // seconds
+#define OUT_OF_REACH_AFTER 3 // seconds of silence; it matters when nobody moves
+
+struct report { // a datagram
+    char token[WATCH_TOKEN_BYTES], host[256];
+    double hang_timeout;
+    int failed_rank; // of that host, first of all; -1: none
+    char reason[BEAT_REASON_BYTES];
+    int n_ranks;
+    struct {
+        int rank;
+        struct seen_rank seen; // its pointers mean nothing
+    } ranks[8];
+};
+
+struct watch_host {
+    struct watch_host *next;
+    double heard;       // clock_seconds()
+    struct report last; // the name and the failure
+};
+
+struct reported_rank {
+    const struct watch_host *by; // NULL: nobody told of it
+    struct seen_rank seen;
+    double at; // clock_seconds()
+};
+
+/* -- the launcher listens ------------------------------------------------------------ */
+
+/* Token, port and all addresses of this host; the loopback where there is no other. */
+static int write_contact(struct watch_server *s, char contact[WATCH_CONTACT_BYTES])
+{
+    unsigned char random[(WATCH_TOKEN_BYTES - 1) / 2];
+    struct sockaddr_in at = {0};
+    socklen_t n_at = sizeof at;
+    struct ifaddrs *all;
+    char address[INET_ADDRSTRLEN];
+    if (getsockname(s->fd, (struct sockaddr *)&at, &n_at) ||
+        getrandom(random, sizeof random, 0) != (ssize_t)sizeof random || getifaddrs(&all))
+        return -1;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(s->token + 2 * i, sizeof s->token - 2 * i, "%02x", random[i]);
+    size_t n_head = (size_t)snprintf(contact, WATCH_CONTACT_BYTES, "%s %d", s->token,
+                                     ntohs(at.sin_port));
+    size_t used = n_head;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET ||
+            (i->ifa_flags & IFF_LOOPBACK))
+            continue;
+        memcpy(&at, i->ifa_addr, sizeof at);
+        inet_ntop(AF_INET, &at.sin_addr, address, sizeof address);
+        if (used + strlen(address) + 2 < WATCH_CONTACT_BYTES)
+            used += (size_t)snprintf(contact + used, WATCH_CONTACT_BYTES - used, " %s",
+                                     address);
+    }
+    if (used == n_head)
+        snprintf(contact + used, WATCH_CONTACT_BYTES - used, " 127.0.0.1");
+    freeifaddrs(all);
+    return 0;
+}
+
+int watch_server_open(struct watch_server *s, int n_ranks,
+                      char contact[WATCH_CONTACT_BYTES], struct error *err)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = INADDR_ANY};
+    *s = (struct watch_server){.n_ranks = n_ranks};
+    s->ranks = calloc((size_t)n_ranks, sizeof *s->ranks);
+    s->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->ranks && s->fd >= 0 && bind(s->fd, (struct sockaddr *)&any, sizeof any) == 0 &&
+        write_contact(s, contact) == 0)
+        return 0;
+    contact[0] = '\0';
+    error_set(err, ERROR_RUNTIME, "cannot listen to watchers of other hosts: %s",
+              strerror(errno));
+    watch_server_close(s);
+    return -1;
+}
+
+void watch_server_close(struct watch_server *s)
+{
+    for (struct watch_host *h = s->hosts, *next; h; h = next) {
+        next = h->next;
+        free(h);
+    }
+    if (s->ranks && s->fd >= 0)
+        close(s->fd);
+    free(s->ranks);
+    *s = (struct watch_server){.fd = -1};
+}
+
+/* False: it is a stranger's. */
+static bool take_report(struct watch_server *s, struct report *told)
+{
+    unsigned char differs = 0; // all of the token is compared, whatever the beginning
+    for (size_t i = 0; i < WATCH_TOKEN_BYTES; i++)
+        differs |= (unsigned char)(s->token[i] ^ told->token[i]);
+    if (differs || !s->token[0])
+        return false;
+    told->host[sizeof told->host - 1] = told->reason[sizeof told->reason - 1] = '\0';
+    struct watch_host *h = s->hosts;
+    while (h && strcmp(h->last.host, told->host) != 0)
+        h = h->next;
+    if (!h && (h = calloc(1, sizeof *h))) {
+        h->next = s->hosts;
+        s->hosts = h;
+    }
+    if (!h)
+        return false;
+    h->heard = clock_seconds();
+    h->last = *told;
+    s->hang_timeout = told->hang_timeout > 0 ? told->hang_timeout : s->hang_timeout;
+    for (int i = 0; i < told->n_ranks && i < (int)ARRAY_LEN(told->ranks); i++) {
+        int rank = told->ranks[i].rank;
+        struct seen_rank seen = told->ranks[i].seen;
+        if (rank < 0 || rank >= s->n_ranks ||
+            (unsigned)seen.condition >= N_RANK_CONDITIONS ||
+            (unsigned)seen.phase >= BEAT_N_PHASES || seen.peer >= s->n_ranks)
+            continue;
+        seen.host = h->last.host;
+        seen.reason = told->failed_rank == rank ? h->last.reason : NULL;
+        s->ranks[rank] = (struct reported_rank){.by = h, .seen = seen, .at = h->heard};
+    }
+    return true;
+}
+
+/* Since the last report of a rank it may have done anything; but a host that is silent
+ * for long is lost. */
+static void fill_reported(const struct watch_server *s, struct seen_rank *seen)
+{
+    double now = clock_seconds();
+    for (int r = 0; r < s->n_ranks; r++) {
+        const struct reported_rank *rank = &s->ranks[r];
+        if (!rank->by)
+            continue;
+        double silent = now - rank->by->heard;
+        seen[r] = rank->seen;
+        seen[r].quiet += now - rank->at;
+        seen[r].in_condition += now - rank->at;
+        if (silent > OUT_OF_REACH_AFTER && !seen[r].is_over &&
+            seen[r].condition != RANK_GONE) {
+            seen[r].condition = RANK_OUT_OF_REACH;
+            seen[r].in_condition = silent;
+        }
+    }
+}
+
+void watch_server_serve(struct watch_server *s, enum watch_order order,
+                        struct seen_rank *seen)
+{
+    struct report told;
+    struct sockaddr_in from;
+    socklen_t n_from = sizeof from;
+    char answer = (char)order;
+    if (s->fd < 0)
+        return;
+    for (ssize_t n; (n = recvfrom(s->fd, &told, sizeof told, 0, (struct sockaddr *)&from,
+                                  &n_from)) >= 0;
+         n_from = sizeof from)
+        if (n == (ssize_t)sizeof told && take_report(s, &told))
+            (void)sendto(s->fd, &answer, 1, 0, (struct sockaddr *)&from, n_from);
+    fill_reported(s, seen);
+}
+
+/* -- watchers report ----------------------------------------------------------------- */
+
+void watch_reporter_init(struct watch_reporter *r, const char *contact)
+{
+    *r = (struct watch_reporter){.fd = -1, .heard = clock_seconds()};
+    snprintf(r->contact, sizeof r->contact, "%s", contact ? contact : "");
+    if (r->contact[0])
+        r->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+void watch_reporter_close(struct watch_reporter *r)
+{
+    if (r->fd >= 0)
+        close(r->fd);
+    r->fd = -1;
+}
+
+/* To all addresses, until one has answered. What is lost is said again. */
+static void send_report(const struct watch_reporter *r, const struct report *report)
+{
+    char contact[WATCH_CONTACT_BYTES], *rest, *address;
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    if (r->is_answered)
+        (void)send(r->fd, report, sizeof *report, 0);
+    memcpy(contact, r->contact, sizeof contact);
+    strtok_r(contact, " ", &rest);
+    const char *port = strtok_r(NULL, " ", &rest);
+    to.sin_port = htons((uint16_t)(port ? atoi(port) : 0));
+    while (!r->is_answered && (address = strtok_r(NULL, " ", &rest)))
+        if (inet_pton(AF_INET, address, &to.sin_addr) == 1)
+            (void)sendto(r->fd, report, sizeof *report, 0, (struct sockaddr *)&to,
+                         sizeof to);
+}
+
+static void report_all(struct watch_reporter *r, const struct seen_rank *seen,
+                       int n_ranks, double hang_timeout)
+{
+    struct report report = {.hang_timeout = hang_timeout, .failed_rank = -1};
+    snprintf(report.token, sizeof report.token, "%.*s", (int)strcspn(r->contact, " "),
+             r->contact);
+    gethostname(report.host, sizeof report.host - 1);
+    for (int i = 0; i < n_ranks; i++)
+        if (seen[i].is_seen && seen[i].reason) {
+            report.failed_rank = i;
+            snprintf(report.reason, sizeof report.reason, "%s", seen[i].reason);
+        }
+    for (int i = 0; i < n_ranks; i++) {
+        if (seen[i].is_seen) {
+            report.ranks[report.n_ranks].rank = i;
+            report.ranks[report.n_ranks++].seen = seen[i];
+        }
+        if (report.n_ranks == ARRAY_LEN(report.ranks) || i == n_ranks - 1) {
+            send_report(r, &report);
+            report.n_ranks = 0;
+        }
+    }
+    r->reported = clock_seconds();
+}
+
+enum watch_order watch_reporter_tick(struct watch_reporter *r,
+                                     const struct seen_rank *seen, int n_ranks,
+                                     double hang_timeout, bool has_news)
+{
+    char answer, order = WATCH_ON;
+    struct sockaddr_in from;
+    socklen_t n_from = sizeof from;
+    while (r->fd >= 0 &&
+           recvfrom(r->fd, &answer, 1, 0, (struct sockaddr *)&from, &n_from) == 1) {
+        order = answer > order ? answer : order;
+        r->heard = clock_seconds();
+        if (!r->is_answered)
+            r->is_answered = connect(r->fd, (struct sockaddr *)&from, n_from) == 0;
+        n_from = sizeof from;
+    }
+    if (r->fd >= 0 && (has_news || clock_seconds() - r->reported >= REPORT_EVERY))
+        report_all(r, seen, n_ranks, hang_timeout);
+    return (enum watch_order)order;
+}
+
+/* -- all ranks ----------------------------------------------------------------------- */
 
 int job_watch_open(struct job_watch *w, const char *path, int n_ranks,
                    char contact[WATCH_CONTACT_BYTES], struct error *err)
@@ -177,9 +427,8 @@ enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char *
 
 struct watcher {
     struct job_watch job;
-    struct watch_reporter reporter;
-    bool has_launcher; // that ends the job; else ranks that can do, with its exit code
-    double ends_at;    // clock_seconds(); 0: nothing to end
+    struct watch_reporter reporter; // with a launcher, which ends the job
+    double ends_at;                 // clock_seconds(); 0: nothing to end
 };
 
 /* Without a pipe of its own it speaks through that of a rank, lent for the moment: of the
@@ -197,17 +446,8 @@ static void borrow_output(const struct job_watch *w)
     close(fd);
 }
 
-static void end_ranks(struct watcher *w)
-{
-    if (w->ends_at > 0)
-        return;
-    w->ends_at = clock_seconds() + ABORT_SECONDS;
-    if (!w->has_launcher)
-        atomic_store(&w->job.here.file->must_end, 1);
-}
-
-/* The main watcher of a job, or one that does not know it. */
-static void judge(struct watcher *w)
+/* Without a launcher: ranks that can end the job, with its exit code. */
+static void judge_host(struct watcher *w)
 {
     char who[1024];
     enum hang_decision decision = job_watch_judge(&w->job, false, who, sizeof who);
@@ -219,24 +459,27 @@ static void judge(struct watcher *w)
         log_warning("%s and makes no progress; the job goes on", who);
     if (decision == HANG_ENDS) {
         log_error("%s; the job is ended", who);
-        end_ranks(w);
+        w->ends_at = clock_seconds() + ABORT_SECONDS;
+        atomic_store(&w->job.here.file->must_end, 1);
     }
     close(STDERR_FILENO);
 }
 
-/* All ranks of this host are quiet, and the main watcher has been for as long: it is out
- * of reach, and will end the job without us. */
+/* All ranks of this host are quiet, and the launcher has been for as long: it is out of
+ * reach, and will end the job without us. Ranks that have done their work are let go. */
 static bool is_cut_off(const struct watcher *w, double hang_timeout)
 {
     struct hang_rule rule = {.hang_timeout = hang_timeout};
     double silent = clock_seconds() - w->reporter.heard;
-    bool has_work = false; // those that have done theirs are let go
+    bool has_work = false;
     for (int r = 0; r < w->job.n_ranks; r++) {
         const struct seen_rank *seen = &w->job.seen[r];
-        double bound = seen->is_seen ? hang_bound(&rule, seen) : 0;
-        if (seen->is_seen && !seen->is_over && (seen->quiet <= bound || silent <= bound))
+        if (!seen->is_seen || seen->is_over)
+            continue;
+        double bound = hang_bound(&rule, seen);
+        if (seen->quiet <= bound || silent <= bound)
             return false;
-        has_work = has_work || (seen->is_seen && !seen->is_over);
+        has_work = true;
     }
     return has_work;
 }
@@ -253,7 +496,7 @@ static bool take_news(struct watcher *w)
     return has_news;
 }
 
-static void report(struct watcher *w)
+static void report_host(struct watcher *w)
 {
     double hang_timeout = host_watch_timeout(&w->job.here);
     enum watch_order order = watch_reporter_tick(
@@ -262,82 +505,50 @@ static void report(struct watcher *w)
         host_watch_ask_to_stop(&w->job.here, SIGTERM);
     if (w->ends_at <= 0 && (order == WATCH_END || is_cut_off(w, hang_timeout))) {
         host_watch_stacks(&w->job.here, w->job.seen);
-        end_ranks(w);
+        w->ends_at = clock_seconds() + ABORT_SECONDS;
     }
 }
 
-/* The ranks are gone; that is said until it was heard. */
-static void report_last(struct watcher *w)
+/* As long as a rank of this host lives; that they are gone is said until it was heard. */
+static void watch_host(struct watcher *w, bool has_launcher)
 {
+    struct pollfd deaths = {.fd = w->job.here.deaths_fd, .events = POLLIN};
+    do {
+        poll(&deaths, 1, TICK_MS);
+        job_watch_look(&w->job, 0);
+        if (has_launcher)
+            report_host(w);
+        else
+            judge_host(w);
+        if (w->ends_at > 0 && clock_seconds() > w->ends_at)
+            host_watch_kill(&w->job.here);
+    } while (host_watch_any_alive(&w->job.here));
+    job_watch_look(&w->job, 0);
     double begin = clock_seconds();
-    while (w->reporter.contact[0] && w->reporter.heard <= begin &&
+    while (w->reporter.fd >= 0 && w->reporter.heard <= begin &&
            clock_seconds() - begin < LAST_REPORT_SECONDS) {
         watch_reporter_tick(&w->reporter, w->job.seen, w->job.n_ranks, 0, true);
         poll(&(struct pollfd){.fd = w->reporter.fd, .events = POLLIN}, 1, TICK_MS);
     }
 }
 
-static void run(struct watcher *w)
+/* The parent of this process goes on as a rank; this one does not come back. Nothing of
+ * the rank is kept: its pipes would never end, its locks never be free, its directory
+ * never be unmounted. */
+_Noreturn static void become_watcher(const char *path, int n_ranks, const char *launcher)
 {
-    const struct beat_file *file = w->job.here.file;
-    struct pollfd fds[] = {{.fd = w->job.here.deaths_fd, .events = POLLIN},
-                           {.fd = w->job.others.fd, .events = POLLIN}};
-    for (;; poll(fds, ARRAY_LEN(fds), TICK_MS)) {
-        if (!w->reporter.contact[0] &&
-            atomic_load(&file->contact_of) == BEAT_CONTACT_MAIN)
-            watch_reporter_init(&w->reporter, file->contact);
-        job_watch_look(&w->job, 0);
-        if (w->reporter.contact[0])
-            report(w);
-        else
-            judge(w);
-        if (w->ends_at > 0 && clock_seconds() > w->ends_at)
-            host_watch_kill(&w->job.here);
-        if (!host_watch_any_alive(&w->job.here))
-            break;
-    }
-    job_watch_look(&w->job, 0);
-    report_last(w);
-}
-
-/* Nothing of the rank is kept: its pipes would never end, its locks never be free, its
- * directory never be unmounted. */
-static void let_go(void)
-{
-    sigset_t all;
+    struct watcher w = {0};
+    struct error err;
     if (chdir("/"))
         _exit(1);
     beat_detach();
-    setsid();
-    prctl(PR_SET_NAME, "trefoil-watch");
-    int null = open("/dev/null", O_RDWR);
-    for (int fd = 0; fd < 3; fd++)
-        dup2(null, fd);
-    close_range(3, ~0U, 0);
-    sigfillset(&all); // a signal to all processes of a job is for its ranks
-    sigprocmask(SIG_SETMASK, &all, NULL);
-    for (int s = 1; s < NSIG; s++)
-        signal(s, SIG_DFL);
-}
-
-/* The parent of this process goes on as a rank; this one does not come back. */
-_Noreturn static void become_watcher(const char *path, int n_ranks, const char *launcher)
-{
-    struct watcher w = {.has_launcher = launcher != NULL};
-    char contact[WATCH_CONTACT_BYTES];
-    struct error err;
-    let_go();
-    if (job_watch_open(&w.job, path, n_ranks, launcher ? NULL : contact, &err))
+    job_files_become_background("trefoil-watch", -1);
+    if (job_watch_open(&w.job, path, n_ranks, NULL, &err))
         _exit(1);
     watch_reporter_init(&w.reporter, launcher);
-    if (!launcher) {
-        memcpy(w.job.here.file->contact, contact, sizeof contact);
-        atomic_store(&w.job.here.file->contact_of, BEAT_CONTACT_HERE);
-    }
     if (fork() != 0) // nobody's child: no rank has to wait for it
         _exit(0);
-    run(&w);
-    watch_reporter_close(&w.reporter);
+    watch_host(&w, launcher != NULL);
     job_watch_close(&w.job);
     _exit(0);
 }

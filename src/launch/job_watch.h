@@ -4,20 +4,63 @@
  * The launcher has one, and hears of ranks of other hosts from the watchers there. A
  * watcher is a process of its own, trefoil-watch: the first rank of a host that nobody
  * watches starts it before MPI, also under plain mpirun or srun. It holds nothing of that
- * rank, and ends when no rank of the host is left. It reports to the launcher, or without
- * one to the watcher of rank 0's host, whose contact the ranks carry to the others when
- * MPI has started (worker_joined()). Who has nobody to report to judges what it sees.
+ * rank, and ends when no rank of the host is left. It reports to the launcher; without one
+ * it judges what it sees, which is its own host.
+ *
+ * Reports are datagrams, never through the ranks, twice a second, and at once when a rank
+ * has said its last word. A job runs one program, so what is sent is its own structs; who
+ * does not know the token of the job is not heard. The answer is what the job is to do.
+ * Both sides repeat themselves, so that nothing depends on a single datagram. A host that
+ * is silent is out of reach; it may come back. Nothing here waits.
  */
 #ifndef LAUNCH_JOB_WATCH_H
 #define LAUNCH_JOB_WATCH_H
 
 #include "base/base.h"
 #include "base/error.h"
-#include "launch/hang.h"
 #include "launch/host_watch.h"
-#include "launch/watch_link.h"
 
-#define JOB_WATCH_STEPS 32 // whose median counts
+#define JOB_WATCH_STEPS 32      // whose median counts
+#define WATCH_CONTACT_BYTES 256 // "TOKEN PORT ADDRESS ADDRESS ...": where to report
+#define WATCH_TOKEN_BYTES 33
+
+/* -- what watchers tell the launcher ------------------------------------------------- */
+
+enum watch_order { WATCH_ON, WATCH_STOP, WATCH_END }; // go on; save and end; die
+
+struct watch_server { // of the launcher
+    int fd;           // -1: it does not listen
+    char token[WATCH_TOKEN_BYTES];
+    struct watch_host *hosts; // all that were heard, linked
+    int n_ranks;
+    struct reported_rank *ranks; // (n_ranks) what was last told of each
+    double hang_timeout;         // they told; 0: none
+};
+
+/* `contact` is what a host must know to report here. */
+MUST_CHECK int watch_server_open(struct watch_server *s, int n_ranks,
+                                 char contact[WATCH_CONTACT_BYTES], struct error *err);
+void watch_server_close(struct watch_server *s); // one that was not opened, too
+/* Take what has come, answer with `order`, and fill seen[r] for ranks of other hosts. */
+void watch_server_serve(struct watch_server *s, enum watch_order order,
+                        struct seen_rank *seen);
+
+struct watch_reporter {                // of a watcher of another host
+    char contact[WATCH_CONTACT_BYTES]; // "": nobody to report to
+    int fd;                            // -1: not open
+    bool is_answered;                  // the address that answered is the only one now
+    double reported, heard;            // clock_seconds()
+};
+
+void watch_reporter_init(struct watch_reporter *r, const char *contact);
+void watch_reporter_close(struct watch_reporter *r);
+/* Report what is seen of the ranks of this host, if it is time or there is news; what the
+ * launcher wants. */
+enum watch_order watch_reporter_tick(struct watch_reporter *r,
+                                     const struct seen_rank *seen, int n_ranks,
+                                     double hang_timeout, bool has_news);
+
+/* -- all ranks ----------------------------------------------------------------------- */
 
 struct job_watch {
     struct host_watch here;     // the ranks of this host
@@ -44,8 +87,8 @@ void job_watch_close(struct job_watch *w); // one that was not opened, too
 /* Look at all ranks, which are asked to stop after stop_signal (0: none) came. */
 void job_watch_look(struct job_watch *w, int stop_signal);
 /* Judge what was seen. HANG_NAMED and HANG_ENDS come once for each hang, with `who` filled,
- * for the caller to tell. After HANG_ENDS the job is over: the ranks write their stacks,
- * and a moment later they are killed. */
+ * for the caller to tell. After HANG_ENDS the job is over: the ranks write their stacks, and a
+ * moment later they are killed. */
 enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char *who,
                                    size_t size);
 void job_watch_log_table(const struct job_watch *w);

@@ -14,10 +14,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "comm/comm.h"
-#include "launch/job_dir.h"
+#include "launch/job_files.h"
 #include "launch/job_watch.h"
-#include "launch/log_tail.h"
-#include "launch/mpiexec.h"
 #include "launch/restart.h"
 #include "launch/verdict.h"
 #include "launch/worker.h"
@@ -51,11 +49,9 @@
 struct launch_job {
     const struct launch_options *opt;
     const struct mpiexec_dialect *dialect;
-    struct job_dir dir;
-    char log_dir[PATH_MAX]; // absolute
-    int lock_fd, signal_fd;
+    struct job_files files;
+    int signal_fd;
     sigset_t old_mask;
-    struct log_tail tail;
     int write_errno;   // what rank 0 printed could not be passed on; 0: it could
     int stop_signal;   // that asked the job to stop; 0: none
     double stop_since; // clock_seconds() of it
@@ -75,73 +71,6 @@ struct launch_job {
     double all_ended_at;    // every rank had said that it ended; 0: not yet
 };
 
-/* -- the log directory --------------------------------------------------------------- */
-
-/* As much as the logs of a job's start take. */
-static int probe_space(const char *dir, struct error *err)
-{
-    static const char zeros[16384];
-    char path[PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/.write-probe-%d", dir, (int)getpid());
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool failed = fd < 0 || fs_write_exact(fd, zeros, sizeof zeros) || fsync(fd);
-    int why = errno;
-    if (fd >= 0) {
-        failed = close(fd) || failed;
-        unlink(path);
-    }
-    if (failed)
-        return error_set(err, ERROR_RUNTIME,
-                         "cannot write to log directory '%s': %s; free some room, or "
-                         "choose another place",
-                         dir, strerror(why));
-    return 0;
-}
-
-static void remove_logs(const char *dir)
-{
-    static const char prefix[] = "workerlog.";
-    struct fs_names list;
-    struct error ignored;
-    char path[PATH_MAX];
-    if (fs_list(dir, &list, &ignored))
-        return;
-    for (int64_t i = 0; i < list.n_names; i++) // not what a user has renamed
-        if (strncmp(list.names[i], prefix, strlen(prefix)) == 0 &&
-            !list.names[i][strspn(list.names[i], "workerlog.0123456789")] &&
-            !fs_join(path, sizeof path, dir, list.names[i], &ignored))
-            unlink(path);
-    fs_names_release(&list);
-}
-
-/* One job writes to a log directory at a time. A disk without room for a line of log is
- * found here, where it can still be told. */
-static int open_log_dir(struct launch_job *job, struct error *err)
-{
-    const char *dir = job->opt->log_dir ? job->opt->log_dir : LAUNCH_LOG_DIR;
-    const char *key = job->opt->log_dir_key ? job->opt->log_dir_key : "--log_dir";
-    if (job->opt->is_log_temporary)
-        dir = job->dir.path;
-    if (fs_make_directories(dir, err))
-        return -1;
-    if (!realpath(dir, job->log_dir) || strlen(job->log_dir) > PATH_MAX - 64)
-        return error_set(err, ERROR_RUNTIME, "cannot use log directory '%s': %s", dir,
-                         strerror(errno ? errno : ENAMETOOLONG));
-    if (job->opt->is_log_temporary)
-        return 0;
-    job->lock_fd = open(job->log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (job->lock_fd < 0 || access(job->log_dir, W_OK))
-        return error_set(err, ERROR_RUNTIME, "cannot write to log directory '%s': %s",
-                         dir, strerror(errno));
-    if (flock(job->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        return error_set(err, ERROR_RUNTIME,
-                         "'%s' is in use: another job writes its logs there; wait until "
-                         "it has ended, or choose another with %s",
-                         dir, key);
-    remove_logs(job->log_dir);
-    return probe_space(job->log_dir, err);
-}
-
 /* -- start --------------------------------------------------------------------------- */
 
 static bool has_hosts(const struct launch_job *job)
@@ -154,7 +83,7 @@ static void set_environment(const struct launch_job *job, const char *contact)
 {
     const char *arguments = job->opt->rsh ? strchr(job->opt->rsh, ' ') : NULL;
     setenv(COMM_ENV_JOB, job->try_dir, 1);
-    setenv(WORKER_ENV_LOG_DIR, job->log_dir, 1);
+    setenv(WORKER_ENV_LOG_DIR, job->files.log_dir, 1);
     setenv(WORKER_ENV_WATCH, contact, 1);
     if (job->opt->has_output)
         setenv(WORKER_ENV_OUTPUT, "1", 1);
@@ -163,8 +92,8 @@ static void set_environment(const struct launch_job *job, const char *contact)
     if (arguments && job->dialect->rsh_arguments)
         setenv(job->dialect->rsh_arguments, arguments + 1, 1);
     // what Open MPI makes goes with the job; the name of a socket there must not be long
-    if (strlen(job->dir.path) + strlen(job->watch.here.host) < 60)
-        setenv("OMPI_MCA_orte_local_tmpdir_base", job->dir.path, 0);
+    if (strlen(job->files.dir) + strlen(job->watch.here.host) < 60)
+        setenv("OMPI_MCA_orte_local_tmpdir_base", job->files.dir, 0);
     // ranks record their crashes themselves; UCX below MPICH would take that from them
     setenv("UCX_HANDLE_ERRORS", "none", 0);
 }
@@ -178,7 +107,7 @@ static int open_try(struct launch_job *job, struct error *err)
     job->ending_since = job->all_ended_at = 0;
     job->started_at = clock_seconds();
     job->hang[0] = '\0';
-    snprintf(job->try_dir, sizeof job->try_dir, "%s/%d.%lld", job->dir.path,
+    snprintf(job->try_dir, sizeof job->try_dir, "%s/%d.%lld", job->files.dir,
              (int)getpid(), (long long)job->restart.n_restarts);
     if (mkdir(job->try_dir, 0700))
         return error_set(err, ERROR_RUNTIME, "cannot make '%s': %s", job->try_dir,
@@ -297,7 +226,7 @@ static void judge_hang(struct launch_job *job)
     if (decision != HANG_ENDS)
         return;
     int r = w->hang.culprit;
-    worker_log_path(log, sizeof log, job->log_dir, r >= 0 ? r : 0);
+    job_files_log_path(log, sizeof log, job->files.log_dir, r >= 0 ? r : 0);
     if (r >= 0 && w->seen[r].step >= 0)
         snprintf(step, sizeof step, " at step %lld", (long long)w->seen[r].step);
     if (!job->opt->is_log_temporary)
@@ -332,7 +261,7 @@ static bool copy_results(struct launch_job *job)
 static void show_line(void *context, const char *line)
 {
     struct launch_job *job = context;
-    log_tail_show(&job->tail, line);
+    job_files_show_line(&job->files, line);
 }
 
 static void stay_with(struct launch_job *job)
@@ -358,7 +287,7 @@ static void stay_with(struct launch_job *job)
         next_tick = clock_seconds() + TICK_MS / 1000.0;
         job_watch_look(&job->watch, job->stop_signal);
         judge_hang(job); // needs no file of the job's
-        log_tail_copy(&job->tail, job->watch.here.file);
+        job_files_copy_log(&job->files, job->watch.here.file);
         end_in_time(job);
     }
 }
@@ -392,12 +321,12 @@ static int end_mpiexec(struct launch_job *job)
     while (is_word_missing(job) && clock_seconds() - begin < LAST_WORDS_WITHIN &&
            nanosleep(&nap, NULL) == 0)
         job_watch_look(&job->watch, 0);
-    job_dir_kill_processes(&job->dir);
+    job_files_kill_processes(&job->files);
     job_watch_look(&job->watch, 0);
     mpiexec_listen(&job->mpiexec, WORKER_LOG_MARK, show_line, job);
     while (job->mpiexec.results >= 0 && !copy_results(job))
         poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, TICK_MS);
-    log_tail_copy(&job->tail, job->watch.here.file);
+    job_files_copy_log(&job->files, job->watch.here.file);
     return status;
 }
 
@@ -410,7 +339,7 @@ static int run_once(struct launch_job *job, char *const *argv, struct error *err
     else {
         stay_with(job);
         struct job_end end = {.opt = job->opt,
-                              .log_dir = job->log_dir,
+                              .log_dir = job->files.log_dir,
                               .wait_status = end_mpiexec(job),
                               .ranks = job->watch.seen,
                               .host = job->watch.here.host,
@@ -455,7 +384,7 @@ static int prepare_restart(struct launch_job *job, int64_t step, struct error *e
         snprintf(from, sizeof from, "resuming from step %lld", (long long)step);
     log_warning("%s. Restart %lld of %lld in %d s, %s", err->text,
                 (long long)r->n_restarts, (long long)r->most, seconds, from);
-    log_tail_skip(&job->tail);
+    job_files_skip_log(&job->files);
     if (pause_seconds(job, seconds))
         return 0;
     return error_set(err, step >= 0 ? ERROR_STOPPED : ERROR_RUNTIME,
@@ -519,19 +448,12 @@ static int catch_signals(struct launch_job *job, struct error *err)
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
         sigdelset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     sigprocmask(SIG_BLOCK, &set, &job->old_mask);
     if (job->signal_fd < 0)
         return error_set(err, ERROR_RUNTIME, "cannot watch a job: %s", strerror(errno));
     return 0;
-}
-
-static int open_job(struct launch_job *job, struct error *err)
-{
-    if (job_dir_open(&job->dir, err) || open_log_dir(job, err))
-        return -1;
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    return catch_signals(job, err);
 }
 
 static int close_job(struct launch_job *job, int code, struct error *err)
@@ -541,14 +463,11 @@ static int close_job(struct launch_job *job, int code, struct error *err)
                   strerror(job->write_errno));
         code = error_exit_code(err);
     }
-    log_tail_close(&job->tail);
     if (job->signal_fd >= 0) {
         close(job->signal_fd);
         sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
     }
-    job_dir_close(&job->dir);
-    if (job->lock_fd >= 0)
-        close(job->lock_fd);
+    job_files_close(&job->files);
     prctl(PR_SET_CHILD_SUBREAPER, 0);
     free(job);
     return code;
@@ -565,13 +484,10 @@ int launch_run(const struct launch_options *opt, char *const *argv, struct error
     }
     *job = (struct launch_job){.opt = opt,
                                .dialect = mpiexec_dialect(),
-                               .dir = {.fd = -1},
-                               .lock_fd = -1,
                                .signal_fd = -1,
-                               .restart = {.most = opt->max_restarts},
-                               .tail = {.log_dir = job->log_dir, .fd = -1}};
+                               .restart = {.most = opt->max_restarts}};
     int code = 0;
-    if (open_job(job, err) ||
+    if (job_files_open(&job->files, opt, err) || catch_signals(job, err) ||
         look_for_checkpoint(job, &argv, &job->restart.newest_step, err))
         code = error_exit_code(err);
     for (bool is_over = code != 0; !is_over;) {

@@ -1,9 +1,8 @@
 #include "launch/verdict.h"
 
 #include "base/fs.h"
+#include "launch/job_files.h"
 #include "launch/job_watch.h"
-#include "launch/mpiexec.h"
-#include "launch/worker.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -75,7 +74,7 @@ static const char *log_text(char buf[PATH_MAX + 64], const struct job_end *end, 
 {
     char path[PATH_MAX];
     buf[0] = '\0';
-    worker_log_path(path, sizeof path, end->log_dir, rank);
+    job_files_log_path(path, sizeof path, end->log_dir, rank);
     if (!end->opt->is_log_temporary && fs_is_directory(end->log_dir))
         snprintf(buf, PATH_MAX + 64, "; %s: '%s'", words, path);
     return buf;

@@ -9,8 +9,8 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "launch/hang.h"
-#include "launch/job_options.h"
+#include "launch/host_watch.h"
+#include "launch/mpiexec.h"
 
 #include <sys/types.h>
 

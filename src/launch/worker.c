@@ -9,12 +9,13 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "launch/job_files.h"
 #include "launch/job_watch.h"
-#include "launch/pin.h"
 
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +28,6 @@
 #define ENV_THREADS "TREFOIL_THREADS" // of worker_start() for worker_threads()
 #define REPORT_NAPS 100               // of 10 ms, for the last word to be on its way
 
-void worker_log_path(char *buf, size_t size, const char *log_dir, int rank)
-{
-    snprintf(buf, size, "%s/workerlog.%d", log_dir, rank);
-}
-
 /* -- output -------------------------------------------------------------------------- */
 
 /* Appended to: the launcher has removed the logs of former jobs, and those that are there
@@ -41,7 +37,7 @@ static int redirect_output(int rank, struct error *err)
 {
     char path[4096];
     const char *dir = getenv(WORKER_ENV_LOG_DIR);
-    worker_log_path(path, sizeof path, dir ? dir : ".", rank);
+    job_files_log_path(path, sizeof path, dir ? dir : ".", rank);
     if (rank == 0)
         log_set_spare(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1),
                       WORKER_LOG_MARK);
@@ -165,25 +161,77 @@ static int join_watch(const struct comm_launch *me, struct error *err)
     return 0;
 }
 
-/* Each rank of this machine gets its share of the processors. Where there are more ranks
- * than processors, waiting must not burn the one that another rank needs: both libraries
- * read their variable when MPI starts. The launcher has counted the ranks of its own
- * machine; each other is counted by those who came to it. */
+int worker_share(int n_processors, int local_rank, int local_size, int *first)
+{
+    if (local_size < 1 || local_rank < 0 || local_rank >= local_size)
+        return 0;
+    int n = n_processors / local_size;
+    *first = local_rank * n;
+    return n;
+}
+
+/* The key by which neighbours stand together: package, core, number. */
+static int64_t processor_key(int id)
+{
+    static const char *const names[] = {"physical_package_id", "core_id"};
+    int64_t key = 0;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char path[128], text[16] = "";
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", id,
+                 names[i]);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+        if (fd >= 0)
+            close(fd);
+        key = key << 20 | (n > 0 ? atoi(text) & 0xfffff : 0);
+    }
+    return key << 20 | id;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Where threads run does not change results, so that a refusal does no harm. */
+static void pin(int local_rank, int local_size)
+{
+    cpu_set_t allowed, mine;
+    int64_t keys[CPU_SETSIZE];
+    int n = 0, first = 0;
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        return;
+    for (int id = 0; id < CPU_SETSIZE; id++)
+        if (CPU_ISSET((size_t)id, &allowed))
+            keys[n++] = processor_key(id);
+    qsort(keys, (size_t)n, sizeof *keys, compare_keys);
+    int n_mine = worker_share(n, local_rank, local_size, &first);
+    for (int i = first; i < first + n_mine; i++)
+        CPU_SET((size_t)(keys[i] & 0xfffff), &mine);
+    if (n_mine > 0)
+        sched_setaffinity(0, sizeof mine, &mine);
+}
+
+/* Where there are more ranks than processors, waiting must not burn the one that another
+ * rank needs: both libraries read their variable when MPI starts. The launcher has counted
+ * the ranks of its own machine; each other is counted by those who came to it. */
 static int share_processors(const struct comm_launch *me, struct error *err)
 {
     int n = thread_processors(), first;
+    char threads[16];
     if (me->local_size > 0 && !getenv(WORKER_ENV_OVERSUBSCRIBE) &&
         thread_is_crowded(me->local_size))
         return error_set(err, ERROR_INPUT,
                          "too many ranks: %d processes on this host of %d processors, "
                          "where more than %d need --oversubscribe",
                          me->local_size, n, RANKS_PER_PROCESSOR * n);
-    int n_mine = pin_share(n, me->local_rank, me->local_size, &first);
-    char threads[16];
+    int n_mine = worker_share(n, me->local_rank, me->local_size, &first);
     snprintf(threads, sizeof threads, "%d", n_mine > 0 ? n_mine : 1);
     setenv(ENV_THREADS, threads, 1);
     if (n_mine > 0) {
-        pin_process(me->local_rank, me->local_size);
+        pin(me->local_rank, me->local_size);
         return 0;
     }
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
@@ -226,26 +274,6 @@ int worker_start(struct error *err)
         return start_rank(&me, err);
     if (me.size > 1 && join_watch(&me, err))
         log_warning("rank %d is not watched for hangs: %s", me.rank, err->text);
-    return 0;
-}
-
-int worker_joined(struct comm *world, struct error *err)
-{
-    struct beat_file *file = beat_file_of_process();
-    char contact[sizeof file->contact] = "";
-    beat_remove_name();
-    if (comm_launch_info().is_ours || comm_local_size(world) == comm_size(world))
-        return 0;
-    bool has_own = file && atomic_load(&file->contact_of) == BEAT_CONTACT_HERE;
-    if (comm_rank(world) == 0 && has_own)
-        memcpy(contact, file->contact, sizeof contact);
-    if (comm_bcast_bytes(world, contact, sizeof contact, 0, err))
-        return -1;
-    if (comm_local_rank(world) == 0 && has_own && contact[0] &&
-        memcmp(file->contact, contact, sizeof contact) != 0) {
-        memcpy(file->contact, contact, sizeof contact);
-        atomic_store(&file->contact_of, BEAT_CONTACT_MAIN);
-    }
     return 0;
 }
 

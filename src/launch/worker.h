@@ -3,11 +3,10 @@
  *
  * A process that launch_run() did not start may call all of this too: nothing is
  * redirected, pinned or recorded, failures are only logged; one of several is watched for
- * hangs all the same (watcher.h). So the commands that can run on several ranks call these
+ * hangs all the same (job_watch.h). So the commands that can run on several ranks call these
  * without asking. What happens to a rank is in its slot of shared memory (base/beat.h).
  *
  *     worker_start(&err)                before anything else, before MPI
- *     worker_joined(world, &err)        when MPI has started
  *     worker_report_failure(&err)       by a rank that cannot reach the next agreement;
  *                                       comm_on_abort() has comm_abort() call it
  *     comm_world_close(world)
@@ -27,18 +26,15 @@
 
 #define WORKER_LOG_MARK "trefoil-log: " // before rank 0's lines that its log did not take
 
-/* LOG_DIR/workerlog.N; a path that does not fit is cut, and then does not open. */
-void worker_log_path(char *buf, size_t size, const char *log_dir, int rank);
-
-/* Standard output (unless it is the job's) and error become LOG_DIR/workerlog.N; this process dies with the
- * daemon that started it; it is pinned to its share of the processors where each rank of
+/* Standard output (unless it is the job's) and error become LOG_DIR/workerlog.N; this
+ * process dies with the daemon that started it; it is pinned to its share of the processors where each rank of
  * this machine can have one, and told to yield when idle where not; crashes are recorded
  * with the stack in the log. */
 MUST_CHECK int worker_start(struct error *err);
 
-/* All ranks are there. Without the launcher the watchers of several hosts are brought
- * together. [collective] */
-MUST_CHECK int worker_joined(struct comm *world, struct error *err);
+/* Which of n processors, in the order of their neighbourhood, are this rank's: *first and
+ * the returned number; 0 when there are not enough. */
+int worker_share(int n_processors, int local_rank, int local_size, int *first);
 
 /* The threads this rank should use unless its configuration says otherwise: processors it
  * may use / ranks on this machine, at least 1. 0: no opinion, because launch_run() did

@@ -155,8 +155,7 @@ static int run_action(const char *name, const char *culprit, struct error *err)
     if (comm_world_open(&p.world, err))
         return -1;
     p.rank = comm_rank(p.world);
-    if (worker_joined(p.world, err))
-        return -1;
+    beat_remove_name();
     rc = error_set(err, ERROR_INPUT, "unknown action '%s'", name);
     comm_on_abort(p.world, worker_report_failure);
     beat_step(3);
