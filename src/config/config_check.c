@@ -21,6 +21,7 @@ bool config_was_given(const struct config_origins *origins, const struct config_
 {
     if (origins->whole)
         return true;
+    CHECK(origins->of, "'%s' has no origin", key->path);
     const struct config_origin *o = &origins->of[key - config_keys];
     return o->source != SOURCE_DEFAULT && !o->is_empty;
 }

@@ -19,12 +19,10 @@ enum gpt_dim { // a symbolic dim; DIM_END closes a shape that has fewer than fou
 #define MATRIX PARAM_MATRIX, STORED_TYPED, GRAD_OVERWRITTEN
 #define VECTOR PARAM_VECTOR, STORED_F32, GRAD_ACCUMULATED
 #define DATA OWNED_BY_DATA_RANKS
-#define UNTIED                                                                           \
-    {                                                                                    \
-        false, LAYER_EMBEDDING, 0                                                        \
-    }
 
 // clang-format off
+#define UNTIED {false, LAYER_EMBEDDING, 0}
+
 //  place in its layer         name on disk                 shape                           of a    initial      decays lr split    number, tie
 //                                                                                          kind    values, scale       scale dim, owner
 static const struct param_spec embedding_rows[GPT_EMBEDDING_PARAMS] = {

@@ -335,7 +335,7 @@ static int refuse_array(const struct npz_member *m, const struct npy *npy, int64
 int npz_read_numbers(const struct npz *z, const struct npz_member *m, int64_t most,
                      int64_t **values, int64_t *n, struct error *err)
 {
-    struct npy npy;
+    struct npy npy = {0};
     uint8_t *head = NULL;
     size_t n_head;
     int rc = -1;

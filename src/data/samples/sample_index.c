@@ -75,6 +75,7 @@ int64_t sample_epochs_before(const struct sample_epochs *e, int64_t epoch)
 
 int64_t sample_epochs_of(const struct sample_epochs *e, int64_t pos)
 {
+    CHECK(e->n_documents > 0 && e->n_tokens > 0, "an epoch of nothing");
     if (!is_packed(e))
         return pos / e->n_documents;
     // the least epoch whose end, ((epoch + 1) * T - 1) / S, is above pos: the one that

@@ -127,6 +127,7 @@ static int append_text(struct list_reading *r, const char *bytes, size_t n,
 {
     if (grow_array(&r->text, &r->capacity, (int64_t)(r->n + n + 1), 1))
         return out_of_memory(r->path, err);
+    CHECK(r->text, "%zu bytes nowhere", r->n);
     if (n > 0)
         memcpy(r->text + r->n, bytes, n);
     r->n += n;
