@@ -238,12 +238,18 @@ static bool slot_is_done(const struct comm *c, const struct comm_slot *s)
 
 /* -- slots --------------------------------------------------------------------------- */
 
+/* Reductions of so few elements have one owner: a second one would touch its staging,
+ * huge pages and all, for them alone. */
+#define TINY_ELEMENTS 16
+
 /* What rank r owns, in elements. */
 static struct comm_range range_of(const struct comm_request *req, int size, int r)
 {
     int piece = req->piece_of_rank ? req->piece_of_rank[r] : r;
     if (req->bounds)
         return (struct comm_range){req->bounds[piece], req->bounds[piece + 1]};
+    if (req->n <= TINY_ELEMENTS)
+        return (struct comm_range){piece == 0 ? 0 : req->n, req->n};
     return (struct comm_range){comm_even_begin(req->n, size, piece),
                                comm_even_begin(req->n, size, piece + 1)};
 }

@@ -349,6 +349,7 @@ static int hold(struct hf_importer *im, const struct param *row, struct error *e
     const struct hf_file *file;
     const struct safetensors_tensor *t = hf_files_find(&im->files, row, &file);
     struct hf_shape shape = hf_shape(row, HF_TRANSFORMERS);
+    CHECK(t && file, "%s was found before", row->name);
     float *to = shape.is_transposed ? im->raw : im->turned;
     if (im->held == row)
         return 0;
