@@ -30,15 +30,6 @@ int restart_pause(int64_t n_restart)
     return (int)i64_min(seconds, RESTART_PAUSE_SECONDS_MOST);
 }
 
-/* -- from where ---------------------------------------------------------------------- */
-
-static bool is_same_directory(const char *a, const char *b)
-{
-    struct stat of_a, of_b;
-    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
-           of_a.st_ino == of_b.st_ino;
-}
-
 /* The time by the clock of the file system, which may be another machine's. */
 static struct timespec time_in(const char *dir)
 {
@@ -60,6 +51,7 @@ int resume_point_init(struct resume_point *r, const struct config *cfg, char *co
                       struct error *err)
 {
     const struct config_save_load *save = &cfg->save_load;
+    struct stat out = {0}, from;
     *r = (struct resume_point){0};
     memcpy(r->output_dir, save->output_dir, sizeof r->output_dir);
     while (argv[r->n_argv])
@@ -68,8 +60,10 @@ int resume_point_init(struct resume_point *r, const struct config *cfg, char *co
     if (!r->words)
         return error_set(err, ERROR_RUNTIME, "out of memory for a command line");
     memcpy(r->words, argv, (size_t)r->n_argv * sizeof *r->words);
-    if (fs_is_directory(save->output_dir) &&
-        !is_same_directory(save->ckpt_dir, save->output_dir)) // else it continues those
+    bool has_old = stat(save->output_dir, &out) == 0 && S_ISDIR(out.st_mode);
+    bool continues_old = stat(save->ckpt_dir, &from) == 0 && from.st_dev == out.st_dev &&
+                         from.st_ino == out.st_ino;
+    if (has_old && !continues_old)
         r->since = time_in(save->output_dir);
     return 0;
 }
@@ -80,35 +74,30 @@ void resume_point_release(struct resume_point *r)
     *r = (struct resume_point){0};
 }
 
-/* Saved since the run was first started: a save makes a new directory, also where it
- * replaces an old one of the same name. */
-static bool is_own(const struct resume_point *r, const struct ckpt_name *name)
-{
-    char path[PATH_MAX];
-    struct error ignored;
-    struct stat info;
-    if (fs_join(path, sizeof path, r->output_dir, name->text, &ignored) ||
-        stat(path, &info))
-        return false;
-    return info.st_mtim.tv_sec != r->since.tv_sec
-               ? info.st_mtim.tv_sec > r->since.tv_sec
-               : info.st_mtim.tv_nsec > r->since.tv_nsec;
-}
-
 /* The newest of this run's own that looks whole; NULL: none. *has_others: there are some
- * of an earlier run too. */
+ * of an earlier run too. Its own were saved since it was first started: a save makes a new
+ * directory, also where it replaces an old one of the same name. */
 static const struct ckpt_name *find_own(const struct resume_point *r,
                                         const struct ckpt_list *list, bool *has_others)
 {
     const struct ckpt_name *own = NULL;
     struct error why;
     *has_others = false;
-    for (int64_t i = 0; i < list->n_names; i++)
-        if (!is_own(r, &list->names[i]))
-            *has_others = true;
-        else if (!own && (ckpt_check(r->output_dir, &list->names[i], NULL, &why) == 0 ||
-                          why.kind != ERROR_INPUT)) // the run will see what it is
+    for (int64_t i = 0; i < list->n_names; i++) {
+        char path[PATH_MAX];
+        struct stat info = {0};
+        bool is_there =
+            fs_join(path, sizeof path, r->output_dir, list->names[i].text, &why) == 0 &&
+            stat(path, &info) == 0;
+        bool is_own = is_there && (info.st_mtim.tv_sec != r->since.tv_sec
+                                       ? info.st_mtim.tv_sec > r->since.tv_sec
+                                       : info.st_mtim.tv_nsec > r->since.tv_nsec);
+        *has_others = *has_others || !is_own;
+        if (is_own && !own &&
+            (ckpt_check(r->output_dir, &list->names[i], NULL, &why) == 0 ||
+             why.kind != ERROR_INPUT)) // the run will see what it is
             own = &list->names[i];
+    }
     return own;
 }
 

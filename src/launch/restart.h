@@ -19,8 +19,6 @@
 
 #include <time.h>
 
-/* -- whether ------------------------------------------------------------------------- */
-
 #define RESTART_IDLE_MOST 3 // in a row without a newer checkpoint
 #define RESTART_PAUSE_SECONDS_MOST 30
 
@@ -31,20 +29,14 @@ struct restart {
     int64_t newest_step; // of a checkpoint so far; -1: none
 };
 
-enum restart_decision {
-    RESTART_AGAIN, // counted as a restart
-    RESTART_SPENT, // the user's restarts are used up
-    RESTART_LOOP,  // restarts do not help
-};
+/* Counted as a restart; the user's are used up; restarts do not help. */
+enum restart_decision { RESTART_AGAIN, RESTART_SPENT, RESTART_LOOP };
 
 /* The job has died of something that a restart may mend, and its newest checkpoint is of
  * `step` (-1: there is none). */
 enum restart_decision restart_decide(struct restart *r, int64_t step);
-/* Seconds before restart number n_restart, counted from 1: 1, 2, 4, ... at most
- * RESTART_PAUSE_SECONDS_MOST. */
+/* Seconds before restart number n_restart, counted from 1: 1, 2, 4, ... */
 int restart_pause(int64_t n_restart);
-
-/* -- from where ---------------------------------------------------------------------- */
 
 struct resume_point {
     char output_dir[CONFIG_PATH_BYTES];
