@@ -52,5 +52,5 @@ echo "demo: training on two processes ($config)"
 echo "demo: what it has learnt to write:"
 "$trefoil" generate --ckpt "$output" --tokenizer "$tokenizer" --prompt 'In the beginning' --temperature 0.7 --seed 1
 echo "demo: the checkpoint is in $output"
-echo "demo: the layout is not part of the result:"
+echo "demo: results do not depend on the parallel layout:"
 "$trefoil" selftest
