@@ -125,12 +125,38 @@ static void test_memory__of_sums_is_left_alone(void **state)
     model_close(&m);
 }
 
+/* The lookup's gradient lies in scratch where that is large enough: in a first stage whose
+ * share of heads and inner units is small it is not. */
+static void test_memory__of_the_lookup_is_its_own_where_scratch_is_small(void **state)
+{
+    struct config cfg = config_with(160);
+    struct model m;
+    (void)state;
+    cfg.mix_precision.dtype = DTYPE_BF16;
+    cfg.model.vocab_size = 2000;
+    prepare_one(&m, &cfg, true);
+    struct gpt_options *opt = &m.layout.model;
+    opt->part.has_head = false;
+    for (int mp = 1; mp <= 8; mp *= 8) {
+        size_t scratch[2];
+        opt->part.mp = mp;
+        for (int i = 0; i < 2; i++) {
+            opt->has_one_micro_batch = i == 1;
+            scratch[i] = gpt_measure(&m.cfg, opt).scratch;
+        }
+        size_t own = MICRO * S * 40 * sizeof(float);
+        assert_int_equal(scratch[0] - scratch[1], mp == 1 ? own : 0);
+    }
+    model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory__of_gradients_holds_stashes_and_no_bit_changes),
         cmocka_unit_test(test_memory__that_is_saved_is_at_most_that_of_matrices),
         cmocka_unit_test(test_memory__of_sums_is_left_alone),
+        cmocka_unit_test(test_memory__of_the_lookup_is_its_own_where_scratch_is_small),
     };
     kernels_set_threads(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,6 +96,7 @@ struct gpt_scratch {     // live within one call
     float *norm;         // (N, H) a norm's output; later its gradient
     float *hidden;       // (N, H)
     float *wide, *dwide; // (N, max(F, 3 A D)); 16-bit models do with one
+    int64_t n_wide;      // elements of both, which lie side by side
     float *rows;         // attention_scratch(); may share memory with stream
     float *panel;        // linear_scratch()
     float *delta;        // (B, A, S)

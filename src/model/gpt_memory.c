@@ -200,6 +200,7 @@ static void layout_wide(struct gpt_scratch *sc, struct arena *ar, const struct g
     sc->wide = arena_f32(ar, has_two ? wide : i64_max(wide, logits));
     sc->dwide = has_two ? arena_f32(ar, i64_max(wide, logits)) : NULL;
     sc->logits = has_two ? sc->dwide : sc->wide;
+    sc->n_wide = (has_two ? wide : 0) + i64_max(wide, logits);
 }
 
 static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struct gpt *g,
@@ -241,8 +242,9 @@ static void layout_lookup(struct gpt_lookup *lookup, struct arena *ar,
     int64_t most = opt->n_step_tokens > 0 ? opt->n_step_tokens : g->dims.B * g->dims.S;
     lookup->n_rows_most = i64_min(V, most);
     // after the only micro-batch of a step, scratch is free until the gradients are added
+    bool fits = lookup->n_rows_most * g->dims.H <= g->scratch.n_wide;
     lookup->rows = g->scratch.wide;
-    if (!opt->has_one_micro_batch || opt->splits_backward)
+    if (!opt->has_one_micro_batch || opt->splits_backward || !fits)
         lookup->rows = arena_f32(ar, lookup->n_rows_most * g->dims.H);
     lookup->ids = arena_table(ar, (size_t)lookup->n_rows_most * sizeof *lookup->ids);
     lookup->slot = arena_table(ar, (size_t)V * sizeof *lookup->slot);
