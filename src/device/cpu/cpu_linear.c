@@ -84,11 +84,14 @@ static void follow(struct stream *s, const struct linear *l, int64_t first, int6
 
 /* Fused, the pass over some rows of the product finds them in the last cache, however
  * many there are in all. BLIS packs the weight once for each such part, so parts are
- * high. A 16-bit weight would be widened for each part: it is not fused. */
+ * high, and a product that no pass follows is taken whole. A 16-bit weight would be
+ * widened for each part: it is not fused. */
 void K(linear_fwd)(struct stream *s, const struct linear *l)
 {
     enum { FUSED_ROWS = 1024 };
-    int64_t step = l->is_fused && l->w->dtype == DTYPE_F32 ? FUSED_ROWS : l->N;
+    bool has_pass = l->act == ACTIVATION_NONE ? l->bias != NULL : l->act_y != NULL;
+    bool is_fused = l->is_fused && has_pass && l->w->dtype == DTYPE_F32;
+    int64_t step = is_fused ? FUSED_ROWS : l->N;
     for (int64_t first = 0; first < l->N; first += step) {
         int64_t N = i64_min(step, l->N - first);
         product(s, l, first, N);
