@@ -28,7 +28,7 @@
  * The tied embedding has two gradients, one from the lookup and one from the head. They
  * are kept apart until gpt_finish_grads() adds them, as pipeline stages do.
  *
- * Layer: base, config, kernels, comm <- model. Knows no files. Nothing here can fail
+ * Layer: base, config, device, comm, params <- model. Knows no files. Nothing here can fail
  * after gpt_open(), but for a lost peer, which ends the job; nothing is allocated after
  * it.
  */
@@ -62,7 +62,9 @@ enum gpt_recompute {
 };
 
 /* The halves of backward. That by weight may come any time after that by input of the
- * same chunk and micro-batch, if the model was opened for it (splits_backward). */
+ * same chunk and micro-batch, if the model was opened for it (splits_backward). Those of
+ * one chunk come in the order of their micro-batches: the first one overwrites gradients,
+ * and after the last one they are complete (batch.accumulate, batch.is_last). */
 enum gpt_half { GPT_BWD_INPUT = 1, GPT_BWD_WEIGHT = 2, GPT_BWD_BOTH = 3 };
 
 /* What forward leaves for backward in one sublayer (gpt_block.c). Activations have the
@@ -206,7 +208,7 @@ void gpt_finish_grads(struct gpt *g);
 struct gpt_kv_rows; // gpt_internal.h
 
 /* x_out (own rows, H) := block `block` (from 0) of x; fills the stash, but for its input,
- * which holds x already. In a float32 model x is in the stash; in another x_out may be x.
+ * which holds x already. x_out may be x where backward will not need the stash.
  * With kv each row is a token of its own, that follows what its text has cached. */
 void gpt_block_fwd(struct gpt *g, int64_t block, const struct batch *batch,
                    struct block_stash *st, const struct gpt_kv_rows *kv, const float *x,

@@ -28,15 +28,15 @@ struct gpt_decoder {
     float *scores;                    // (A, S)
     float *logits;                    // for each part of the vocabulary: (rows, its V)
     int64_t n_logit_rows;             // of the last call
-    float *logit_row;                 // (V) one row of them, where parts are several
+    float *logit_row;                 // (V) one row of them, the host's
     int64_t *bounds;                  // (mp + 1) of these parts, for each row
     int64_t *gathered;                // (mp + 1) the same for all rows
     struct arena arena, arena_tables; // of the device, and the host's
 };
 
 /* `gpt` has B = 1, no gradients, one chunk of blocks, no sequence parallelism; its S is
- * what a slot can hold, and the most slots that dec->n_slots becomes. `pipe` is not used where the whole model is in one stage, and may
- * be NULL there. */
+ * what a slot can hold, and the most slots that dec->n_slots becomes. `pipe` is not used
+ * where the whole model is in one stage, and may be NULL there. */
 MUST_CHECK int gpt_decoder_open(struct gpt_decoder *dec, struct gpt *gpt, int64_t n_slots,
                                 struct comm *pipe, struct error *err);
 void gpt_decoder_close(struct gpt_decoder *dec);

@@ -4,7 +4,7 @@
  * Without sequence parallelism every process of the group computes all rows and partial
  * sums are summed everywhere (all-reduce). With it, a process has the rows of its part of
  * each sequence: partial sums are summed to where they belong (reduce-scatter), and what
- * a product needs is brought together before it (all-gather). The bytes moved are the
+ * a product needs is gathered before it (all-gather). The bytes moved are the
  * same; the memory of what lies between blocks, and its arithmetic, is divided by mp.
  *
  * A "piece" is a run of rows that is contiguous in both views: the whole batch without

@@ -2,8 +2,8 @@
  * layout - how a run is spread over processes: the grid, the stages of the pipeline, and
  * what one process holds of the model.
  *
- * All of it is known from the configuration and a place in the grid: nothing is allocated
- * or asked of others, so any process of any layout can be looked at on a laptop. A runner
+ * All of it is known from the configuration and a place in the grid: it takes tables, but
+ * no tensors, and asks nobody, so any process of any layout can be looked at on a laptop. A runner
  * (parallel/runner.h) is opened from it, and the plan of memory (train/plan.h) made.
  */
 #ifndef PARALLEL_LAYOUT_H

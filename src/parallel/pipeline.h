@@ -6,7 +6,7 @@
  * before they are needed and sends do not hold up the stage. With one stage there are no
  * messages and no buffers.
  *
- * Layer: base, comm, parallel/schedule <- here. Knows no model: arrays of n numbers, in
+ * Layer: base, device, comm, parallel/schedule <- here. Knows no model: arrays of n numbers, in
  * the model's type forward, in float32 backward.
  */
 #ifndef PARALLEL_PIPELINE_H

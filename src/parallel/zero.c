@@ -452,7 +452,7 @@ int zero_finish_update(struct zero *z, struct error *err)
 
 /* -- checkpoints --------------------------------------------------------------------- */
 
-/* `outside` := elements of an owned piece, or the other way round. */
+/* `to` := elements of an owned piece; or these := `from`. The other one is NULL. */
 static int copy_params(struct zero *z, const struct shard_piece *piece, int64_t first,
                        int64_t n, void *to, const void *from, struct error *err)
 {
