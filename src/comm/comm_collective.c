@@ -214,7 +214,7 @@ static int post_streams(const struct comm *c, struct comm_slot *s, bool *moved)
 }
 
 /* Count the blocks that MPI has finished, in order. */
-static void settle_streams(const struct comm *c, struct comm_slot *s)
+static void count_finished_blocks(const struct comm *c, struct comm_slot *s)
 {
     for (int peer = 0; peer < c->size; peer++)
         for (int flow = 0; flow < N_FLOWS; flow++) {
@@ -297,7 +297,7 @@ static int slot_advance(struct comm *c, struct comm_slot *s, bool *moved)
     if (code != MPI_SUCCESS)
         return code;
     if (n_completed != MPI_UNDEFINED && n_completed > 0) {
-        settle_streams(c, s);
+        count_finished_blocks(c, s);
         *moved = true;
     }
     if (combine_blocks(c, s))

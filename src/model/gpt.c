@@ -179,7 +179,7 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
 
 /* Give every token of the batch a zeroed row of the lookup's gradient, once a step; and
  * tokens[n] := that row, instead of the token. */
-static void take_lookup_rows(struct gpt *g, int32_t *tokens, int64_t N)
+static void assign_lookup_rows(struct gpt *g, int32_t *tokens, int64_t N)
 {
     struct gpt_lookup *lookup = &g->lookup;
     int64_t H = g->dims.H;
@@ -206,7 +206,7 @@ static void embed_bwd(struct gpt *g, const struct batch *batch, float *dx)
     int64_t N = batch->B * batch->S;
     struct dropout drop = embedding_dropout(g, batch);
     set_rows(g, batch);
-    take_lookup_rows(g, sc->tokens, N);
+    assign_lookup_rows(g, sc->tokens, N);
     const float *all = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
     if (all != sc->hidden)
         g->k->copy(g->s, sc->hidden, all, N * g->dims.H);

@@ -60,7 +60,7 @@ static int append(struct gpt_text *text, int32_t id, struct error *err)
 }
 
 /* The text in the slot goes on with `id`, or ends. */
-static int take(struct run *run, int64_t slot, int32_t id, struct error *err)
+static int extend_text(struct run *run, int64_t slot, int32_t id, struct error *err)
 {
     const struct gpt_generate *gen = run->gen;
     struct gpt_text *text = text_in(run, slot);
@@ -76,12 +76,12 @@ static int take(struct run *run, int64_t slot, int32_t id, struct error *err)
     return gen->on_end ? gen->on_end(gen->context, text, err) : 0;
 }
 
-static int draw_and_take(struct run *run, int64_t n, struct error *err)
+static int draw_and_extend(struct run *run, int64_t n, struct error *err)
 {
     if (draw(run, n, err))
         return -1;
     for (int64_t i = 0; i < n; i++)
-        if (take(run, run->rows[i], run->ids[i], err))
+        if (extend_text(run, run->rows[i], run->ids[i], err))
             return -1;
     return 0;
 }
@@ -98,7 +98,7 @@ static int read_text(struct run *run, int64_t slot, struct error *err)
     int64_t n = text->n_tokens < S ? text->n_tokens : i64_max(1, S / 2);
     gpt_decoder_prompt(dec, slot, text->tokens + text->n_tokens - n, n);
     run->rows[0] = slot;
-    return draw_and_take(run, 1, err);
+    return draw_and_extend(run, 1, err);
 }
 
 /* Begin texts until every slot has one that goes on, or there are no more. */
@@ -132,7 +132,7 @@ static int advance(struct run *run, struct error *err)
     if (n == 0)
         return 0;
     gpt_decoder_step(dec, run->rows, run->ids, n);
-    return draw_and_take(run, n, err);
+    return draw_and_extend(run, n, err);
 }
 
 static bool has_any(const struct run *run)

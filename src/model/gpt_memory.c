@@ -16,15 +16,15 @@
 #define LOGIT_ROWS_UNIT 512
 
 /* Where a stash is laid out: in what others leave free, as far as that goes. */
-struct room {
+struct space {
     struct arena *own, spare;
 };
 
-static void *room_typed(struct room *room, const struct gpt *g, int64_t n)
+static void *space_typed(struct space *space, const struct gpt *g, int64_t n)
 {
     size_t bytes = (size_t)n * dtype_bytes(g->dtype);
-    bool fits = arena_has_room(&room->spare, bytes);
-    return arena_bytes(fits ? &room->spare : room->own, bytes);
+    bool fits = arena_has_room(&space->spare, bytes);
+    return arena_bytes(fits ? &space->spare : space->own, bytes);
 }
 
 /* Which members of a block's stash recomputation gives up. Attention's output is a third
@@ -39,25 +39,25 @@ static bool gives_up_qkv(enum gpt_recompute r)
     return r == RECOMPUTE_ATTENTION || r == RECOMPUTE_BLOCK;
 }
 
-static void layout_core(struct block_stash *st, struct room *room, const struct gpt *g)
+static void layout_core(struct block_stash *st, struct space *space, const struct gpt *g)
 {
-    st->sub[0].mixed = room_typed(room, g, g->dims.N * g->dims.A * g->dims.D);
-    st->sub[0].lse = arena_f32(room->own, g->dims.N * g->dims.A);
+    st->sub[0].mixed = space_typed(space, g, g->dims.N * g->dims.A * g->dims.D);
+    st->sub[0].lse = arena_f32(space->own, g->dims.N * g->dims.A);
 }
 
-static void layout_qkv(struct block_stash *st, struct room *room, const struct gpt *g)
+static void layout_qkv(struct block_stash *st, struct space *space, const struct gpt *g)
 {
-    st->sub[0].in = room_typed(room, g, g->dims.N * 3 * g->dims.A * g->dims.D);
+    st->sub[0].in = space_typed(space, g, g->dims.N * 3 * g->dims.A * g->dims.D);
 }
 
-static void layout_rest(struct block_stash *st, struct room *room, const struct gpt *g)
+static void layout_rest(struct block_stash *st, struct space *space, const struct gpt *g)
 {
     int64_t own = g->dims.N / g->sp;
-    st->sub[1].in = room_typed(room, g, g->dims.N * g->dims.F);
-    st->sub[1].x = room_typed(room, g, own * g->dims.H);
+    st->sub[1].in = space_typed(space, g, g->dims.N * g->dims.F);
+    st->sub[1].x = space_typed(space, g, own * g->dims.H);
     for (size_t s = 0; s < ARRAY_LEN(st->sub); s++) {
-        st->sub[s].mean = arena_f32(room->own, own);
-        st->sub[s].rstd = arena_f32(room->own, own);
+        st->sub[s].mean = arena_f32(space->own, own);
+        st->sub[s].rstd = arena_f32(space->own, own);
     }
 }
 
@@ -75,15 +75,15 @@ static void layout_halves(struct block_stash *st, struct arena *ar, const struct
 
 /* Give a block what it does not recompute, large arrays first; the rest is as it was,
  * shared. */
-static void layout_block(struct block_stash *st, struct room *room, const struct gpt *g)
+static void layout_block(struct block_stash *st, struct space *space, const struct gpt *g)
 {
     if (st->recompute != RECOMPUTE_BLOCK)
-        layout_rest(st, room, g);
+        layout_rest(st, space, g);
     if (!gives_up_qkv(st->recompute))
-        layout_qkv(st, room, g);
-    st->sub[0].x = room_typed(room, g, g->dims.N / g->sp * g->dims.H);
+        layout_qkv(st, space, g);
+    st->sub[0].x = space_typed(space, g, g->dims.N / g->sp * g->dims.H);
     if (!gives_up_core(st->recompute))
-        layout_core(st, room, g);
+        layout_core(st, space, g);
 }
 
 /* What blocks share: all but its input of one that is recomputed; everything in a model
@@ -91,18 +91,18 @@ static void layout_block(struct block_stash *st, struct room *room, const struct
 static void layout_shared(struct block_stash *st, struct arena *ar, const struct gpt *g,
                           const struct gpt_options *opt)
 {
-    struct room room = {.own = ar};
+    struct space space = {.own = ar};
     *st = (struct block_stash){0};
     if (!opt->has_grads) {
-        layout_block(st, &room, g);
+        layout_block(st, &space, g);
         return;
     }
     if (gives_up_core(opt->recompute))
-        layout_core(st, &room, g);
+        layout_core(st, &space, g);
     if (gives_up_qkv(opt->recompute))
-        layout_qkv(st, &room, g);
+        layout_qkv(st, &space, g);
     if (opt->recompute == RECOMPUTE_BLOCK)
-        layout_rest(st, &room, g);
+        layout_rest(st, &space, g);
 }
 
 /* The gradients of a block that are overwritten, if nothing is in them before its
@@ -160,12 +160,12 @@ static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gp
     st->blocks = arena_table(ar, (size_t)n_blocks * sizeof *st->blocks);
     for (int64_t i = 0; i < n_blocks; i++) {
         struct block_stash block = *shared;
-        struct room room = {.own = ar};
+        struct space space = {.own = ar};
         block.recompute = recompute_of(opt, i);
         if (i > 0)
-            room.spare = free_grads(g, opt, g->part.chunks[0].first + i - 1);
+            space.spare = free_grads(g, opt, g->part.chunks[0].first + i - 1);
         if (opt->has_grads)
-            layout_block(&block, &room, g);
+            layout_block(&block, &space, g);
         if (opt->splits_backward)
             layout_halves(&block, ar, g);
         if (st->blocks)

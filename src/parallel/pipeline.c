@@ -104,8 +104,8 @@ static int buffers_of(struct pipeline *p, const struct schedule_action *a, void 
     return 0;
 }
 
-static int take_task(struct pipeline *p, const struct schedule_action *a,
-                     struct pipeline_task *task, struct error *err)
+static int scheduled_task(struct pipeline *p, const struct schedule_action *a,
+                          struct pipeline_task *task, struct error *err)
 {
     void *in, *out;
     if (buffers_of(p, a, &in, &out, err))
@@ -140,7 +140,7 @@ static int next_of_schedule(struct pipeline *p, struct pipeline_task *task,
         else if (a->op == OP_SEND)
             start_send(p, a);
         else
-            return take_task(p, a, task, err);
+            return scheduled_task(p, a, task, err);
         comm_progress(p->group);
     }
     return wait_for_all_sends(p, err);
@@ -164,7 +164,7 @@ static int receive_now(struct pipeline *p, int from, int tag, struct error *err)
     return comm_wait(&request, err);
 }
 
-static int take_forward(struct pipeline *p, int chunk, int micro, int slot,
+static int forward_task(struct pipeline *p, int chunk, int micro, int slot,
                         struct pipeline_task *task, struct error *err)
 {
     const struct schedule_shape *shape = &p->schedule.shape;
@@ -206,7 +206,7 @@ static int next_of_forward(struct pipeline *p, struct pipeline_task *task,
         return wait_for_all_sends(p, err);
     int64_t first = i / (chunks * pp) * pp, n = i64_min(pp, p->n_forward - first);
     int64_t at = i - first * chunks;
-    return take_forward(p, (int)(at / n), (int)(first + at % n),
+    return forward_task(p, (int)(at / n), (int)(first + at % n),
                         (int)(i % SCHEDULE_SEND_SLOTS), task, err);
 }
 

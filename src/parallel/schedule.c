@@ -237,7 +237,7 @@ static void count_in_flight(struct builder *b, int64_t chunk)
 
 /* A stash to fill, one used before if there is one, so that no more exist than are in
  * flight at once. */
-static int32_t take_stash(struct builder *b, struct step step)
+static int32_t claim_stash(struct builder *b, struct step step)
 {
     int32_t *stash = &b->stash_of[step.chunk * b->s->shape.micro_batches + step.micro];
     if (b->n_free_stash > 0)
@@ -248,7 +248,7 @@ static int32_t take_stash(struct builder *b, struct step step)
     return *stash;
 }
 
-static int32_t give_stash(struct builder *b, struct step step)
+static int32_t free_stash_of(struct builder *b, struct step step)
 {
     int32_t stash = b->stash_of[step.chunk * b->s->shape.micro_batches + step.micro];
     b->free_stash[b->n_free_stash++] = stash;
@@ -274,7 +274,7 @@ static void compute(struct builder *b, struct step step)
              .slot_in =
                  takes ? (int32_t)(b->n_taken[payload]++ % SCHEDULE_RECV_SLOTS) : -1,
              .slot_out = makes ? (int32_t)(b->n_sent[payload] % SCHEDULE_SEND_SLOTS) : -1,
-             .stash = step.is_backward ? give_stash(b, step) : take_stash(b, step)});
+             .stash = step.is_backward ? free_stash_of(b, step) : claim_stash(b, step)});
     if (takes)
         post_recv(b, payload);
     if (makes)
