@@ -532,6 +532,7 @@ static int recover_merge(struct tokenizer *t, int32_t id, struct rank_scratch *p
     if (grow_array(&p->ids, &p->capacity, (int64_t)n, sizeof *p->ids))
         return error_set(err, ERROR_RUNTIME, "out of memory for merges");
     int32_t *ids = p->ids;
+    CHECK(ids, "token %d of %zu bytes", id, n);
     for (size_t i = 0; i < n; i++) {
         ids[i] = vocab_find(&t->vocab, bytes + i, 1);
         if (ids[i] < 0)

@@ -129,6 +129,7 @@ int word_splitter_open(struct word_splitter **out, struct error *err)
         free(s);
         return -1;
     }
+    CHECK(s->classes, "no classes of characters");
     for (uint32_t code = 0; code < 0x80; code++)
         s->ascii[code] = (uint8_t)char_class_of(s->classes, code);
     *out = s;

@@ -399,6 +399,8 @@ int fit_fullest(struct plan_memory *mem, int *rank, const struct config *cfg,
                 const struct plan_data *data, struct error *err)
 {
     struct grid_shape shape = layout_grid(cfg);
+    *mem = (struct plan_memory){0};
+    *rank = 0;
     for (int stage = 0; stage < shape.pp; stage++) {
         struct plan plan;
         struct grid_coord at = {.pp = stage};

@@ -135,7 +135,7 @@ int usage_dry_run(const struct config *cfg, struct error *err)
     int rc = rows ? 0 : error_set(err, ERROR_RUNTIME, "out of memory for %d rows", n);
     if (plan_data_find(&data, cfg, &why))
         log_info("the table is without the data's lengths and order: %s", why.text);
-    for (int rank = 0; rank < n && rc == 0; rank++) {
+    for (int rank = 0; rows && rank < n && rc == 0; rank++) {
         struct plan plan;
         rc = plan_init(&plan, cfg, grid_coord_of(&shape, rank), err);
         if (rc == 0) {
