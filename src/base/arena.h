@@ -32,8 +32,7 @@ MUST_CHECK int arena_open(struct arena *ar, size_t bytes, const char *what,
                           struct error *err);
 void arena_close(struct arena *ar);
 
-/* A part of memory that belongs to somebody else; base NULL: it is only measured. Not to
- * be closed. */
+/* A part of borrowed memory; base NULL: it is only measured. Not to be closed. */
 struct arena arena_over(void *base, size_t bytes);
 /* n more bytes are within the capacity, also of a part that is only measured. */
 bool arena_has_room(const struct arena *ar, size_t n);

@@ -98,8 +98,8 @@ static int cannot_use(const char *path, struct error *err)
                      strerror(errno));
 }
 
-/* Everybody makes it equally large, whoever comes first. Its memory is taken now: a store
- * into a file that has no room would be a signal. */
+/* Every process makes it equally large, whichever is first. Its memory is reserved now: a
+ * store without memory behind it would be a fatal signal. */
 static int open_file(const char *path, size_t bytes, struct error *err)
 {
     struct stat info;

@@ -1,5 +1,5 @@
 /*
- * beat - what this process is doing, for who watches it from outside.
+ * beat - what this process is doing, for a watcher outside of it.
  *
  * Every rank of a job has a slot in a file of shared memory, one file per job and host.
  * It writes there by plain stores, so that a beat costs next to nothing and needs no
@@ -7,14 +7,14 @@
  * is read either: the watcher sees when a counter last moved.
  *
  * A process without a watcher writes to a slot of its own that nobody reads, so callers
- * never ask. That slot, or the shared one, is found through a global: what a process does
- * is told at the bottom of every module, as to the log.
+ * never ask. That slot, or the shared one, is found through a global, like the log: every
+ * module reports what it does.
  *
  * Progress is any action: a block forward or backward, a message or a piece of one, a
  * chunk of the head, a piece of an update, of a file, of a shuffle. Only a rank that
  * waits for another one does not progress, and says for whom it waits.
  *
- * Layer: base. Threads: all but beat_aside() are for the main thread.
+ * Threads: all but beat_aside() are for the main thread.
  */
 #ifndef BASE_BEAT_H
 #define BASE_BEAT_H
@@ -48,7 +48,7 @@ enum beat_action {
     BEAT_NORM,      // of the gradients
     BEAT_UPDATE,    // of a piece of the parameters; detail: which
     BEAT_TOKEN,     // of a text that is generated
-    BEAT_REDUCE,    // sums over ranks
+    BEAT_REDUCE,    // over ranks
     BEAT_GATHER,    // what others have
     BEAT_SEND,      // to a rank
     BEAT_RECEIVE,   // from a rank
@@ -124,7 +124,7 @@ struct beat_file *beat_open(const char *path, int rank, int n_ranks, struct erro
 void beat_remove_name(void);
 /* A process forked by a rank: it is not that rank. */
 void beat_detach(void);
-/* Whether the watcher ends the job: who waits for others need not wait any longer. */
+/* Whether the watcher ends the job: then waiting for other ranks is of no use. */
 bool beat_must_end(void);
 
 static inline void beat_count(void)
@@ -162,7 +162,7 @@ static inline void beat_aside(void)
     atomic_fetch_add_explicit(&beat_mine->aside, 1, memory_order_relaxed);
 }
 
-/* Returns the phase before it, for who goes back to it. */
+/* Returns the phase before it, to be restored. */
 static inline enum beat_phase beat_enter(enum beat_phase phase)
 {
     int before = atomic_load_explicit(&beat_mine->phase, memory_order_relaxed);

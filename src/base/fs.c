@@ -442,8 +442,8 @@ static bool is_link(const char *path)
 }
 
 /* The descriptor that /dev/stdout, /dev/fd/2 and the like stand for; -1: `path` is not
- * one of them. Opening the path instead would begin a second time at the start of a file.
- */
+ * one of them. Opening the path instead would begin a second time at the start of a
+ * file. */
 static int standard_descriptor(const char *path)
 {
     struct stat named, open_one;
@@ -503,7 +503,7 @@ static int write_stream(const char *path, const void *data, size_t n, struct err
 }
 
 /* A signal that ends the process comes before or after: no half of a file is left. */
-static int replace(const char *path, const void *data, size_t n, struct error *err)
+static int replace_output(const char *path, const void *data, size_t n, struct error *err)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -519,7 +519,7 @@ static int write_through_link(const char *path, const void *data, size_t n,
 {
     char target[PATH_MAX];
     if (realpath(path, target))
-        return replace(target, data, n, err);
+        return replace_output(target, data, n, err);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", path,
@@ -533,5 +533,5 @@ int fs_write_output(const char *path, const void *data, size_t n, struct error *
         return write_stream(path, data, n, err);
     if (is_link(path))
         return write_through_link(path, data, n, err);
-    return replace(path, data, n, err);
+    return replace_output(path, data, n, err);
 }

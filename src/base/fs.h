@@ -48,7 +48,7 @@ MUST_CHECK int fs_create(const char *path, int flags, mode_t mode);
 
 /* Where a descriptor with O_DIRECT may begin and end to read, and in memory. */
 #define FS_DIRECT_UNIT ((size_t)4096)
-/* Room to read any n bytes in whole units. */
+/* The size of a buffer for any n bytes, read in whole units. */
 #define FS_DIRECT_BYTES(n) ((n) + 2 * FS_DIRECT_UNIT)
 /* Read n bytes at `offset` with whatever belongs to the same units into `buffer`, which
  * begins at a unit. The place of the first of the n, or NULL with errno set. */
@@ -64,7 +64,7 @@ bool fs_is_directory(const char *path);
 
 enum fs_type { FS_NOTHING, FS_FILE, FS_DIRECTORY, FS_OTHER };
 /* What `path` leads to, where taking a disk that does not answer for a file that is not
- * there would do harm: -1, of kind ERROR_RUNTIME, when it cannot be told now. */
+ * there would do harm: -1, of kind ERROR_RUNTIME, when it is not known now. */
 MUST_CHECK int fs_look(const char *path, enum fs_type *type, struct error *err);
 /* mkdir -p. */
 MUST_CHECK int fs_make_directories(const char *path, struct error *err);
@@ -94,12 +94,12 @@ MUST_CHECK int fs_free_bytes(const char *path, uint64_t *bytes, struct error *er
 
 /* -- output that the user names ------------------------------------------------------ */
 
-/* Write a file whole. A regular file, or one that is not there yet, is replaced at once or
- * stays as it was (fs_write_atomic()). Anything else is written to and never replaced: a
- * device, a pipe, and what /dev/stdout and its like stand for. A link stays a link: the
+/* Write a file whole. A regular file, or one that is not there yet, is replaced at once
+ * or stays as it was (fs_write_atomic()). Anything else is written to and never replaced:
+ * a device, a pipe, and what /dev/stdout and its like stand for. A link stays a link: the
  * file that it names is what is replaced. (Files in directories of our own, where a link
- * may have been planted, are for fs_write_atomic() alone.) A named pipe must find a reader
- * within FS_READER_SECONDS. */
+ * may have been planted, are for fs_write_atomic() alone.) A named pipe must find a
+ * reader within FS_READER_SECONDS. */
 #define FS_READER_SECONDS 10
 MUST_CHECK int fs_write_output(const char *path, const void *data, size_t n,
                                struct error *err);

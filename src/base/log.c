@@ -44,8 +44,8 @@ void log_set_spare(int fd, const char *mark)
     atomic_store(&spare_fd, fd);
 }
 
-/* What the spare way does not take either is dropped: there is nobody left to tell. */
-static void put(const char *text, size_t n)
+/* What the spare descriptor does not take either is dropped. */
+static void write_bytes(const char *text, size_t n)
 {
     int fd = atomic_load(&spare_fd);
     if (fs_write_exact(STDERR_FILENO, text, n) == 0 || fd < 0)
@@ -60,7 +60,7 @@ static void put(const char *text, size_t n)
 static void clear_status(void)
 {
     if (atomic_exchange(&status_is_shown, false))
-        put(CLEAR_STATUS, sizeof CLEAR_STATUS - 1);
+        write_bytes(CLEAR_STATUS, sizeof CLEAR_STATUS - 1);
 }
 
 void log_status_clear(void)
@@ -84,7 +84,7 @@ void log_status(const char *fmt, ...)
     int n = snprintf(shown, sizeof shown, CLEAR_STATUS "%.*s",
                      (view.columns > 0 ? view.columns : 80) - 1, text);
     pthread_mutex_lock(&lock);
-    put(shown, (size_t)n);
+    write_bytes(shown, (size_t)n);
     atomic_store(&status_is_shown, true);
     pthread_mutex_unlock(&lock);
 }
@@ -113,7 +113,7 @@ static void show(const char *line, size_t n)
     }
     pthread_mutex_lock(&lock);
     clear_status();
-    put(line, n);
+    write_bytes(line, n);
     pthread_mutex_unlock(&lock);
     free(shown);
 }
@@ -218,7 +218,7 @@ static void stamp_in_handler(char stamp[STAMP_BYTES])
 }
 
 /* Add `text` to the n bytes of `line`, as far as it goes; the new n. */
-static size_t append(char *line, size_t size, size_t n, const char *text)
+static size_t append_text(char *line, size_t size, size_t n, const char *text)
 {
     while (*text && n + 1 < size)
         line[n++] = *text++;
@@ -236,12 +236,12 @@ void log_from_handler(enum log_level level, const char *const *words, size_t n_w
     const char *const head[] = {
         "[", stamp, "] [", log_view_padding((int)level), log_view_levels[level], "] - "};
     for (size_t i = 0; i < ARRAY_LEN(head); i++)
-        n = append(line, sizeof line, n, head[i]);
+        n = append_text(line, sizeof line, n, head[i]);
     for (size_t i = 0; i < n_words; i++)
-        n = append(line, sizeof line, n, words[i]);
+        n = append_text(line, sizeof line, n, words[i]);
     line[n++] = '\n';
     struct log_view view = log_view_of(STDERR_FILENO);
     n = log_view_line(&view, line, n, shown);
     clear_status();
-    put(shown, n);
+    write_bytes(shown, n);
 }

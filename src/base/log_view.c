@@ -107,7 +107,7 @@ static size_t drop_field(char *text, size_t n, const char *name)
     return n;
 }
 
-static size_t append(char *to, size_t at, const char *text, size_t n)
+static size_t append_bytes(char *to, size_t at, const char *text, size_t n)
 {
     memcpy(to + at, text, n);
     return at + n;
@@ -120,22 +120,22 @@ static size_t put_head(const struct log_view *view, int level, const char *head,
     static const char plain[] = "\033[0m";
     size_t at = 0;
     if (!view->is_coloured)
-        return append(shown, at, head, n_head);
-    at = append(shown, at, colours[level], strlen(colours[level]));
-    at = append(shown, at, head, n_head);
-    return append(shown, at, plain, sizeof plain - 1);
+        return append_bytes(shown, at, head, n_head);
+    at = append_bytes(shown, at, colours[level], strlen(colours[level]));
+    at = append_bytes(shown, at, head, n_head);
+    return append_bytes(shown, at, plain, sizeof plain - 1);
 }
 
 /* "[12:42:46]", and the level of what is more than news. */
 static size_t short_head(int level, const char *line, char head[HEAD_BYTES])
 {
-    size_t at = append(head, 0, "[", 1);
-    at = append(head, at, line + CLOCK_AT, CLOCK_BYTES);
-    at = append(head, at, "]", 1);
+    size_t at = append_bytes(head, 0, "[", 1);
+    at = append_bytes(head, at, line + CLOCK_AT, CLOCK_BYTES);
+    at = append_bytes(head, at, "]", 1);
     if (level == LOG_INFO)
         return at;
-    at = append(head, at, " ", 1);
-    return append(head, at, log_view_levels[level], strlen(log_view_levels[level]));
+    at = append_bytes(head, at, " ", 1);
+    return append_bytes(head, at, log_view_levels[level], strlen(log_view_levels[level]));
 }
 
 size_t log_view_line(const struct log_view *view, const char *line, size_t n, char *shown)
@@ -144,22 +144,22 @@ size_t log_view_line(const struct log_view *view, const char *line, size_t n, ch
     int level = level_of(line, n);
     size_t n_dash = sizeof dash - 1;
     if (level < 0)
-        return append(shown, 0, line, n);
+        return append_bytes(shown, 0, line, n);
     const char *text = line + HEAD_BYTES;
     size_t n_text = n - HEAD_BYTES;
     bool is_whole = view->columns <= 0 || (view->columns >= NARROW_COLUMNS &&
                                            width_of(line, n) <= view->columns);
     if (is_whole) {
         size_t at = put_head(view, level, line, HEAD_BYTES - n_dash, shown);
-        return append(shown, at, line + HEAD_BYTES - n_dash, n_text + n_dash);
+        return append_bytes(shown, at, line + HEAD_BYTES - n_dash, n_text + n_dash);
     }
     char head[HEAD_BYTES];
     size_t n_head = short_head(level, line, head);
     if (level == LOG_INFO)
         n_dash = 1; // a blank is enough
     size_t at = put_head(view, level, head, n_head, shown);
-    at = append(shown, at, level == LOG_INFO ? " " : dash, n_dash);
-    append(shown, at, text, n_text);
+    at = append_bytes(shown, at, level == LOG_INFO ? " " : dash, n_dash);
+    append_bytes(shown, at, text, n_text);
     int width = view->columns - (int)(n_head + n_dash);
     for (size_t i = 0; i < ARRAY_LEN(expendable) && level == LOG_INFO; i++)
         if (width_of(shown + at, n_text) > width)

@@ -16,7 +16,7 @@
 
 struct log_view {
     bool is_terminal;
-    int columns;        // 0: not a terminal, or one that does not tell
+    int columns;        // 0: not a terminal, or not known
     bool is_coloured;   // a terminal that shows colours
     bool is_redrawable; // a terminal on which a line can be written again
 };

@@ -46,8 +46,8 @@ struct pass {
     bool is_open;
     enum offload_use use;
     int64_t held_first, held_end; // windows held
-    int64_t used_end;             // windows before it were in a range of advance()
-    int64_t ahead_end;            // windows before it are worth reading now
+    int64_t used_end;  // windows before it were in a range of offload_advance()
+    int64_t ahead_end; // windows before it are worth reading now
 };
 
 struct failure { // the first one; later ones follow from it
@@ -168,8 +168,7 @@ static void pass_drop_before(struct offload *o, int64_t end)
         unhold(o, p->held_first, p->held_first < p->used_end ? p->use : OFFLOAD_READ);
 }
 
-/* Hold what must be held; while the limit is reached, what is being written may go first.
- */
+/* Hold what must be held; at the limit, wait for windows that are being written. */
 static void pass_hold_until(struct offload *o, int64_t end)
 {
     struct pass *p = &o->pass;
@@ -370,7 +369,7 @@ static void check_range(const struct offload *o, size_t first, size_t end)
 }
 
 /* The sentence of the failure, if there was one. */
-static int report(const struct offload *o, struct error *err)
+static int report_failure(const struct offload *o, struct error *err)
 {
     const struct failure *f = &o->failure;
     if (f->error == 0)
@@ -384,14 +383,14 @@ static int report(const struct offload *o, struct error *err)
 }
 
 /* Until windows [first, end) are there or nothing is sure any more; lock held. */
-static int await(struct offload *o, int64_t first, int64_t end, struct error *err)
+static int await_windows(struct offload *o, int64_t first, int64_t end, struct error *err)
 {
     for (int64_t w = first; w < end; w++) {
         CHECK(o->windows[w].n_holds > 0, "window %lld of %s", (long long)w, o->what);
         while (o->windows[w].state != WINDOW_PRESENT && o->failure.error == 0)
             pthread_cond_wait(&o->done, &o->lock);
     }
-    return report(o, err);
+    return report_failure(o, err);
 }
 
 void offload_begin(struct offload *o, enum offload_use use)
@@ -420,7 +419,7 @@ int offload_advance(struct offload *o, size_t first, size_t end, struct error *e
     pass_hold_until(o, to);
     p->used_end = i64_max(p->used_end, to);
     pump(o);
-    int rc = await(o, from, to, err);
+    int rc = await_windows(o, from, to, err);
     pthread_mutex_unlock(&o->lock);
     return rc;
 }
@@ -449,7 +448,7 @@ int offload_wait(struct offload *o, size_t first, size_t end, struct error *err)
     if (first == end)
         return 0;
     pthread_mutex_lock(&o->lock);
-    int rc = await(o, first_window(o, first), end_window(o, end), err);
+    int rc = await_windows(o, first_window(o, first), end_window(o, end), err);
     pthread_mutex_unlock(&o->lock);
     return rc;
 }

@@ -19,7 +19,7 @@
  * after such an error the content is lost and the array good only for closing.
  *
  * Threads: one at a time calls these functions for one array; what is held may be used by
- * any number of threads. Layer: base.
+ * any number of threads.
  */
 #ifndef BASE_OFFLOAD_H
 #define BASE_OFFLOAD_H

@@ -89,8 +89,8 @@ static int make_nameless(const struct offload_options *opt, int *fd, struct erro
 
 /* Closes the file when there is no space, before asking how much there is: part of the
  * space may already be in it. */
-static int reserve(struct offload_file *f, const struct offload_options *opt,
-                   struct error *err)
+static int reserve_space(struct offload_file *f, const struct offload_options *opt,
+                         struct error *err)
 {
     int failure;
     uint64_t free_bytes;
@@ -134,7 +134,7 @@ int offload_file_open(struct offload_file *f, const struct offload_options *opt,
     f->n_bytes = (size_t)i64_round_up((int64_t)opt->n_bytes, (int64_t)OFFLOAD_FILE_UNIT);
     if (f->n_bytes == 0)
         return 0;
-    if (make_nameless(opt, &f->fd, err) || reserve(f, opt, err))
+    if (make_nameless(opt, &f->fd, err) || reserve_space(f, opt, err))
         return -1;
     f->is_direct = !opt->is_cached && try_direct(f->fd);
     if (!f->is_direct) // the kernel's own read-ahead would fill the cache with the next
@@ -167,7 +167,7 @@ int offload_file_write(const struct offload_file *f, const void *data, size_t n,
         return -1;
     if (f->is_direct)
         return 0;
-    // the cache gives up only what is written; waiting also brings disk errors to light
+    // the cache drops only what is written; waiting also reveals disk errors
     if (sync_file_range(f->fd, (off_t)at, (off_t)n,
                         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                             SYNC_FILE_RANGE_WAIT_AFTER) &&

@@ -1,5 +1,5 @@
 /*
- * The handler does all of it, so that it works while the process is deep in a product, a
+ * The handler does all of it, so that it works while the process is deep in a GEMM, a
  * message or a disk: it keeps the signal, and answers by one write(). Any thread may run
  * it; the moment of the first signal, set once, decides which one was the first.
  */
@@ -39,7 +39,7 @@ const char *stop_signal_name(int signal_number)
 
 /* -- the handler --------------------------------------------------------------------- */
 
-static void answer(int signal_number)
+static void answer_signal(int signal_number)
 {
     static const char *const ends[] = {
         [STOP_AT_START] = "ending before the first step",
@@ -78,7 +78,7 @@ static void on_signal(int signal_number)
     double now = clock_seconds(), first = 0;
     if (atomic_compare_exchange_strong(&first_seconds, &first, now)) {
         atomic_store(&wanted_by, signal_number);
-        answer(signal_number);
+        answer_signal(signal_number);
     } else if (now - first >= STOP_AGAIN_SECONDS &&
                atomic_load(&role_now) < STOP_FIRST_RANK)
         end_now(signal_number);

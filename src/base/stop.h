@@ -2,10 +2,10 @@
  * stop - a signal asks the process to end at the next good moment.
  *
  * SIGINT, SIGTERM, SIGHUP and SIGUSR1 mean the same. SIGHUP stays ignored where it was:
- * that is what nohup asks for. SIGUSR1 is left to who has taken it, as MPICH may in a
- * rank.
+ * that is what nohup asks for. SIGUSR1 is left alone where a library has a handler for
+ * it, as MPICH may in a rank.
  *
- * Who works by itself answers the first signal at once, and a second one that comes
+ * A process on its own answers the first signal at once, and a second one that comes
  * STOP_AGAIN_SECONDS later or more ends it at once, by that signal: the last checkpoint
  * is intact in any case. An earlier one is a repetition: schedulers send several. For the
  * rank of a job any number are one, since whoever started the job decides when to end it.

@@ -6,14 +6,14 @@
  * those of the communication track are operations in flight, which overlap, so they are
  * spread over as many lanes as were in use at once.
  *
- * Recording is a store into memory taken by trace_open(); when that is full, later spans
- * are counted and dropped. A trace of NULL records nothing and costs a comparison.
+ * Recording is a store into memory allocated by trace_open(); when that is full, later
+ * spans are counted and dropped. A trace of NULL records nothing and costs a comparison.
  *
  *     double start = trace_begin(trace);
  *     ...
  *     trace_end(trace, start, &(struct trace_span){.name = "layer", .args = {{"n", 3}}});
  *
- * Layer: base. Threads: one at a time.
+ * Threads: one at a time.
  */
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
@@ -41,7 +41,7 @@ struct trace_span {
 
 struct trace; // opaque
 
-/* Room for n_most spans. trace_close() takes NULL. */
+/* A trace of up to n_most spans. trace_close() takes NULL. */
 MUST_CHECK int trace_open(struct trace **trace, int64_t n_most, struct error *err);
 void trace_close(struct trace *trace);
 
@@ -71,8 +71,8 @@ MUST_CHECK int trace_render(struct trace *trace, int pid, const char *name,
                             struct error *err);
 
 /* Make a file of texts: one after the other they stand at file + TRACE_TEXT_AT, n bytes
- * in all. The head takes the place of the first comma. The file has room for n +
- * TRACE_FRAME_BYTES; returns its size. With n 0: a trace of nothing. */
+ * in all. The head replaces the first comma. The buffer holds n + TRACE_FRAME_BYTES;
+ * returns the file's size. With n 0: a trace of nothing. */
 #define TRACE_TEXT_AT 38
 #define TRACE_FRAME_BYTES 48
 size_t trace_frame(char *file, size_t n);

@@ -14,11 +14,11 @@
 /* By the process that commits, or by all of a job, each what it writes. */
 #define CKPT_FAILPOINTS(X)                                                               \
     X(CKPT_AT_TEMP_CREATED)                                                              \
-    X(CKPT_AT_FILE_CREATED) /* this and the next: once a file */                         \
+    X(CKPT_AT_FILE_CREATED) /* this and the next: once per file */                       \
     X(CKPT_AT_HEADER_WRITTEN)                                                            \
     X(CKPT_AT_COPIED)         /* all; only if writing is left to a thread */             \
     X(CKPT_AT_TENSOR_WRITTEN) /* all; once a piece of a tensor */                        \
-    X(CKPT_AT_FILE_WRITTEN)   /* all; this and the next: once a file written to */       \
+    X(CKPT_AT_FILE_WRITTEN)   /* all; this and the next: once per file written to */     \
     X(CKPT_AT_FILE_SYNCED)                                                               \
     X(CKPT_AT_MANIFEST_WRITTEN)                                                          \
     X(CKPT_AT_TEMP_SYNCED)                                                               \

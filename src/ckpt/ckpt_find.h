@@ -13,7 +13,7 @@
 #include <limits.h>
 
 /*
- * Which checkpoint `ckpt_dir` means to who needs sets [0, n_sets) of tensors (the first
+ * Which checkpoint `ckpt_dir` means to a reader of sets [0, n_sets) of tensors (the first
  * is the model's weights: ckpt_format.h), into `path`: itself, if it holds a trainer.json
  * (what is in it is then verified by whoever reads it); else the newest one in it whose
  * sets are valid to the last bit. Damaged ones are skipped with a warning that
@@ -22,9 +22,9 @@
 MUST_CHECK int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path,
                             size_t path_size, struct error *err);
 
-/* The newest one that `dir` means whose manifest can be read, with its path: it stands for
- * the one that will be loaded, since whether its tensors are whole is found by the ranks
- * that read them. */
+/* The newest one that `dir` means whose manifest can be read, with its path: it stands
+ * for the one that will be loaded, since whether its tensors are whole is found by the
+ * ranks that read them. */
 MUST_CHECK int ckpt_find_info(const char *dir, struct ckpt_info *info,
                               char path[PATH_MAX], struct error *err);
 

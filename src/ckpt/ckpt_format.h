@@ -19,7 +19,7 @@
  * it. Plain data: nothing here knows about ranks, grids or messages, so parts of any
  * layout can be written and read by one process, in turn.
  *
- * Layer: base, comm, text, params, optim <- ckpt. Libraries: jansson, xxHash.
+ * Libraries: jansson, xxHash.
  */
 #ifndef CKPT_CKPT_FORMAT_H
 #define CKPT_CKPT_FORMAT_H

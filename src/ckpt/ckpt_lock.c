@@ -109,8 +109,8 @@ static void describe_self(struct owner *me)
     snprintf(me->token, sizeof me->token, "%016llx", (unsigned long long)token);
 }
 
-/* Whether the file at `path` is the one that is open: 1, 0, or -1 with errno when it
- * cannot be told. */
+/* Whether the file at `path` is the one that is open: 1, 0, or -1 with errno when that is
+ * not known. */
 static int is_same_file(const char *path, int fd)
 {
     struct stat here, there;
@@ -146,7 +146,7 @@ static bool wait_for_closing(struct ckpt_lock *lock)
 
 /* A beat that cannot be read or written is tried again with the next; a lock that was
  * lost is left alone. */
-static void *beat(void *context)
+static void *beat_until_closing(void *context)
 {
     struct ckpt_lock *lock = context;
     pthread_mutex_lock(&lock->mutex);
@@ -170,7 +170,7 @@ static int start_beating(struct ckpt_lock *lock, struct error *err)
     pthread_cond_init(&lock->closing, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&lock->mutex, NULL);
-    int rc = thread_start(&lock->thread, beat, lock);
+    int rc = thread_start(&lock->thread, beat_until_closing, lock);
     lock->has_thread = rc == 0;
     return rc ? error_set(err, ERROR_RUNTIME, "cannot start a thread: %s", strerror(rc))
               : 0;
@@ -192,8 +192,8 @@ static void stop_beating(struct ckpt_lock *lock)
 
 /* -- taking -------------------------------------------------------------------------- */
 
-static int refuse(const struct ckpt_lock *lock, const struct owner *owner,
-                  struct error *err)
+static int refuse_lock(const struct ckpt_lock *lock, const struct owner *owner,
+                       struct error *err)
 {
     return error_set(err, ERROR_RUNTIME,
                      "'%.*s' is in use: process %lld on '%s' writes there since %s; wait "
@@ -239,7 +239,7 @@ static bool is_free(const struct ckpt_lock *lock, const struct owner *owner,
 
 enum attempt { TAKEN, REFUSED, AGAIN };
 
-/* What the file is cannot be told, by errno. */
+/* The error, by errno, of a file that cannot be examined. */
 static enum attempt look_again(const struct ckpt_lock *lock, struct error *err)
 {
     error_set(err, ERROR_RUNTIME, "cannot read '%s': %s", lock->path, strerror(errno));
@@ -262,7 +262,7 @@ static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct er
         return AGAIN;
     bool has_owner = note == NOTE_READ;
     if (is_held && has_owner) {
-        refuse(lock, &owner, err);
+        refuse_lock(lock, &owner, err);
         return REFUSED;
     }
     if (is_held) { // its owner is about to write its name, or to remove the file
@@ -271,7 +271,7 @@ static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct er
     }
     if (has_owner) {
         if (!is_free(lock, &owner, me, has_kernel_lock)) {
-            refuse(lock, &owner, err);
+            refuse_lock(lock, &owner, err);
             return REFUSED;
         }
         log_info("broke the lock '%s' of process %lld on '%s', which is gone", lock->path,
@@ -286,7 +286,7 @@ static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct er
         unlink(lock->path);
         return REFUSED;
     }
-    return is_same_file(lock->path, lock->fd) ? TAKEN : AGAIN; // as far as can be told
+    return is_same_file(lock->path, lock->fd) ? TAKEN : AGAIN; // as far as is known
 }
 
 int ckpt_lock_open(struct ckpt_lock *lock, const char *output_dir, double beat_seconds,
@@ -332,7 +332,7 @@ enum standing { LOCK_UNKNOWN, LOCK_OURS, LOCK_TAKEN, LOCK_REMOVED };
 
 /* The file is opened anew: that is when network file systems ask their server. With
  * LOCK_TAKEN *owner is who has it, with LOCK_UNKNOWN errno says why. */
-static enum standing look(const struct ckpt_lock *lock, struct owner *owner)
+static enum standing read_lock_state(const struct ckpt_lock *lock, struct owner *owner)
 {
     *owner = (struct owner){.pid = 0};
     int fd = open(lock->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -357,7 +357,7 @@ void ckpt_lock_close(struct ckpt_lock *lock)
     if (!lock->is_open)
         return;
     stop_beating(lock);
-    if (look(lock, &owner) == LOCK_OURS)
+    if (read_lock_state(lock, &owner) == LOCK_OURS)
         unlink(lock->path);
     close(lock->fd);
     lock->fd = -1;
@@ -367,10 +367,10 @@ void ckpt_lock_close(struct ckpt_lock *lock)
 int ckpt_lock_check(const struct ckpt_lock *lock, struct error *err)
 {
     struct owner owner;
-    enum standing standing = look(lock, &owner);
+    enum standing standing = read_lock_state(lock, &owner);
     for (int i = 1; standing == LOCK_UNKNOWN && i < MOST_LOOKS; i++) {
         sleep_seconds(PAUSE_SECONDS);
-        standing = look(lock, &owner);
+        standing = read_lock_state(lock, &owner);
     }
     switch (standing) {
     case LOCK_OURS:

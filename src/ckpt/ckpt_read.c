@@ -314,7 +314,7 @@ static int hand_on(struct worker *w, const struct job *job, int64_t first, int64
 }
 
 /* Elements of a piece come in the order of the whole parameter, so that each block is
- * read once a job. */
+ * read once per job. */
 static int run_job(struct worker *w, const struct job *job, struct error *err)
 {
     w->at = -1;

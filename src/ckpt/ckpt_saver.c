@@ -78,13 +78,14 @@ struct ckpt_saver {
 
 /* -- all ranks ----------------------------------------------------------------------- */
 
-static int agree(struct ckpt_saver *s, int rc, struct error *err)
+static int agree_in_job(struct ckpt_saver *s, int rc, struct error *err)
 {
     return s->opt.world ? comm_agree(s->opt.world, rc, err) : rc;
 }
 
 /* What rank 0 has, to all. */
-static int share(struct ckpt_saver *s, void *bytes, size_t n, struct error *err)
+static int broadcast_from_first(struct ckpt_saver *s, void *bytes, size_t n,
+                                struct error *err)
 {
     return s->opt.world ? comm_bcast_bytes(s->opt.world, bytes, (int64_t)n, 0, err) : 0;
 }
@@ -182,7 +183,7 @@ static bool keep_tokenizer(const struct ckpt_saver *s)
         ckpt_tokenizer_keep_of(s->opt.output_dir, s->opt.inputs, &err) == 0)
         return true;
     log_warning("the tokenizer is not kept beside the checkpoints, so eval and generate "
-                "may have to be told --tokenizer: %s",
+                "may need --tokenizer: %s",
                 err.text);
     return false;
 }
@@ -313,7 +314,7 @@ int ckpt_saver_open(struct ckpt_saver **out, const struct ckpt_saver_options *op
     rc = open_lock(s, err);
     if (rc == 0)
         rc = open_part(s, err);
-    if (agree(s, rc, err))
+    if (agree_in_job(s, rc, err))
         return -1;
     return open_copy(s, err);
 }
@@ -351,9 +352,9 @@ static int begin_save(struct ckpt_saver *s, const struct ckpt_progress *progress
                                &s->progress, err);
         memcpy(s->temp, s->commit.temp, sizeof s->temp);
     }
-    if (agree(s, rc, err))
+    if (agree_in_job(s, rc, err))
         return -1;
-    return share(s, s->temp, sizeof s->temp, err);
+    return broadcast_from_first(s, s->temp, sizeof s->temp, err);
 }
 
 static void report_end(const struct ckpt_saver *s, const struct error *err)
@@ -377,7 +378,7 @@ static int give_up(struct ckpt_saver *s, enum save_kind kind, struct error *err)
         verdict.is_lost = ckpt_lock_check(&s->lock, &lost) != 0;
     }
     s->is_in_flight = false;
-    if (share(s, &verdict, sizeof verdict, err))
+    if (broadcast_from_first(s, &verdict, sizeof verdict, err))
         return -1;
     *err = verdict.err;
     report_end(s, err);
@@ -391,7 +392,7 @@ static int give_up(struct ckpt_saver *s, enum save_kind kind, struct error *err)
 static int commit_save(struct ckpt_saver *s, struct error *err)
 {
     int rc = 0;
-    if (agree(s, s->rc, &s->err)) {
+    if (agree_in_job(s, s->rc, &s->err)) {
         *err = s->err;
         return -1;
     }
@@ -399,7 +400,7 @@ static int commit_save(struct ckpt_saver *s, struct error *err)
         return -1;
     if (s->is_first)
         rc = ckpt_commit_finish(&s->commit, &s->progress, &s->sums, err);
-    return agree(s, rc, err);
+    return agree_in_job(s, rc, err);
 }
 
 /* Every rank has written, or failed to. */
@@ -437,7 +438,7 @@ static int write_now(struct ckpt_saver *s, enum save_kind kind, struct error *er
 static int write_aside(struct ckpt_saver *s, struct error *err)
 {
     int rc = s->opt.copies_aside ? 0 : copy_state(s, err);
-    if (agree(s, rc, err))
+    if (agree_in_job(s, rc, err))
         return give_up(s, SAVE_IN_PASSING, err);
     s->awaits_copy = true;
     run_aside(s, copy_and_write);

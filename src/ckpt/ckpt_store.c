@@ -161,7 +161,7 @@ int ckpt_set_aside(const char *path, char *aside, size_t size, struct error *err
 /* -- whose is it? -------------------------------------------------------------------- */
 
 /*
- * Runs are told apart so that one never prunes another's checkpoints. A random name for
+ * Runs have names so that one never prunes another's checkpoints. A random name for
  * each would do, but for one promise: a state is the same bytes whatever wrote it. So a
  * run that has a directory to itself is named by the hash of what decides its numbers,
  * and only those that could be mistaken for another get random bits.
@@ -256,8 +256,8 @@ bool ckpt_find_own(const char *output_dir, const char *run_id, int64_t step,
 
 /*
  * A checkpoint that is to go is first renamed to ".trash-*", so a directory with a
- * checkpoint's name is always complete. Whatever a killed process leaves behind is removed
- * by the next save.
+ * checkpoint's name is always complete. Whatever a killed process leaves behind is
+ * removed by the next save.
  */
 
 #define TRASH_PREFIX ".trash-"

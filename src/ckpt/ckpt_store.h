@@ -46,8 +46,8 @@ int64_t ckpt_newest_step(const char *dir);
 
 /* Whether dir/name looks like a checkpoint that says of itself what its name says: files
  * of the right sizes, whose content is not read. How far it is goes to *progress, without
- * its configuration (NULL: not wanted). An error that is not of kind ERROR_INPUT: it
- * cannot be told now. */
+ * its configuration (NULL: not wanted). An error that is not of kind ERROR_INPUT: it is
+ * not known now. */
 MUST_CHECK int ckpt_check(const char *dir, const struct ckpt_name *name,
                           struct ckpt_progress *progress, struct error *err);
 
@@ -87,12 +87,12 @@ struct ckpt_keep { // which older checkpoints stay; 0 and 0: all
     int64_t every; // and those whose step is a multiple; 0: none
 };
 
-/* After a save. Failures are warnings. Note the checkpoint in `latest`; remove those of the
- * same run up to it that need not be kept and do not look damaged. */
+/* After a save. Failures are warnings. Note the checkpoint in `latest`; remove those of
+ * the same run up to it that need not be kept and do not look damaged. */
 void ckpt_tidy_note(const char *output_dir, const struct ckpt_name *saved);
 void ckpt_tidy_prune(const char *output_dir, const struct ckpt_name *saved,
                      const char *run_id, const struct ckpt_keep *keep);
-/* Remove unfinished and discarded checkpoints. Only for who holds the lock. */
+/* Remove unfinished and discarded checkpoints. Requires the lock. */
 void ckpt_tidy_leftovers(const char *output_dir);
 /* Give the checkpoint at `path` a name that is no checkpoint's, and remove it. */
 void ckpt_tidy_discard(const char *output_dir, const char *path,

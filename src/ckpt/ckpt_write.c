@@ -3,9 +3,9 @@
  * handed to the disk at once (sync_file_range), so that the disk works while the next
  * chunk is hashed, and the final fsync has little left to do.
  *
- * What the disk has is let go of by the page cache: nobody reads it soon, its memory is
- * the next chunk's, and a save neither pushes out what others have there nor takes
- * gigabytes of memory that nobody has touched yet, which costs more than copying to it.
+ * What is on disk is dropped from the page cache: it is not read soon, the next chunk
+ * reuses its memory, and a save neither evicts what others have cached nor faults in
+ * gigabytes of fresh memory, which would cost more than the copy.
   *
  * The commit:
  *
@@ -48,7 +48,7 @@ static int cannot_write(const char *dir, const char *name, struct error *err)
 
 /* Space for the whole file, so that a full disk is known now. File systems that cannot
  * promise space get the size alone. */
-static int reserve(int fd, int64_t n_bytes)
+static int reserve_file(int fd, int64_t n_bytes)
 {
     int rc;
     do
@@ -71,7 +71,7 @@ static int make_file(const char *dir, const struct ckpt_layout_file *file,
         return error_set(err, ERROR_RUNTIME, "cannot create '%s': %s", path,
                          strerror(errno));
     if (ckpt_failpoint(CKPT_AT_FILE_CREATED) ||
-        reserve(fd, file->st.header_bytes + file->st.data_bytes) ||
+        reserve_file(fd, file->st.header_bytes + file->st.data_bytes) ||
         fs_pwrite_exact(fd, file->header, (size_t)file->st.header_bytes, 0) ||
         ckpt_failpoint(CKPT_AT_HEADER_WRITTEN))
         cannot_write(dir, file->name, err);
@@ -128,8 +128,8 @@ static int open_file(struct part_writer *w, int file, struct error *err)
     return w->fds[file] >= 0 ? 0 : cannot_write_file(w, file, err);
 }
 
-/* Where the disk cannot be told about ranges, fsync() does it all. Any other failure is
- * final: it was this one's to tell, and fsync() will not tell it again. */
+/* Where ranges cannot be synced, fsync() does it all. Any other failure is final: it is
+ * reported once, and fsync() would not report it again. */
 static bool is_failure(int rc)
 {
     return rc && errno != ENOSYS && errno != EINVAL && errno != ESPIPE;
@@ -491,7 +491,7 @@ static int replace_in_two_steps(struct ckpt_commit *c, struct error *err)
 
 /* The new directory and the one that has its name trade places in one step, so that at
  * no moment there is none; the old one is then discarded. */
-static int replace(struct ckpt_commit *c, struct error *err)
+static int replace_checkpoint(struct ckpt_commit *c, struct error *err)
 {
     if (ckpt_failpoint(CKPT_AT_EXCHANGE) ||
         renameat2(AT_FDCWD, c->temp, AT_FDCWD, c->final, RENAME_EXCHANGE)) {
@@ -535,7 +535,8 @@ static int give_name(struct ckpt_commit *c, struct error *err)
                          c->final);
     if (spare_damaged(c, err))
         return -1;
-    if (fs_is_directory(c->final) ? replace(c, err) : fs_rename(c->temp, c->final, err))
+    if (fs_is_directory(c->final) ? replace_checkpoint(c, err)
+                                  : fs_rename(c->temp, c->final, err))
         return -1;
     c->has_temp = false;
     return failed_at(c, CKPT_AT_COMMITTED, err);

@@ -23,7 +23,7 @@
 
 #include <limits.h>
 
-/* Room that one checkpoint takes: never less than will be written. */
+/* Disk space of one checkpoint: never less than will be written. */
 uint64_t ckpt_bytes(const struct param_table *table, const struct update_rule *rule);
 
 struct ckpt_commit {
@@ -46,8 +46,8 @@ MUST_CHECK int ckpt_commit_begin(struct ckpt_commit *c, const char *output_dir,
 
 /* Write the pieces of `part` in their places, add their hashes to `sums`, and sync the
  * files written to. The process that made the files syncs all of them: on a file system
- * of several machines nobody else can sync the headers it wrote. No messages, no state but
- * its arguments: it may run in a thread. */
+ * of several machines nobody else can sync the headers it wrote. No messages, no state
+ * but its arguments: it may run in a thread. */
 MUST_CHECK int ckpt_write_part(const char *dir, const struct ckpt_layout *layout,
                                const struct ckpt_part *part,
                                const struct ckpt_source *source, bool is_maker,

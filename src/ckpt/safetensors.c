@@ -2,10 +2,10 @@
  * The types of a safetensors file, a description built tensor by tensor, the header's
  * text, and reading.
  *
- * A file that is read may be hostile: the declared length of the header is checked against
- * the file before anything is allocated, the JSON library refuses duplicates and numbers
- * beyond 64 bits, every product is checked, and in the order of their offsets the tensors
- * must tile the data exactly.
+ * A file that is read may be hostile: the declared length of the header is checked
+ * against the file before anything is allocated, the JSON library refuses duplicates and
+ * numbers beyond 64 bits, every product is checked, and in the order of their offsets the
+ * tensors must tile the data exactly.
  */
 #include "ckpt/safetensors.h"
 
@@ -281,7 +281,8 @@ char *safetensors_index_text(const char *stem, const struct safetensors *const *
 
 #define READ_BLOCK_BYTES ((size_t)1 << 20)
 
-static int refuse(struct error *err, const char *path, const char *name, const char *why)
+static int refuse_file(struct error *err, const char *path, const char *name,
+                       const char *why)
 {
     return error_set(err, ERROR_INPUT,
                      "'%s' is not a valid safetensors file: '%.200s' %s", path, name,
@@ -341,31 +342,31 @@ static int parse_tensor(struct safetensors *st, const char *name, const json_t *
         return error_set(err, ERROR_RUNTIME, "out of memory for the header of '%s'",
                          path);
     if (!json_is_object(entry))
-        return refuse(err, path, name, "is not described by an object");
+        return refuse_file(err, path, name, "is not described by an object");
     if (parse_dtype(t, entry))
-        return refuse(err, path, name, "has an unknown dtype or none");
+        return refuse_file(err, path, name, "has an unknown dtype or none");
     if (parse_shape(t, entry))
-        return refuse(err, path, name,
-                      "has a shape that is not a list of at most 8 sizes");
+        return refuse_file(err, path, name,
+                           "has a shape that is not a list of at most 8 sizes");
     if (parse_offsets(t, entry))
-        return refuse(
+        return refuse_file(
             err, path, name,
             "has data_offsets that are not [begin, end] with 0 <= begin <= end");
     if (!count_bytes(t, &n_bytes) || n_bytes != t->end - t->begin)
-        return refuse(err, path, name,
-                      "has data_offsets that do not fit its shape and dtype");
+        return refuse_file(err, path, name,
+                           "has data_offsets that do not fit its shape and dtype");
     return 0;
 }
 
 static int check_metadata(json_t *metadata, const char *path, struct error *err)
 {
     if (!json_is_object(metadata))
-        return refuse(err, path, "__metadata__", "is not an object");
+        return refuse_file(err, path, "__metadata__", "is not an object");
     for (void *at = json_object_iter(metadata); at;
          at = json_object_iter_next(metadata, at))
         if (!json_is_string(json_object_iter_value(at)))
-            return refuse(err, path, json_object_iter_key(at),
-                          "in __metadata__ is not a string");
+            return refuse_file(err, path, json_object_iter_key(at),
+                               "in __metadata__ is not a string");
     return 0;
 }
 
@@ -386,9 +387,9 @@ static int check_tiling(struct safetensors *st, const char *path, struct error *
     for (int64_t i = 0; i < st->n_tensors; i++) {
         const struct safetensors_tensor *t = &st->tensors[i];
         if (t->begin != at)
-            return refuse(err, path, t->name,
-                          t->begin < at ? "overlaps the tensor before it"
-                                        : "leaves a hole before it");
+            return refuse_file(err, path, t->name,
+                               t->begin < at ? "overlaps the tensor before it"
+                                             : "leaves a hole before it");
         at = t->end;
     }
     if (at != st->data_bytes)

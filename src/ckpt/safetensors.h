@@ -85,8 +85,8 @@ const char *safetensors_shape_text(const int64_t *shape, int n_dims, char *buf,
 MUST_CHECK int safetensors_parse(struct safetensors *st, const char *json, size_t n,
                                  int64_t data_bytes, const char *path, struct error *err);
 
-/* Read the header of an open file: 8 + N bytes, malloc'ed to *header for who wants to
- * hash them (NULL: not wanted), and parsed to *st. */
+/* Read the header of an open file: 8 + N bytes, malloc'ed to *header to be hashed (NULL:
+ * not wanted), and parsed to *st. */
 MUST_CHECK int safetensors_read_header(struct safetensors *st, int fd, const char *path,
                                        char **header, struct error *err);
 

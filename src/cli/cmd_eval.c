@@ -364,7 +364,7 @@ static int plan_eval(void *context, int64_t n_processes, struct self_launch_plan
                                      .is_oversubscribed = ev->is_oversubscribed};
     if (check_options(ev, err))
         return -1;
-    // ranks that meet will find out together
+    // ranks that join a job agree on it later
     return n_processes > 0 ? 0
                            : trained_model_check(&ev->layout, 0, &job->n_processes, err);
 }

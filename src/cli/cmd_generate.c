@@ -210,7 +210,7 @@ static int plan_generate(void *context, int64_t n_processes, struct self_launch_
                                      .is_oversubscribed = gen->is_oversubscribed};
     if (check_options(gen, err) || text_encoding_check(gen->prompts.encoding, err))
         return -1;
-    // ranks that meet will find out together
+    // ranks that join a job agree on it later
     if (n_processes == 0 && trained_model_check(&gen->layout, 0, &job->n_processes, err))
         return -1;
     int64_t n = n_processes > 0 ? n_processes : job->n_processes;
@@ -320,7 +320,7 @@ static int on_text_end(void *context, const struct gpt_text *text, struct error 
 
 /* -- opening ------------------------------------------------------------------------- */
 
-/* Ids need no tokenizer; one that is found tells which of them ends a document. */
+/* Ids need no tokenizer; one that is found says which id ends a document. */
 static int open_tokenizer(struct generate *gen, struct error *err)
 {
     const struct config *cfg = &gen->model.cfg;

@@ -116,7 +116,7 @@ static int open_dataset_tokenizer(json_t *object, const struct dataset *d,
     return 0;
 }
 
-static json_t *decode(const struct tokenizer *t, const int32_t *ids, int64_t n)
+static json_t *decode_sample(const struct tokenizer *t, const int32_t *ids, int64_t n)
 {
     size_t n_bytes = tokenizer_decode(t, ids, n, NULL, 0);
     char *bytes = malloc(n_bytes + 1);
@@ -162,7 +162,8 @@ static int add_sample_documents(json_t *object, const struct dataset *d,
         report_set_int(sample, "document", doc);
         report_set_int(sample, "tokens", document_tokens(d, doc));
         report_set_int(sample, "shown", n);
-        report_set(sample, t ? "text" : "ids", t ? decode(t, ids, n) : list_ids(ids, n));
+        report_set(sample, t ? "text" : "ids",
+                   t ? decode_sample(t, ids, n) : list_ids(ids, n));
         report_append(samples, sample);
     }
     rc = 0;
@@ -349,7 +350,7 @@ struct contents { // which kinds a directory holds, going by names alone
     bool has_manifest, has_tensors, has_moments, has_tokenizer, has_datasets;
 };
 
-static int look(struct contents *c, const char *dir, struct error *err)
+static int list_contents(struct contents *c, const char *dir, struct error *err)
 {
     struct fs_names names;
     *c = (struct contents){0};
@@ -429,7 +430,7 @@ static int inspect_directory(json_t *report, const char *dir,
                              struct error *err)
 {
     struct contents c;
-    if (look(&c, dir, err))
+    if (list_contents(&c, dir, err))
         return -1;
     bool is_one = is_checkpoint(dir, &c);
     if (!is_one && add_checkpoints(report, dir, opt, found, err))
@@ -442,7 +443,7 @@ static int inspect_directory(json_t *report, const char *dir,
                          "(" CKPT_MANIFEST_NAME ", *.safetensors) and no tokenizer",
                          dir);
     if (c.has_datasets) {
-        // a .bin of somebody else's beside a tokenizer is no reason to say nothing
+        // an unrelated .bin beside a tokenizer does not hide the tokenizer
         struct error why;
         json_t *datasets = inspect_datasets(dir, opt, is_other ? &why : err);
         if (!datasets && !is_other)

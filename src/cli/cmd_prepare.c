@@ -251,7 +251,7 @@ static void print_summary(const struct prepare *p, const struct encode_counts *c
                  "--doc_separator file makes one of each file");
 }
 
-static int run(struct prepare *p, struct error *err)
+static int run_prepare(struct prepare *p, struct error *err)
 {
     const struct settings *set = &p->set;
     struct dataset_meta meta = {0};
@@ -321,7 +321,7 @@ int cmd_prepare(int argc, char **argv)
     int rc = options_parse(&cmd, argc, argv, &err);
     if (rc == 0) {
         stop_watch(STOP_COMMAND);
-        rc = run(&p, &err);
+        rc = run_prepare(&p, &err);
     }
     options_list_release(&set->inputs);
     if (rc < 0) {

@@ -124,7 +124,7 @@ int pretrain_options_check_layout(const struct pretrain_options *o,
 
 /* -- words --------------------------------------------------------------------------- */
 
-/* The words of argv for the processes of a job: --max_restarts is for who starts them.
+/* The words of argv for the processes of a job: --max_restarts is for their launcher.
  * NULL-terminated; the array is malloc'ed, the words are borrowed. NULL: no memory. */
 static char **job_words(char *const *argv)
 {

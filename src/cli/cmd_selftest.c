@@ -203,7 +203,7 @@ static void build_command(struct command_line *line, const struct selftest *st,
 /* -- the process --------------------------------------------------------------------- */
 
 /* In the child: become the command, all output to `log`. Does not return. */
-static void become(const struct selftest *st, const char *log, char *const *words)
+static void exec_command(const struct selftest *st, const char *log, char *const *words)
 {
     int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
@@ -319,7 +319,7 @@ static int selftest_run(struct selftest *st, const struct selftest_layout *layou
         return error_set(err, ERROR_RUNTIME, "cannot start a process: %s",
                          strerror(errno));
     if (child == 0)
-        become(st, log, line.words);
+        exec_command(st, log, line.words);
     int rc = wait_for(child, err);
     if (rc && err->kind != ERROR_STOPPED)
         append_log(err, log);
@@ -415,7 +415,7 @@ static void print_failure(const struct request *r, const struct selftest_layout 
 
 /* -- running ------------------------------------------------------------------------- */
 
-/* One row. *is_good tells whether the run ended well and kept its promise; -1 when the
+/* One row. *is_good: the run succeeded and kept its promise; -1 when the
  * self-test is to end. */
 static int run_layout(const struct request *r, struct selftest *st,
                       const struct selftest_layout *layout,
@@ -470,8 +470,8 @@ static int run_all(const struct request *r, struct selftest *st, int *n_bad,
 }
 
 /* What the table comes to. */
-static int conclude(const struct request *r, const struct selftest *st, int n_bad,
-                    double seconds, struct error *err)
+static int print_conclusion(const struct request *r, const struct selftest *st, int n_bad,
+                            double seconds, struct error *err)
 {
     if (n_bad > 0)
         return error_set(err, ERROR_RUNTIME,
@@ -483,7 +483,7 @@ static int conclude(const struct request *r, const struct selftest *st, int n_ba
     return print_check("the table", err);
 }
 
-static int run(struct request *r, struct error *err)
+static int run_selftest(struct request *r, struct error *err)
 {
     struct selftest st = {0};
     int n_bad = 0;
@@ -493,7 +493,7 @@ static int run(struct request *r, struct error *err)
     stop_watch(STOP_COMMAND);
     int rc = run_all(r, &st, &n_bad, err);
     if (rc == 0)
-        rc = conclude(r, &st, n_bad, clock_seconds() - start, err);
+        rc = print_conclusion(r, &st, n_bad, clock_seconds() - start, err);
     if (n_bad == 0 || err->kind == ERROR_STOPPED)
         selftest_close(&st);
     return rc;
@@ -516,7 +516,7 @@ int cmd_selftest(int argc, char **argv)
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
     if (rc == 0)
-        rc = run(&r, &err);
+        rc = run_selftest(&r, &err);
     if (rc >= 0)
         return 0;
     if (err.kind == ERROR_STOPPED)

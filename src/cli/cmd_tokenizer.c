@@ -168,7 +168,7 @@ static void report_training(const struct training *tr, const struct tokenizer *t
                     (long long)tr->min_frequency);
 }
 
-static int train(struct training *tr, struct error *err)
+static int train_tokenizer(struct training *tr, struct error *err)
 {
     struct tokenizer *t = NULL;
     int rc = -1;
@@ -225,7 +225,7 @@ static int cmd_train(int argc, char **argv)
     struct error err;
     int rc = options_parse(&cmd, argc, argv, &err);
     if (rc == 0)
-        rc = train(&tr, &err);
+        rc = train_tokenizer(&tr, &err);
     options_list_release(&tr.inputs);
     if (rc >= 0)
         return 0;
@@ -250,7 +250,7 @@ struct request {
 
 /* -- encode -------------------------------------------------------------------------- */
 
-static int encode(struct request *r, struct error *err)
+static int encode_text(struct request *r, struct error *err)
 {
     struct token_sink sink = {.eos = -1};
     const struct encode_settings settings = {
@@ -374,7 +374,7 @@ static bool is_white(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static int decode(struct request *r, struct error *err)
+static int decode_ids(struct request *r, struct error *err)
 {
     struct word w = {0};
     bool is_end = false;
@@ -445,7 +445,7 @@ static int cmd_encode(int argc, char **argv)
     const struct command cmd = {"trefoil tokenizer encode",
                                 "Print the token ids of a text.", options,
                                 ARRAY_LEN(options)};
-    return run_command(&cmd, argc, argv, &r, encode);
+    return run_command(&cmd, argc, argv, &r, encode_text);
 }
 
 static int cmd_decode(int argc, char **argv)
@@ -460,7 +460,7 @@ static int cmd_decode(int argc, char **argv)
     const struct command cmd = {"trefoil tokenizer decode",
                                 "Print the text of token ids, byte for byte.", options,
                                 ARRAY_LEN(options)};
-    return run_command(&cmd, argc, argv, &r, decode);
+    return run_command(&cmd, argc, argv, &r, decode_ids);
 }
 
 static const struct command_choice commands[] = {

@@ -311,7 +311,7 @@ static int gguf_read_u64(struct gguf_reader *r, uint64_t *value)
     return bytes ? 0 : -1;
 }
 
-/* A text, of which the beginning is kept; NULL: failed. */
+/* A text, truncated if long; NULL: failed. */
 static json_t *gguf_read_text(struct gguf_reader *r)
 {
     uint64_t n;
@@ -369,7 +369,7 @@ static json_t *gguf_read_number(struct gguf_reader *r, uint32_t type)
 
 static int gguf_skip_values(struct gguf_reader *r, uint32_t type, uint64_t n, int level);
 
-/* An array is told by its type and length. */
+/* An array is reported by its type and length. */
 static int gguf_read_array(struct gguf_reader *r, json_t **value, int level)
 {
     char text[64];

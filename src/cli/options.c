@@ -65,7 +65,8 @@ static int refuse_unknown(const struct command *cmd, const char *word, struct er
 }
 
 /* The option that `word` names; *value := what follows its "=", or NULL. */
-static const struct option_spec *find(const struct command *cmd, char *word, char **value)
+static const struct option_spec *find_option(const struct command *cmd, char *word,
+                                             char **value)
 {
     char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
@@ -99,7 +100,7 @@ static const struct option_spec *find_operand(const struct command *cmd, const c
     return NULL;
 }
 
-static int append(struct option_list *list, char *value, struct error *err)
+static int append_value(struct option_list *list, char *value, struct error *err)
 {
     char **larger =
         realloc(list->values, (size_t)(list->n_values + 1) * sizeof *list->values);
@@ -131,8 +132,8 @@ static int store_number(const struct command *cmd, const struct option_spec *o,
     return 0;
 }
 
-static int store(const struct command *cmd, const struct option_spec *o, char *value,
-                 struct error *err)
+static int store_value(const struct command *cmd, const struct option_spec *o,
+                       char *value, struct error *err)
 {
     switch (o->kind) {
     case OPTION_FLAG:
@@ -143,7 +144,7 @@ static int store(const struct command *cmd, const struct option_spec *o, char *v
         *(const char **)o->target = value;
         return 0;
     case OPTION_LIST:
-        return append(o->target, value, err);
+        return append_value(o->target, value, err);
     case OPTION_INT:
     case OPTION_NUMBER:
         return store_number(cmd, o, value, err);
@@ -175,17 +176,17 @@ static int take_option(const struct command *cmd, const struct option_spec *o,
         if (value)
             return error_set(err, ERROR_INPUT, "%s: --%s takes no value", cmd->name,
                              o->name);
-        return store(cmd, o, NULL, err);
+        return store_value(cmd, o, NULL, err);
     }
     if (!value && *i + 1 >= argc)
         return error_set(err, ERROR_INPUT, "%s: --%s needs a value: %s", cmd->name,
                          o->name, o->value);
-    if (store(cmd, o, value ? value : argv[++*i], err))
+    if (store_value(cmd, o, value ? value : argv[++*i], err))
         return -1;
     // a list goes on until the next option; a dash by itself is none
     while (o->kind == OPTION_LIST && !value && *i + 1 < argc &&
            (argv[*i + 1][0] != '-' || !argv[*i + 1][1]))
-        if (store(cmd, o, argv[++*i], err))
+        if (store_value(cmd, o, argv[++*i], err))
             return -1;
     return 0;
 }
@@ -204,7 +205,7 @@ int options_parse(const struct command *cmd, int argc, char **argv, struct error
             print_version();
             return 1;
         }
-        const struct option_spec *o = find(cmd, argv[i], &value);
+        const struct option_spec *o = find_option(cmd, argv[i], &value);
         if (!o && (o = find_operand(cmd, argv[i], is_given)))
             value = argv[i];
         if (!o)
@@ -251,7 +252,7 @@ static int run_choice(const struct command_group *group, int argc, char **argv)
 }
 
 /* "help", "help COMMAND", "help tokenizer train". */
-static int help(const struct command_group *group, int argc, char **argv)
+static int print_group_help(const struct command_group *group, int argc, char **argv)
 {
     static char ask[] = "--help";
     char *words[] = {argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : ask, ask, NULL};
@@ -273,7 +274,7 @@ int command_dispatch(const struct command_group *group, int argc, char **argv)
         return 2;
     }
     if (is_one_of(argv[1], "help", "--help", "-h"))
-        return help(group, argc - 1, argv + 1);
+        return print_group_help(group, argc - 1, argv + 1);
     if (is_one_of(argv[1], "version", "--version", "-V")) {
         print_version();
         return 0;

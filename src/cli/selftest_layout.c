@@ -52,7 +52,8 @@ static bool take_word(struct selftest_layout *layout, const char *word)
     return strcmp(word, "1") == 0;
 }
 
-static int refuse(const char *word, const char *words, size_t n_bytes, struct error *err)
+static int refuse_layout(const char *word, const char *words, size_t n_bytes,
+                         struct error *err)
 {
     return error_set(err, ERROR_INPUT,
                      "--layouts: '%s' in '%.*s' is no layout: use 1, or dpN, mpN, ppN, "
@@ -84,15 +85,15 @@ int selftest_layout_parse(struct selftest_layout *layout, const char *words,
         .dp = 1, .mp = 1, .pp = 1, .chunks = 1, .threads = 1, .sharding = 1, .stage = 1};
     while (next_word(&at, end, word, sizeof word)) {
         if (!take_word(layout, word))
-            return refuse(word, words, n_bytes, err);
+            return refuse_layout(word, words, n_bytes, err);
         int n = snprintf(layout->name + used, sizeof layout->name - used, "%s%s",
                          used > 0 ? " " : "", word);
         used += (size_t)n;
         if (used >= sizeof layout->name)
-            return refuse(word, words, n_bytes, err);
+            return refuse_layout(word, words, n_bytes, err);
     }
     if (used == 0)
-        return refuse("", words, n_bytes, err);
+        return refuse_layout("", words, n_bytes, err);
     if (selftest_layout_processes(layout) > MOST_PROCESSES)
         return error_set(err, ERROR_INPUT,
                          "--layouts: '%s' has %lld processes; a self-test starts at most "

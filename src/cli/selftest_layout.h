@@ -6,7 +6,7 @@
  *     "pp2 v2"        two chunks of layers a stage (virtual_pp_degree)
  *     "pp2 fthenb"    the F-then-B schedule
  *     "mp2 sp"        sequence parallelism
- *     "1 t2"          two threads a process
+ *     "1 t2"          two threads per process
  *
  * A layout is not part of the result. How near to one process it stays is promised by
  * what it cuts: a pipeline moves work and changes no sum, so every bit is the same; data
@@ -14,7 +14,7 @@
  * same and later ones are near, sharded or not; tensor parallelism cuts sums inside a
  * layer; recomputation computes the same again.
  *
- * Layer: base <- this. Pure.
+ * Pure.
  */
 #ifndef CLI_SELFTEST_LAYOUT_H
 #define CLI_SELFTEST_LAYOUT_H

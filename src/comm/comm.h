@@ -20,16 +20,15 @@
  *
  * Operations in flight (..._start) are described by a caller's struct comm_request, which
  * must stay where it is, with its buffers and bounds, until comm_wait(), called exactly
- * once. Starting cannot fail: what goes wrong is reported by comm_wait(). They advance inside
- * any comm_test(), comm_wait() or comm_progress() of the job, whatever its group, so a
- * wait for one never holds up the others. Any number may be in flight; waits may come in
- * any order. A blocking call is its start and its wait.
+ * once. Starting cannot fail: what goes wrong is reported by comm_wait(). They advance
+ * inside any comm_test(), comm_wait() or comm_progress() of the job, whatever its group,
+ * so a wait for one never holds up the others. Any number may be in flight; waits may
+ * come in any order. A blocking call is its start and its wait.
  *
- * Memory: opening a group maps its staging memory (resident only
- * where reductions used it); nothing is allocated after that.
+ * Memory: opening a group maps its staging memory (resident only where reductions used
+ * it); nothing is allocated after that.
  *
- * Layer: base, device <- comm <- parallel, ckpt, train, cli. Threads: the one that opened the
- * world makes all calls.
+ * Threads: the one that opened the world makes all calls.
  */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
@@ -50,7 +49,7 @@ struct comm_launch {
     const char *job;            // the name of the job, no other has it; NULL: not known
     int rank, size;             // 0 and 1 when no launcher started this process
     int local_rank, local_size; // among those of this host; -1: not known
-    bool has_mpi; // false: started several times side by side, with no way to meet
+    bool has_mpi; // false: several processes were started that cannot reach each other
     bool is_ours; // trefoil's own launcher did: `job` is its COMM_ENV_JOB
 };
 #define COMM_ENV_JOB "TREFOIL_JOB" // the directory of a job, on the host of its launcher
@@ -60,7 +59,7 @@ struct comm_launch comm_launch_info(void);
 bool comm_is_launched(void);
 
 /* Join the job: MPI when this process is one of several, a group of one otherwise.
- * A launcher that started several processes which cannot meet in this MPI library (the
+ * A launcher whose processes cannot reach each other through this MPI library (the
  * mpiexec of another one, srun without its plug-in) is an error. [collective] */
 MUST_CHECK int comm_world_open(struct comm **world, struct error *err);
 /* Leave the job. All other groups must be closed and nothing be in flight. NULL is fine.
@@ -71,10 +70,10 @@ void comm_world_close(struct comm *world);
 /* End all ranks of the job at once with this exit code: for a rank that cannot reach the
  * next agreement. `c` is any group, or NULL before there is one. Does not return. */
 void comm_abort(struct comm *c, int exit_code) __attribute__((noreturn));
-/* The same, after telling why. */
+/* The same, after reporting why. */
 void comm_abort_with(struct comm *c, const struct error *err) __attribute__((noreturn));
-/* Who gets to know why, by comm_abort_with() and by a comm_world_close() that ends the job; at
- * first that is the log. `c` is any group. (local) */
+/* Where comm_abort_with(), and a comm_world_close() that ends the job, report why; by
+ * default the log. `c` is any group. (local) */
 void comm_on_abort(struct comm *c, void (*report)(const struct error *err));
 
 /* Whether communication has failed in a group that is open: the ranks can no longer agree
@@ -94,7 +93,7 @@ size_t comm_group_bytes(int size);
 
 /* -- operations in flight ------------------------------------------------------------ */
 
-enum comm_kind { // what a request is, and what the counters are kept by
+enum comm_kind { // what a request is; the counters are per kind
     COMM_ALLREDUCE,
     COMM_REDUCE_SCATTER,
     COMM_ALLGATHER,

@@ -22,7 +22,7 @@
  * that run side by side cannot mix, and those that share a slot follow each other.
  *
  * Cost per rank of an all-reduce of n elements on p ranks: 2 n (p-1)/p sent and as many
- * received, n (p-1)/p additions, the least there is. All-to-all: p - 1 messages a block.
+ * received, n (p-1)/p additions, the minimum. All-to-all: p - 1 messages per block.
  */
 #include "comm/comm_mpi.h"
 
@@ -200,7 +200,7 @@ static int post_stream(const struct comm *c, struct comm_slot *s, int peer, int 
     return code;
 }
 
-/* Receives first, so that what is sent meets a buffer. Peers in turn from the one after
+/* Receives first, so that messages find a buffer. Peers in turn from the one after
  * me, so that not all ranks turn to rank 0 first. */
 static int post_streams(const struct comm *c, struct comm_slot *s, bool *moved)
 {
@@ -377,8 +377,8 @@ bool comm_collective_progress(struct comm *c)
 
 /* -- waiting ------------------------------------------------------------------------- */
 
-/* Whose addends are missing holds up their sum; who has not taken what was sent holds up
- * the rest. A sum that is missing may be held up by a third rank. */
+/* A rank whose addends are missing holds up the sum; one that has not received what was
+ * sent holds up the rest. A missing sum may be held up by a third rank. */
 static int slot_holder(const struct comm *c, const struct comm_slot *s)
 {
     static const int order[N_FLOWS] = {FLOW_RECV_PART, FLOW_SEND_PART, FLOW_SEND_SUM,

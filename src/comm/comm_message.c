@@ -166,8 +166,8 @@ int comm_bcast_bytes(struct comm *c, void *x, int64_t n_bytes, int root,
     return run_message(&req, err);
 }
 
-/* One rank after the other: gathers are for reports and for what rank 0 writes, and the
- * root's memory is the only place where all of it meets. */
+/* One rank after the other: gathers are for reports and for what rank 0 writes, and are
+ * bound by the root. */
 int comm_gather_bytes(struct comm *c, const void *mine, void *all, const int64_t *bounds,
                       int root, struct error *err)
 {

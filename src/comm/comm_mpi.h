@@ -1,5 +1,5 @@
 /*
- * comm_mpi - what the files of this folder share; nobody else includes it.
+ * comm_mpi - private to src/comm.
  *
  *   comm.c             the calls of comm.h that have no MPI in them, and who watches them
  *   comm_world.c       how the process was started, joining the job, making groups

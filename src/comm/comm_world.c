@@ -20,7 +20,7 @@
 /* Staging: COMM_STAGED blocks from each peer for each slot. Blocks are large enough to
  * make the price of a message small and small enough to be added out of the cache; groups
  * of many ranks have smaller ones, so that a slot takes SLOT_STAGING_BYTES at most, or 32
- * KB a rank where that is more (beyond 129 ranks). */
+ * KB per rank where that is more (beyond 129 ranks). */
 #define BLOCK_BYTES_MOST ((int64_t)512 << 10)
 #define BLOCK_BYTES_LEAST ((int64_t)16 << 10)
 #define SLOT_STAGING_BYTES ((int64_t)4 << 20)
@@ -42,9 +42,9 @@ int comm_mpi_check(int code, const char *what, struct error *err)
 
 /* -- how this process was started ---------------------------------------------------- */
 
-/* Each launcher gives its processes their rank and their number by variables. Both of a row
- * must be there: a batch script under Slurm sees SLURM_NTASKS too, and is one process. The
- * first row that matches wins, so that mpirun inside a Slurm job is mpirun. */
+/* Each launcher gives its processes their rank and their number by variables. Both of a
+ * row must be there: a batch script under Slurm sees SLURM_NTASKS too, and is one
+ * process. The first row that matches wins: mpirun inside a Slurm job is mpirun. */
 // clang-format off
 static const struct {
     const char *rank, *size, *local_rank, *local_size, *job;
@@ -249,8 +249,8 @@ void comm_group_close(struct comm *c)
 /*
  * Between processes of one machine, Open MPI copies long messages by process_vm_readv().
  * Where a container forbids that call it tries, complains and falls back for each message
- * anew. So ask first, and tell it to copy through shared memory where the answer is no. A
- * choice of the user's stays.
+ * anew. So try the call first, and make Open MPI copy through shared memory where it
+ * fails. What the user chose stays.
  */
 static void avoid_forbidden_copies(void)
 {
@@ -288,7 +288,7 @@ static int check_launch(const struct comm_launch *launch, struct error *err)
     if (launch->has_mpi)
         return 0;
     return error_set(err, ERROR_INPUT,
-                     "srun started %d tasks that have no way to meet: start them with "
+                     "srun started %d tasks that cannot connect: start them with "
                      "'srun --mpi=%s', which fits %s ('srun --mpi=list' shows what this "
                      "machine has), or with mpiexec",
                      launch->size, srun_plugin(), MPI_LIBRARY);

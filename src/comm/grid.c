@@ -69,7 +69,7 @@ static struct comm **group_of(struct grid *grid, size_t i)
 }
 
 /* All MPI calls below are made whatever failed before, so that no rank misses one that
- * the others wait in; the first failure is the one told. */
+ * the others wait in; the first failure is the one reported. */
 static int open_group(struct comm **group, struct comm_job *job, int code, MPI_Comm mpi,
                       int rc, struct error *err)
 {
@@ -93,8 +93,8 @@ static int open_axes(struct grid *grid, MPI_Comm cart, struct error *err)
     return rc;
 }
 
-/* The two ends of each pipe, told from others by the rank of the first. Stages between
- * them, and pipes of one stage, are alone. */
+/* The two ends of each pipe, coloured by the rank of the first. Stages between them, and
+ * pipes of one stage, are alone. */
 static int open_tied(struct grid *grid, MPI_Comm cart, int rc, struct error *err)
 {
     struct grid_coord first = grid->coord;
@@ -311,7 +311,7 @@ void grid_suggest(const struct grid_shape *shape, int64_t n_processes, int n_mos
     }
 }
 
-/* -- fitting a number of processes ----------------------------------------------------------------------- */
+/* -- fitting a number of processes --------------------------------------------------- */
 
 static int check_degrees(const struct grid_shape *shape, struct error *err)
 {

@@ -40,7 +40,7 @@ MUST_CHECK int grid_fit(struct grid_shape *shape, int64_t n_processes, struct er
 /* "dp 2 x mp 3": the degrees above one, "dp 1" when there are none. */
 void grid_describe(const struct grid_shape *shape, char *text, size_t text_bytes);
 
-/* Whether a layout suits whoever asks for one. */
+/* Whether a layout suits the caller. */
 typedef bool grid_accept_fn(void *context, const struct grid_shape *shape);
 
 /* The layouts of n_processes nearest to `shape`, nearest first, as "dp 8; dp 4 x mp 2";

@@ -14,7 +14,7 @@
  * order), config_file (a file and its bases), config_check (rules between keys),
  * config_print (back to text).
  *
- * Layer: base <- config. Libraries: libfyaml, here only; jansson.
+ * Libraries: libyaml, in this folder only; jansson.
  */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
@@ -136,7 +136,7 @@ struct config_dataset {
     struct config_numbers weights;  // none, or one for each input: they are blended
     double split[CONFIG_MAX_SPLIT]; // train, valid, test weights; they need not sum to 1
     int64_t max_seq_len;
-    enum config_sample_mode mode;      // many documents a sample, or one
+    enum config_sample_mode mode;      // many documents per sample, or one
     bool reset_attention_mask;         // attention and positions stay in a document
     bool eod_mask_loss;                // leave out positions whose input token is eos
     int64_t eos_token_id;              // -1: unknown
@@ -197,14 +197,14 @@ MUST_CHECK int config_load_for(struct config *cfg, const char *path,
                                int64_t n_processes, struct error *err);
 /* dp_degree x pp_degree x sharding_degree x mp_degree, or INT64_MAX if that overflows. */
 int64_t config_n_processes(const struct config *cfg);
-/* The same from the n bytes at `text`; `name` stands for the file in messages, and `_base_`
- * is relative to its directory. */
+/* The same from the n bytes at `text`; `name` stands for the file in messages, and
+ * `_base_` is relative to its directory. */
 MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char *text,
                                 size_t n, char *const *overrides, int n_overrides,
                                 int64_t n_processes, struct error *err);
 
-/* Check a configuration that was changed after it was loaded: ranges, what this version can
- * do, keys against each other. `name` stands for it in messages. */
+/* Check a configuration that was changed after it was loaded: ranges, what this version
+ * can do, keys against each other. `name` stands for it in messages. */
 MUST_CHECK int config_check_whole(const struct config *cfg, const char *name,
                                   struct error *err);
 

@@ -282,8 +282,8 @@ static void shape_of(const struct config *cfg, int64_t shape[CONFIG_SHAPE_DIMS])
     shape[2] = cfg->model.hidden_size;
 }
 
-/* A layout that does not fit the processes is refused when they meet, with the layouts
- * that would; here dp_degree only must be a number that rules can use. */
+/* A layout that does not fit the processes is refused when they join the job, with the
+ * layouts that would fit; here dp_degree only must be a number that rules can use. */
 static int64_t derive_dp(const struct config_distributed *d, int64_t n_processes)
 {
     struct config_distributed rest = *d;
@@ -524,8 +524,8 @@ int config_check(const struct config *cfg, const struct config_origins *origins,
     return 0;
 }
 
-/* The default rates are the original files', where they are swapped: who wrote neither
- * is not told. */
+/* The default rates are PaddleFleetX's, where they are swapped: no warning for a user who
+ * set neither. */
 static void warn_swapped_rates(const struct config *cfg,
                                const struct config_origins *origins)
 {

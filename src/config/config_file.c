@@ -51,8 +51,8 @@ struct verdict {
     int n_reason;
 };
 
-static struct verdict judge(const struct config_foreign *row,
-                            const struct config_text *text)
+static struct verdict judge_word(const struct config_foreign *row,
+                                 const struct config_text *text)
 {
     struct verdict v = {.reason = row->reason, .n_reason = (int)strlen(row->reason)};
     size_t n_text = strlen(text->text);
@@ -78,7 +78,7 @@ static int note_only(struct config_foreign_use *use, const struct config_foreign
                          given->where, given->name);
     if (use->refusal && is_again)
         return 0;
-    struct verdict v = judge(row, &given->text);
+    struct verdict v = judge_word(row, &given->text);
     *use = (struct config_foreign_use){0}; // the last word counts
     if (!v.is_allowed || v.is_unused)
         mark(use, row, given);
@@ -242,7 +242,7 @@ struct layer {
     int number;
     char base[CONFIG_PATH_BYTES]; // "": none
     struct config_place base_place;
-    struct { // met so far, to find one that comes twice
+    struct { // seen so far, to find duplicates
         char path[CONFIG_NAME_BYTES];
         struct config_place place;
     } sections[MAX_SECTIONS], renewed[MAX_SECTIONS]; // renewed: take nothing from a base
@@ -336,7 +336,7 @@ static int enter_section(struct layer *f, const struct config_node *node,
 }
 
 /* The same value by another name of the key means one thing, and so does one of two that
- * is empty; *is_said tells that there is nothing left to apply. */
+ * is empty; *is_said: there is nothing left to apply. */
 static int check_again(struct layer *f, const struct config_key *key,
                        const struct config_alias *alias, const struct config_given *given,
                        struct config_place at, bool *is_said, struct error *err)
@@ -440,7 +440,7 @@ static void renew(struct config_loader *l, const char *section)
             l->foreigns[i] = (struct config_foreign_use){0};
 }
 
-/* The end of a long path tells more than its beginning. */
+/* Of a long path the end is shown: it says more than the beginning. */
 static void show_file(const char *path, char buf[CONFIG_FILE_SHOWN])
 {
     size_t n = strlen(path);

@@ -51,7 +51,7 @@ struct config_key {
                          // as when the key is absent
     const char *derived; // how a value that was left out comes about; NULL: it does not
     const char *without; // what a key that is left out has, in words, where default_text
-                         // does not tell all; NULL: it does
+                         // does not say all; NULL: it does
     const char *sectioned_default; // in a file with one of config_sectioned; NULL: the
                                    // same
 };

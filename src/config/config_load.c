@@ -214,7 +214,7 @@ static int check_echoes(const struct config_loader *l, struct error *err)
     return 0;
 }
 
-static int finish(struct config_loader *l, int64_t n_processes, struct error *err)
+static int finish_config(struct config_loader *l, int64_t n_processes, struct error *err)
 {
     struct config *cfg = l->ours.cfg;
     if (l->is_sectioned)
@@ -253,7 +253,7 @@ int config_load_text(struct config *cfg, const char *name, const char *text, siz
     for (int i = 0; i < n_overrides; i++)
         if (apply_option(l, overrides[i], err))
             goto done;
-    rc = finish(l, n_processes, err);
+    rc = finish_config(l, n_processes, err);
 done:
     free(foreigns);
     free(origins);

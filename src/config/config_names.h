@@ -41,7 +41,7 @@ extern const int config_n_aliases;
 extern const struct config_foreign config_foreigns[];
 extern const int config_n_foreigns;
 
-/* True for the sections that tell PaddleFleetX's files since August 2022 from older ones,
+/* True for the sections that only PaddleFleetX's files since August 2022 have,
  * which have other defaults. */
 bool config_is_sectioned(const char *path);
 
@@ -51,7 +51,7 @@ const char *config_leaf(const char *path);
 /* `path` without a leading root; "" for the root itself. */
 const char *config_strip_root(const char *path);
 
-/* The key called `path` (no root), by its own path or an alias; *alias tells which alias,
+/* The key called `path` (no root), by its own path or an alias; *alias is which alias,
  * or NULL. NULL when there is none. */
 const struct config_key *config_find(const char *path, const struct config_alias **alias);
 
@@ -59,8 +59,7 @@ const struct config_key *config_find(const char *path, const struct config_alias
  * "save_load.x". */
 void config_canonical(const char *path, char buf[CONFIG_NAME_BYTES]);
 
-/* The row of a name that is no key, or of the section it is in; NULL when there is none.
- */
+/* The row of a name that is no key, or of the section it is in; NULL: none. */
 const struct config_foreign *config_find_foreign(const char *path);
 
 /* As config_find(), and also by a leaf name that only one key has. */

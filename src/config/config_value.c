@@ -38,7 +38,7 @@ bool config_text_is_empty(const struct config_text *text)
 
 /* -- what a type allows, in words ---------------------------------------------------- */
 
-static void append(char *buf, size_t size, const char *text)
+static void append_text(char *buf, size_t size, const char *text)
 {
     size_t used = strlen(buf);
     snprintf(buf + used, size - used, "%s", text);
@@ -48,8 +48,8 @@ static void describe_words(const struct config_key *key, char *buf, size_t size)
 {
     snprintf(buf, size, "one of ");
     for (const struct config_word *w = key->words; w->word; w++) {
-        append(buf, size, w == key->words ? "" : ", ");
-        append(buf, size, w->word);
+        append_text(buf, size, w == key->words ? "" : ", ");
+        append_text(buf, size, w->word);
     }
 }
 
@@ -60,13 +60,13 @@ static void describe_range(const struct config_key *key, char *buf, size_t size)
     bool is_int = key->type != CONFIG_FLOAT && key->type != CONFIG_NUMBERS;
     snprintf(min, sizeof min, is_int ? "%.0f" : "%g", r->min);
     snprintf(max, sizeof max, is_int ? "%.0f" : "%g", r->max);
-    append(buf, size, r->is_min_open ? " above " : " from ");
-    append(buf, size, min);
-    append(buf, size,
-           r->is_max_open   ? " to below "
-           : r->is_min_open ? ", up to "
-                            : " to ");
-    append(buf, size, max);
+    append_text(buf, size, r->is_min_open ? " above " : " from ");
+    append_text(buf, size, min);
+    append_text(buf, size,
+                r->is_max_open   ? " to below "
+                : r->is_min_open ? ", up to "
+                                 : " to ");
+    append_text(buf, size, max);
 }
 
 void config_describe_type(const struct config_key *key, char *buf, size_t size)

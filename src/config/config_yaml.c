@@ -88,8 +88,8 @@ static int refuse(struct walk *w, struct config_place at, const char *reason)
                      reason);
 }
 
-/* What libyaml complains about, as a sentence of ours. The context is what had begun, such
- * as a quote, which is where an error found at the end of the file was made. */
+/* What libyaml complains about, as a sentence of ours. The context is what had begun,
+ * such as a quote, which is where an error found at the end of the file was made. */
 static int refuse_syntax(struct walk *w, const yaml_parser_t *parser)
 {
     struct config_place at = mark_place(&parser->problem_mark);

@@ -1,5 +1,5 @@
 /*
- * device - what memory and arithmetic live on.
+ * device - memory, streams and kernels.
  *
  * A device has memory, copies, streams, events and a table of kernels, and is opened for
  * the type that a model stores its matrices and activations in. Tensors come from a
@@ -10,8 +10,6 @@
  *
  * `cpu`, the one implementation so far, has the host's memory: a copy is a copy, a stream
  * is program order, an event has happened.
- *
- * Layer: base <- device.
  */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H

@@ -8,15 +8,15 @@
  * Every table computes the same functions: `ref` is the slow definition of correct,
  * generic and avx2 are the same sources compiled for two instruction sets.
  *
- * Results never depend on the number of threads: a sum that runs over rows is cut into
- * fixed chunks, whoever computes them. A row of an output that has one row a token
+ * Results never depend on the number of threads: a reduction over rows is cut into fixed
+ * chunks, whichever thread computes them. A row of an output that has one row per token
  * depends on its own sample alone, never on how many samples share the micro-batch.
  *
  * Tensors are the device's memory. Arrays of tokens, positions, targets and first keys,
  * the mask of a loss and the results of sum_squares are the host's: read before the call
  * returns, and written by the time the stream was synchronised.
  *
- * Layer: base <- kernels. Libraries: BLIS (gemm.c only), OpenMP.
+ * Libraries: BLIS (gemm.c and gemm_start.c only), OpenMP.
  */
 #ifndef DEVICE_KERNELS_H
 #define DEVICE_KERNELS_H
@@ -73,16 +73,16 @@ struct gemm {
     bool accumulate;
 };
 
-/* An element-wise function; what activation_fwd and _bwd and products can apply. */
+/* An element-wise function that activation_fwd and _bwd, and linear_fwd, can apply. */
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_GELU, // tanh form
 };
 
 /*
- * Products with a weight w (O, I), stored as it may be: a 16-bit one is widened panel by
- * panel on its way into the product, and a 16-bit gradient rounded when its panel is
- * complete. `scratch` has room for linear_scratch().
+ * GEMMs with a weight w (O, I) of any storage type: a 16-bit one is widened panel by
+ * panel on its way into the GEMM, and a 16-bit gradient rounded when its panel is
+ * complete. `scratch` holds linear_scratch() elements.
  *
  *   forward   y (N, O) = x (N, I) w^T; then, with ACTIVATION_NONE, y += bias, and
  *             stash := y rounded, as stash_store(); with another, stash := y rounded and
@@ -98,7 +98,7 @@ struct linear {
     const float *bias; // (O), or NULL
     enum activation act;
     float *act_y;  // (N, O), another buffer than y, or y itself
-    bool is_fused; // take the product and the pass in turns, part by part: the same bits
+    bool is_fused; // alternate GEMM and element-wise pass, part by part: the same bits
     float *scratch;
     int64_t N;
 };
@@ -212,7 +212,7 @@ struct attention_bwd {
     float *dq, *dk, *dv;  // overwritten; rows lie apart as those of q, k, v do
     float *delta;         // (B, A, S) scratch
     /* fwd.q, k, v and out are stashed: addresses of elements of the device's type, with
-     * the same strides; scratch has room for attention_scratch(). */
+     * the same strides; scratch holds attention_scratch() elements. */
     bool is_stashed;
     float *scratch;
 };
@@ -355,7 +355,7 @@ struct kernels {
     void (*adamw)(struct stream *s, const struct update *u, const struct adamw *a);
 
     /* partial[i] = sum of the squares of chunk i (KERNEL_SQUARE_CHUNK elements each), in
-     * double. partial has room for ceil(n / KERNEL_SQUARE_CHUNK). */
+     * double. partial holds ceil(n / KERNEL_SQUARE_CHUNK) elements. */
     void (*sum_squares)(struct stream *s, double *partial, const void *x,
                         enum dtype dtype, int64_t n);
 
@@ -363,7 +363,7 @@ struct kernels {
      * are in elements; y and x do not overlap. The same bits from every table.
      *   load           y = x
      *   store          y = x rounded
-     *   store_rounded  the same, and x := what y now holds: forward goes on with what
+     *   store_rounded  the same, and x := what y now holds: forward continues with what
      *                  backward will read
      *   store_add      y = y + x, added in float, rounded
      *   add_stored     the same of an x that is stored likewise */
@@ -386,14 +386,14 @@ struct kernels {
      * opened for:
      *   stash_work   where to compute what a stash is to hold: in the stash or in scratch
      *   stash_store  x, computed there, is complete: stash it rounded, and x := what the
-     *                stash holds, so that forward goes on with what backward will read
+     *                stash holds, so that forward continues with what backward will read
      *   stash_load   what is stashed, as floats: in the stash itself or in scratch */
     float *(*stash_work)(struct stream *s, void *stash, float *scratch);
     void (*stash_store)(struct stream *s, void *stash, float *x, int64_t n);
     const float *(*stash_load)(struct stream *s, const void *stash, float *scratch,
                                int64_t n);
-    /* y (rows, cols) := the columns that begin at element `first` of a stashed matrix with
-     * `stride` elements from row to row. */
+    /* y (rows, cols) := the columns that begin at element `first` of a stashed matrix
+     * with `stride` elements from row to row. */
     void (*stash_columns)(struct stream *s, float *y, const void *stash, int64_t first,
                           int64_t rows, int64_t cols, int64_t stride);
 
@@ -406,9 +406,9 @@ struct kernels {
     void (*fill)(struct stream *s, float *x, float value, int64_t n);
 };
 
-/* Elements of scratch that a sum over N rows of C columns needs. */
+/* Elements of scratch that a reduction over N rows of C columns needs. */
 int64_t kernel_partials(int64_t N, int64_t C);
-/* Those that products need with weights and gradients of these types and of up to so many
+/* Those that GEMMs need with weights and gradients of these types and of up to so many
  * columns; and attention's backward of a stash of that type, for S tokens. */
 int64_t linear_scratch(enum dtype weights, enum dtype grads, int64_t columns);
 int64_t attention_scratch(enum dtype stash, int64_t S, int64_t A, int64_t A_kv,
@@ -422,9 +422,9 @@ int kernels_list(const struct kernels **tables, int max_tables);
 /* Threads that every kernel uses from now on; less than one means one. */
 void kernels_set_threads(int n_threads);
 
-/* Choose the kernels of products; what computes first does it, too. */
+/* Choose BLIS's kernels; the first GEMM does so, too. */
 void kernels_choose(void);
-/* Take what products on that many threads need, so that none fails later. */
+/* Allocate what GEMMs on that many threads need, so that none fails later. */
 MUST_CHECK int kernels_start(struct error *err);
 
 /* What computes here, such as "avx2; products by BLIS 0.9.0, its kernels for skx". */

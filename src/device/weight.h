@@ -1,10 +1,10 @@
 /*
- * weight - a matrix of parameters, or of their gradients, as kernels take it: its storage,
- * and room for what a device makes of it.
+ * weight - a matrix of parameters, or of their gradients, as kernels take it: its storage
+ * and the forms that a device packs it into.
  *
  * Whoever owns the storage fills it in (params.h) and raises `version` when what lies
- * there has changed: after an update, a gather or a load. Packed forms of an older version
- * are stale. A vector is a matrix of one row.
+ * there has changed: after an update, a gather or a load. Packed forms of an older
+ * version are stale. A vector is a matrix of one row.
  */
 #ifndef DEVICE_WEIGHT_H
 #define DEVICE_WEIGHT_H

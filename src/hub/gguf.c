@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* -- the header, piece by piece into memory ------------------------------------------- */
+/* -- the header, piece by piece into memory ------------------------------------------ */
 
 #define VERSION 3
 
@@ -27,7 +27,7 @@ struct gguf_header { // zero-initialised is empty
     uint64_t data_bytes; // of the tensors so far, padded
 };
 
-static void put(struct gguf_bytes *b, const void *bytes, size_t n)
+static void put_bytes(struct gguf_bytes *b, const void *bytes, size_t n)
 {
     if (b->is_short)
         return;
@@ -51,13 +51,13 @@ static void put_int(struct gguf_bytes *b, uint64_t value, int n_bytes)
     uint8_t bytes[8];
     for (int i = 0; i < n_bytes; i++)
         bytes[i] = (uint8_t)(value >> (8 * i));
-    put(b, bytes, (size_t)n_bytes);
+    put_bytes(b, bytes, (size_t)n_bytes);
 }
 
 static void put_text(struct gguf_bytes *b, const char *text, size_t n)
 {
     put_int(b, n, 8);
-    put(b, text, n);
+    put_bytes(b, text, n);
 }
 
 static void release_header(struct gguf_header *h)
@@ -136,13 +136,13 @@ static int finish_header(const struct gguf_header *h, uint8_t **bytes, size_t *n
 {
     static const uint8_t zeros[GGUF_ALIGN] = {0};
     struct gguf_bytes all = {.is_short = h->pairs.is_short || h->tensors.is_short};
-    put(&all, "GGUF", 4);
+    put_bytes(&all, "GGUF", 4);
     put_int(&all, VERSION, 4);
     put_int(&all, h->n_tensors, 8);
     put_int(&all, h->n_pairs, 8);
-    put(&all, h->pairs.bytes, h->pairs.n);
-    put(&all, h->tensors.bytes, h->tensors.n);
-    put(&all, zeros, (GGUF_ALIGN - all.n % GGUF_ALIGN) % GGUF_ALIGN);
+    put_bytes(&all, h->pairs.bytes, h->pairs.n);
+    put_bytes(&all, h->tensors.bytes, h->tensors.n);
+    put_bytes(&all, zeros, (GGUF_ALIGN - all.n % GGUF_ALIGN) % GGUF_ALIGN);
     if (all.is_short) {
         free(all.bytes);
         return error_set(err, ERROR_RUNTIME, "out of memory for the header of a GGUF");
@@ -205,7 +205,7 @@ static size_t most_spelled(const struct tokenizer *t)
 }
 
 /* Writes the token as the file spells it to `out`; returns its length. */
-static size_t spell(const struct tokenizer *t, int64_t id, char *out)
+static size_t spell_token(const struct tokenizer *t, int64_t id, char *out)
 {
     size_t n;
     uint32_t flags = vocab_flags(&t->vocab, id);
@@ -223,7 +223,7 @@ static void add_tokens(struct gguf_header *h, const struct tokenizer *t, int64_t
 {
     add_array(h, "tokenizer.ggml.tokens", GGUF_TEXT, (uint64_t)V);
     for (int64_t id = 0; id < V; id++)
-        append_text(h, buffer, spell(t, id, buffer));
+        append_text(h, buffer, spell_token(t, id, buffer));
     add_array(h, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)V);
     for (int64_t id = 0; id < V; id++)
         append_i32(h, (int32_t)token_type(t, id));
@@ -234,9 +234,9 @@ static void add_merges(struct gguf_header *h, const struct tokenizer *t, char *b
     add_array(h, "tokenizer.ggml.merges", GGUF_TEXT, (uint64_t)t->merges.n);
     for (int64_t rank = 0; rank < t->merges.n; rank++) {
         const struct merge *m = &t->merges.list[rank];
-        size_t n = spell(t, m->left, buffer);
+        size_t n = spell_token(t, m->left, buffer);
         buffer[n++] = ' ';
-        n += spell(t, m->right, buffer + n);
+        n += spell_token(t, m->right, buffer + n);
         append_text(h, buffer, n);
     }
 }

@@ -66,9 +66,8 @@ struct reading {
     struct error *err;
 };
 
-/* The value as JSON, short enough for a message; a number with as few digits as say it.
- */
-static void show(const json_t *value, char text[80])
+/* The value as JSON for a message, truncated; a number with as few digits as needed. */
+static void value_text(const json_t *value, char text[80])
 {
     if (json_is_real(value)) {
         double x = json_real_value(value);
@@ -83,12 +82,12 @@ static void show(const json_t *value, char text[80])
     free(dump);
 }
 
-static int refuse(const struct reading *r, const char *key, const char *wanted)
+static int refuse_value(const struct reading *r, const char *key, const char *wanted)
 {
     char text[80] = "missing";
     const json_t *value = json_object_get(r->root, key);
     if (value)
-        show(value, text);
+        value_text(value, text);
     return error_set(r->err, ERROR_INPUT,
                      "'%s': \"%s\" is %s; a GPT-2 can be imported only where it is %s",
                      r->path, key, text, wanted);
@@ -134,23 +133,23 @@ static int check_architecture(const struct reading *r)
         (name && json_array_size(list) == 1 &&
          (strcmp(name, "GPT2LMHeadModel") == 0 || strcmp(name, "GPT2Model") == 0)))
         return 0;
-    return refuse(r, "architectures", "[\"GPT2LMHeadModel\"]");
+    return refuse_value(r, "architectures", "[\"GPT2LMHeadModel\"]");
 }
 
 static int check_rules(const struct reading *r)
 {
     for (size_t i = 0; i < ARRAY_LEN(text_rules); i++)
         if (!is_allowed(&text_rules[i], json_object_get(r->root, text_rules[i].key)))
-            return refuse(r, text_rules[i].key, text_rules[i].allowed[0]);
+            return refuse_value(r, text_rules[i].key, text_rules[i].allowed[0]);
     for (size_t i = 0; i < ARRAY_LEN(flag_rules); i++) {
         const json_t *value = json_object_get(r->root, flag_rules[i].key);
         bool wanted = flag_rules[i].value;
         if (value && !(wanted ? json_is_true(value) : json_is_false(value)))
-            return refuse(r, flag_rules[i].key, wanted ? "true" : "false");
+            return refuse_value(r, flag_rules[i].key, wanted ? "true" : "false");
     }
     const json_t *epsilon = json_object_get(r->root, "layer_norm_epsilon");
     if (epsilon && !(fabs(json_number_value(epsilon) - EPSILON) < 1e-12))
-        return refuse(r, "layer_norm_epsilon", "1e-05");
+        return refuse_value(r, "layer_norm_epsilon", "1e-05");
     return check_architecture(r);
 }
 
@@ -167,7 +166,7 @@ static int get_size(const struct reading *r, const char *key, int64_t otherwise,
     *size = json_integer_value(value);
     if (json_is_integer(value) && *size >= 1 && *size <= MOST_SIZE)
         return 0;
-    return refuse(r, key, "a whole number of at least 1");
+    return refuse_value(r, key, "a whole number of at least 1");
 }
 
 static int get_rate(const struct reading *r, const char *key, double otherwise,
@@ -177,7 +176,7 @@ static int get_rate(const struct reading *r, const char *key, double otherwise,
     *rate = value ? json_number_value(value) : otherwise;
     if ((!value || json_is_number(value)) && *rate >= 0 && *rate < 1)
         return 0;
-    return refuse(r, key, "a number in [0, 1)");
+    return refuse_value(r, key, "a number in [0, 1)");
 }
 
 static int get_sizes(const struct reading *r, struct config_model *m)
@@ -190,7 +189,7 @@ static int get_sizes(const struct reading *r, struct config_model *m)
         get_size(r, "n_inner", 4 * m->hidden_size, &m->ffn_hidden_size))
         return -1;
     if (m->hidden_size % m->num_attention_heads != 0)
-        return refuse(r, "n_head", "a divisor of n_embd");
+        return refuse_value(r, "n_head", "a divisor of n_embd");
     return 0;
 }
 
@@ -217,12 +216,12 @@ static int take_config(const struct reading *r, struct hf_config *config)
     if (json_is_array(eos)) // of several the first, which is the usual one
         eos = json_array_get(eos, 0);
     if (eos && !json_is_null(eos) && !json_is_integer(eos))
-        return refuse(r, "eos_token_id", "a token of the vocabulary");
+        return refuse_value(r, "eos_token_id", "a token of the vocabulary");
     if (check_rules(r) || get_sizes(r, &config->model) || get_rates(r, &config->model))
         return -1;
     config->eos = json_is_integer(eos) ? json_integer_value(eos) : -1;
     if (config->eos >= config->model.vocab_size || config->eos < -1)
-        return refuse(r, "eos_token_id", "a token of the vocabulary");
+        return refuse_value(r, "eos_token_id", "a token of the vocabulary");
     return 0;
 }
 

@@ -230,7 +230,7 @@ static int name_directories(struct hf_exporter *x, const char *output, struct er
                      "cannot export to '%.200s': the path is empty or too long", output);
 }
 
-/* Make x->temp, and see that there is room. */
+/* Make x->temp, and check the free disk space. */
 static int make_temp(struct hf_exporter *x, struct error *err)
 {
     uint64_t n_free;

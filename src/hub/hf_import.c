@@ -344,7 +344,7 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
 /* -- numbers ------------------------------------------------------------------------ */
 
 /* im->turned := the numbers of `row`, laid out as ours. */
-static int hold(struct hf_importer *im, const struct param *row, struct error *err)
+static int load_row(struct hf_importer *im, const struct param *row, struct error *err)
 {
     const struct hf_file *file;
     const struct safetensors_tensor *t = hf_files_find(&im->files, row, &file);
@@ -371,7 +371,7 @@ static const float *view_imported(void *context, int kind, const struct ckpt_pie
     if (stop_check(err))
         return NULL;
     if (kind == OPTIMIZER_WEIGHTS)
-        return hold(im, piece->row, err) ? NULL : im->turned + piece->first + first;
+        return load_row(im, piece->row, err) ? NULL : im->turned + piece->first + first;
     memset(buffer, 0, (size_t)n * sizeof *buffer);
     return buffer;
 }
@@ -384,7 +384,7 @@ static int check_numbers(struct hf_importer *im, struct error *err)
         const struct param *row = &im->table.params[i];
         const struct hf_file *file;
         const struct safetensors_tensor *t = hf_files_find(&im->files, row, &file);
-        if (hold(im, row, err))
+        if (load_row(im, row, err))
             return -1;
         for (int64_t j = 0; j < t->n_elements; j++)
             if (!isfinite(im->turned[j]))
@@ -408,8 +408,9 @@ static int warn_of_head(struct hf_importer *im, struct error *err)
     if (!head || !safetensors_is_float(head->dtype) ||
         head->n_elements != row->n_elements)
         return 0;
-    if (hold(im, row, err) || safetensors_read_f32(&file->st, head, file->fd, file->path,
-                                                   0, head->n_elements, im->raw, err))
+    if (load_row(im, row, err) ||
+        safetensors_read_f32(&file->st, head, file->fd, file->path, 0, head->n_elements,
+                             im->raw, err))
         return -1;
     if (memcmp(im->raw, im->turned, (size_t)row->n_elements * sizeof *im->raw) != 0)
         log_warning("'%s': tensor '%s' differs from the embedding, which is the head of "

@@ -77,7 +77,7 @@ static void set_rows(struct gpt *g, const struct batch *batch)
                                   (batch->document_start ? batch->document_start[n] : 0);
 }
 
-/* The rows of the vocabulary lie with different ranks; one of them adds the position. */
+/* The vocabulary's rows are sharded over ranks; one of them adds the position. */
 void gpt_embed(struct gpt *g, const struct batch *batch, float *x)
 {
     struct gpt_scratch *sc = &g->scratch;
@@ -105,14 +105,14 @@ static void open_block(struct gpt *g, int64_t block, int64_t next, bool is_backw
                       is_backward);
 }
 
-/* Traces count what stands in the pipeline from the embedding, which is 0. */
+/* In traces the embedding is layer 0. */
 static void trace_layer(const struct gpt *g, double start, int64_t block)
 {
     trace_end(g->trace, start,
               &(struct trace_span){.name = "layer", .args = {{"layer", block + 1}}});
 }
 
-/* The input of a chunk's first block: as its stash keeps it, and as float32. */
+/* The input of a chunk's first block: as it is stashed, and as float32. */
 static const float *chunk_input(struct gpt *g, int chunk, const struct batch *batch,
                                 struct sublayer_stash *st, const void *x_in)
 {
@@ -177,7 +177,7 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
         chunk_head(g, batch, st);
 }
 
-/* Give every token of the batch a zeroed row of the lookup's gradient, once a step; and
+/* Give every token of the batch a zeroed row of the lookup's gradient, once per step; and
  * tokens[n] := that row, instead of the token. */
 static void assign_lookup_rows(struct gpt *g, int32_t *tokens, int64_t N)
 {

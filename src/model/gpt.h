@@ -1,5 +1,5 @@
 /*
- * gpt - the model: forward and backward of one micro-batch, piece by piece.
+ * gpt - the model: forward and backward of one micro-batch, chunk by chunk.
  *
  *   x = drop(wte[token] + wpe[position])
  *   for each block:  x += drop(attention(ln1(x)) Wp + bp)
@@ -8,29 +8,28 @@
  *
  * A process holds a part of it (struct param_part): one or several chunks of blocks, the
  * embedding if it is the first stage of a pipeline, the head if it is the last; and of
- * each block its share of heads and inner units when tensor parallelism splits them. The
- * sums over that split go through one group of ranks, which may have one member: the code
- * is the same. Between blocks the rows of a micro-batch are all here, or, with sequence
- * parallelism, those of this process's part of each sequence (gpt_rows.c).
+ * each block its shard of heads and inner units when tensor parallelism splits them. The
+ * all-reduces of that split go through one group of ranks, which may have one member: the
+ * code is the same. Between blocks the rows of a micro-batch are all here, or, with
+ * sequence parallelism, those of this process's part of each sequence (gpt_rows.c).
  *
- * Forward leaves in a stash what backward needs and cannot cheaply compute again: norm
- * outputs, GELU outputs and dropout masks are computed twice, never kept; with
- * recomputation more is. The head does its backward inside forward, chunk of rows by
- * chunk of rows, so that logits never exist for all tokens.
+ * Forward stores in a stash what backward needs and cannot cheaply recompute: norm
+ * outputs, GELU outputs and dropout masks are always recomputed, and more with
+ * use_recompute. The head does its backward inside forward, one chunk of rows at a time,
+ * so that logits never exist for all tokens.
  *
- * Arithmetic is float32. Matrices and what a stash holds have the type that the device was
- * opened for, which is its kernels' business (device/kernels.h): forward goes on with what
- * it leaves for backward, so that computing a block again gives the same bits.
+ * Arithmetic is float32. Matrices and stashes have the type that the device was opened
+ * for; its kernels convert (device/kernels.h). Forward continues with the rounded values
+ * that it stashes, so that recomputing a block gives the same bits.
  *
- * Parameters and gradients lie in the model's own memory, or are somebody else's, who
+ * Parameters and gradients lie in the model's own memory, or belong to an owner that
  * binds a layer's before it is used (struct params_owner).
  *
  * The tied embedding has two gradients, one from the lookup and one from the head. They
  * are kept apart until gpt_finish_grads() adds them, as pipeline stages do.
  *
- * Layer: base, config, device, comm, params <- model. Knows no files. Nothing here can fail
- * after gpt_open(), but for a lost peer, which ends the job; nothing is allocated after
- * it.
+ * Knows no files. Nothing is allocated after gpt_open(), and nothing can fail but for a
+ * lost peer, which ends the job.
  */
 #ifndef MODEL_GPT_H
 #define MODEL_GPT_H
@@ -47,17 +46,17 @@ struct gpt_dims {
     int64_t B, S;    // the largest micro-batch
     int64_t H, D, L; // of the whole model
     int64_t P;       // position embeddings
-    int64_t A, F, V; // heads, inner units, vocabulary of this process's share
+    int64_t A, F, V; // heads, inner units, vocabulary: this process's shard
     int64_t A_first, V_first;
     int64_t N; // B * S, the most rows
-    int64_t R; // rows of logits that exist at a time
+    int64_t R; // rows of logits computed at a time
 };
 
-/* What backward computes again instead of finding it in a stash. */
+/* What backward recomputes instead of loading it from a stash. */
 enum gpt_recompute {
     RECOMPUTE_NOTHING,
     RECOMPUTE_CORE,      // softmax(q k^T) v
-    RECOMPUTE_ATTENTION, // the norm and the product before that
+    RECOMPUTE_ATTENTION, // the norm and the QKV GEMM before that
     RECOMPUTE_BLOCK,     // all from the block's input on
 };
 
@@ -73,12 +72,12 @@ struct sublayer_stash {
     void *x;            // (own rows, H) input
     float *mean, *rstd; // (own rows) of its norm
     void *in;           // attention: (N, 3, A, D), bias added; MLP: (N, F) before it
-    void *mixed;        // attention: (N, A, D); GELU's output is computed again
+    void *mixed;        // attention: (N, A, D); GELU's output is recomputed
     float *lse;         // attention: (B, A, S)
     /* What backward by input leaves for backward by weight, where they come apart. */
-    float *dout;    // (N, H) the gradient of the output product
-    float *din;     // as `in`: the gradient of the input product
-    float *partial; // sums over chunks of rows, of the norm's gradients
+    float *dout;    // (N, H) the gradient of the output GEMM's result
+    float *din;     // as `in`: the gradient of the input GEMM's result
+    float *partial; // of the norm's gradients, one partial sum per chunk of rows
 };
 
 /* What is recomputed lies in memory that all blocks share. */
@@ -102,7 +101,7 @@ struct gpt_scratch {     // live within one call
     float *rows;         // attention_scratch(); may share memory with stream
     float *panel;        // linear_scratch()
     float *delta;        // (B, A, S)
-    float *partial;      // partial sums over rows
+    float *partial;      // partial reductions over rows
     float *logits;       // (R, V) a chunk of rows; shares memory with wide
     float *mean, *rstd;  // (N) of the final norm
     float *row_max;      // (R)
@@ -162,10 +161,11 @@ struct gpt_options {
     const struct param_table *table; // of the part; borrowed
     bool params_are_owned;           // by gpt.params.owner: have no memory for them
     bool grads_are_owned;            // likewise
-    int64_t n_step_tokens;           // that one step looks up here at most; 0: B * S
-    bool has_one_micro_batch; // a step: memory can be shared that others keep sums in
-    bool fuses_bias;          // into products (fused_linear)
-    bool splits_backward;     // its halves may come apart
+    int64_t n_step_tokens;           // looked up here per step, at most; 0: B * S
+    bool has_one_micro_batch;        // per step: no gradient is accumulated, so memory of
+                                     // gradients and scratch can be shared
+    bool fuses_bias;                 // into GEMMs (fused_linear)
+    bool splits_backward;            // its halves may come apart
 };
 
 struct gpt_memory { // bytes
@@ -173,7 +173,7 @@ struct gpt_memory { // bytes
     size_t tables; // of these, what is the host's own
 };
 
-/* The memory that gpt_open() would take; takes none. */
+/* The memory that gpt_open() would allocate; allocates none. */
 struct gpt_memory gpt_measure(const struct config *cfg, const struct gpt_options *opt);
 
 /* A model for micro-batches of up to B samples of up to max_seq_len tokens. Parameters
@@ -182,7 +182,7 @@ MUST_CHECK int gpt_open(struct gpt *g, const struct config *cfg,
                         const struct gpt_options *opt, struct error *err);
 void gpt_close(struct gpt *g);
 
-/* Before the first micro-batch of a training step. */
+/* Call before the first micro-batch of a training step. */
 void gpt_start_step(struct gpt *g);
 
 /*
@@ -199,8 +199,8 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
 void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
                         struct gpt_stash *st, float *dx, enum gpt_half half);
 
-/* After the last micro-batch of a step: the gradient of the word embedding becomes the
- * sum of the lookup's and the head's, as far as they are here. */
+/* Call after the last micro-batch of a step: the gradient of the word embedding becomes
+ * the sum of the lookup's and the head's, as far as this process holds them. */
 void gpt_finish_grads(struct gpt *g);
 
 /* -- layers, for gpt.c and gpt_decode.c ---------------------------------------------- */
@@ -220,7 +220,7 @@ void gpt_block_bwd(struct gpt *g, int64_t block, const struct batch *batch,
 /* Final norm, logits, loss; in training also dx and the gradients of the head. */
 void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx);
 
-/* x := its sum over the ranks that share each block. A peer that is lost ends the job. */
+/* All-reduce x over the ranks that share each block. A lost peer ends the job. */
 void gpt_sum_over_model(struct gpt *g, float *x, int64_t n);
 
 #endif

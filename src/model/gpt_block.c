@@ -10,20 +10,20 @@
  * GELU the numbers of a token. The table below says which parameters are whose.
  *
  * Tensor parallelism splits Win by rows (heads, inner units) and Wout by columns; what
- * Wout gives is a partial sum, and so is the gradient of Win's input. Hence one sum over
- * the group per sublayer forward and one backward, (N, H) each.
+ * Wout gives is a partial sum, and so is the gradient of Win's input. Hence one
+ * all-reduce per sublayer forward and one backward, (N, H) each.
  *
- * Decoding runs the same forward on one row per text: products read a matrix once for
- * these few rows, and a query meets the keys and values that its text has cached.
+ * Decoding runs the same forward on one row per text: each matrix is read once for these
+ * few rows, and a query attends to the keys and values that its text has cached.
  *
  * Backward has two halves. The one by input needs the gradient of y and gives that of x.
  * The one by weight gives the gradients of the parameters, any time later: then the input
- * half leaves it the gradients of Win's and Wout's outputs in the stash. Together they
- * use scratch that the next sublayer uses again, and keep nothing.
+ * half leaves it the gradients of Win's and Wout's outputs in the stash. Run together
+ * they only use scratch, which the next sublayer reuses.
  *
- * Cost for N tokens: 4 products forward, 8 backward, and attention. The element-wise
- * passes between them touch memory once each. Recomputing a whole block costs three of
- * the four products: the last one's result is the next block's input, which is stashed.
+ * Cost for N tokens: 4 GEMMs forward, 8 backward, and attention. The element-wise passes
+ * between them touch memory once each. Recomputing a whole block costs three of the four
+ * GEMMs: the last one's result is the next block's input, which is stashed.
  */
 #include "model/gpt_internal.h"
 
@@ -89,7 +89,7 @@ static struct dropout pass_dropout(const struct pass *p, double rate, enum philo
                         p->batch->first_sample);
 }
 
-/* Whether the gradients of this micro-batch are added to those of the ones before. */
+/* Whether this micro-batch accumulates into the gradients of earlier ones. */
 static bool adds_grads(const struct gpt *g, const struct batch *batch)
 {
     return batch->accumulate && !g->params.owner.takes_grads;
@@ -164,7 +164,7 @@ static const float *attend(const struct at *at, const float *qkv)
     return out;
 }
 
-/* A product that decoding takes row by row, reading its weight once. */
+/* A GEMM; decoding's few rows go through a kernel that reads the weight once. */
 static void project(const struct pass *p, struct linear l)
 {
     const struct gpt *g = p->g;
@@ -259,8 +259,8 @@ void gpt_block_fwd(struct gpt *g, int64_t block, const struct batch *batch,
 
 /* -- recomputation ------------------------------------------------------------------- */
 
-/* Compute again what the stash does not hold, by what forward called. */
-static void recompute(const struct pass *p)
+/* Recompute what the stash does not hold, through the functions of forward. */
+static void recompute_block(const struct pass *p)
 {
     struct gpt *g = p->g;
     struct at attention = sublayer_at(p, ATTENTION), mlp = sublayer_at(p, MLP);
@@ -412,9 +412,9 @@ static void gelu_bwd(const struct at *at, float *d, float *again, float *dbias)
                                                   .C = at->in_width});
 }
 
-/* As attention_bwd(). Both halves at once have GELU's output and its gradient at a time,
- * in one pass, where scratch has room for two; otherwise, in a model that is there to
- * save memory, one after the other in one buffer. */
+/* As attention_bwd(). When both halves run at once, GELU's output and its gradient are
+ * made in one pass if scratch has two buffers; otherwise, to save memory, one after the
+ * other in one buffer. */
 static const float *mlp_bwd(const struct at *at, const float *dout)
 {
     const struct pass *p = at->p;
@@ -475,7 +475,7 @@ void gpt_block_bwd(struct gpt *g, int64_t block, const struct batch *batch,
 {
     struct pass p = {g, block, batch, st, NULL, half, batch->B * batch->S};
     CHECK(half == GPT_BWD_BOTH || g->splits_backward, "half %d of backward", (int)half);
-    recompute(&p);
+    recompute_block(&p);
     sublayer_bwd(&p, MLP, dx);
     comm_progress(g->model_group);
     sublayer_bwd(&p, ATTENTION, dx);

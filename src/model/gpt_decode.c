@@ -2,8 +2,8 @@
  * Decoding. A prompt's rows and a later token's go through the same gpt_block_fwd(): the
  * first as one sequence, the others as one row per text against its cache.
  *
- * Cost of a step: one reading of the matrices here, whatever the number of slots, and of
- * the keys and values that the slots hold. Communication: two sums of (R, H) per block
+ * Cost of a step: one read of the matrices here, whatever the number of slots, and of the
+ * keys and values that the slots hold. Communication: two all-reduces of (R, H) per block
  * over the ranks that share it, one all-gather of the logits over them, and (R, H) from
  * stage to stage.
  */
@@ -21,7 +21,7 @@ static int64_t n_blocks(const struct gpt *g)
     return g->part.chunks[0].end - g->part.chunks[0].first;
 }
 
-/* Of the whole model, in a process that has the head. */
+/* The vocabulary of the whole model, in a process that has the head. */
 static int64_t whole_vocabulary(const struct gpt *g)
 {
     const struct param_table *table = g->params.table;
@@ -78,7 +78,7 @@ void gpt_decoder_close(struct gpt_decoder *dec)
     *dec = (struct gpt_decoder){0};
 }
 
-/* -- the way in and out of a stage --------------------------------------------------- */
+/* -- input and output of a stage ----------------------------------------------------- */
 
 /* x (rows, H) := what this stage begins with; the rows' positions are in scratch. */
 static void stage_input(struct gpt_decoder *dec, const struct batch *batch, float *x)
@@ -151,7 +151,7 @@ const float *gpt_decoder_logits(struct gpt_decoder *dec, int64_t row)
 
 /* -- prompts and later tokens -------------------------------------------------------- */
 
-/* Only the last stage's last block leaves its output as it is: the head takes it up. */
+/* Only the last stage's last block leaves its output unrounded: the head reads it. */
 static bool is_rounded_after(const struct gpt *g, int64_t block)
 {
     return !g->part.has_head || block + 1 < g->part.chunks[0].end;

@@ -1,14 +1,14 @@
 /*
  * gpt_decode - a model used to continue texts: several at a time, each in a slot that
- * keeps the keys and values of its tokens.
+ * caches the keys and values of its tokens.
  *
  * A prompt runs through training's forward in one go. Later tokens advance any slots
  * together, one row each, so that every matrix is read once for all of them. The bits of
  * a row depend on its own slot alone: not on which others advance with it, nor on the
  * number of stages of a pipeline.
  *
- * Works on any part of a model: with tensor parallelism a slot keeps the keys and values
- * of own heads; in a pipeline rows come from the stage before and go to the next. All
+ * Works on any part of a model: with tensor parallelism a slot caches the keys and values
+ * of its own heads; in a pipeline rows come from the stage before and go to the next. All
  * processes that share a model make the same calls in the same order, with the same
  * arguments; those with the head have the logits. As in gpt.h nothing can fail after
  * opening, but for a lost peer, which ends the job.
@@ -23,7 +23,7 @@ struct gpt_decoder {
     struct comm *pipe;                // the stages of the model in order; borrowed
     int64_t n_slots;                  // R: rows of what follows
     int64_t V;                        // of the whole model; 0 without the head
-    int64_t *n_past;                  // (R) tokens that a slot keeps
+    int64_t *n_past;                  // (R) tokens that a slot has cached
     float *cache;                     // (R, layers here, S, 2, A, D) keys and values
     float *scores;                    // (A, S)
     float *logits;                    // for each part of the vocabulary: (rows, its V)
@@ -35,13 +35,13 @@ struct gpt_decoder {
 };
 
 /* `gpt` has B = 1, no gradients, one chunk of blocks, no sequence parallelism; its S is
- * what a slot can hold, and the most slots that dec->n_slots becomes. `pipe` is not used
- * where the whole model is in one stage, and may be NULL there. */
+ * what a slot can hold, and the most slots there can be (dec->n_slots). `pipe` is not
+ * used where the whole model is in one stage, and may be NULL there. */
 MUST_CHECK int gpt_decoder_open(struct gpt_decoder *dec, struct gpt *gpt, int64_t n_slots,
                                 struct comm *pipe, struct error *err);
 void gpt_decoder_close(struct gpt_decoder *dec);
 
-/* The slot forgets what it keeps and reads n tokens, 1 <= n <= S. */
+/* The slot drops its cache and reads n tokens, 1 <= n <= S. */
 void gpt_decoder_prompt(struct gpt_decoder *dec, int64_t slot, const int32_t *tokens,
                         int64_t n);
 /* One token more for each of n different slots, none of them empty or full. */

@@ -23,7 +23,7 @@ static struct gpt_text *text_in(const struct run *run, int64_t slot)
 
 /* ids[0, n) := what follows the rows of the decoder's last call, which are those of the
  * slots rows[0, n). */
-static int draw(struct run *run, int64_t n, struct error *err)
+static int draw_tokens(struct run *run, int64_t n, struct error *err)
 {
     const struct gpt_generate *gen = run->gen;
     for (int64_t i = 0; i < n && comm_rank(gen->replica) == gen->sampling_rank; i++) {
@@ -44,7 +44,7 @@ static int draw(struct run *run, int64_t n, struct error *err)
     return 0;
 }
 
-static int append(struct gpt_text *text, int32_t id, struct error *err)
+static int append_token(struct gpt_text *text, int32_t id, struct error *err)
 {
     if (text->n_tokens == text->capacity) {
         int64_t capacity = text->capacity + text->capacity / 2 + 64;
@@ -66,7 +66,7 @@ static int extend_text(struct run *run, int64_t slot, int32_t id, struct error *
     struct gpt_text *text = text_in(run, slot);
     text->is_ended = id == gen->eos;
     if (!text->is_ended) {
-        if (append(text, id, err) ||
+        if (append_token(text, id, err) ||
             (gen->on_token && gen->on_token(gen->context, text, id, err)))
             return -1;
         if (text->n_tokens - text->n_prompt < gen->max_tokens)
@@ -78,7 +78,7 @@ static int extend_text(struct run *run, int64_t slot, int32_t id, struct error *
 
 static int draw_and_extend(struct run *run, int64_t n, struct error *err)
 {
-    if (draw(run, n, err))
+    if (draw_tokens(run, n, err))
         return -1;
     for (int64_t i = 0; i < n; i++)
         if (extend_text(run, run->rows[i], run->ids[i], err))
@@ -88,8 +88,8 @@ static int draw_and_extend(struct run *run, int64_t n, struct error *err)
 
 /* -- advancing ----------------------------------------------------------------------- */
 
-/* The slot reads its text: all of it, or, when there is no room for more, the newest
- * half of what fits. */
+/* The slot reads its text: all of it, or, when that fills the slot, the newest half of
+ * what fits. */
 static int read_text(struct run *run, int64_t slot, struct error *err)
 {
     struct gpt_decoder *dec = run->gen->decoder;
@@ -113,8 +113,8 @@ static int fill_slots(struct run *run, struct error *err)
     return 0;
 }
 
-/* One token for each text that has room; those that have none are read again. */
-static int advance(struct run *run, struct error *err)
+/* One token for each text whose slot is not full; the others are read again. */
+static int advance_texts(struct run *run, struct error *err)
 {
     struct gpt_decoder *dec = run->gen->decoder;
     int64_t n = 0;
@@ -160,7 +160,7 @@ int gpt_generate(const struct gpt_generate *gen, struct gpt_text *texts, int64_t
         run.slots[i] = SLOT_FREE;
     rc = fill_slots(&run, err);
     while (rc == 0 && has_any(&run))
-        rc = advance(&run, err) || fill_slots(&run, err) ? -1 : 0;
+        rc = advance_texts(&run, err) || fill_slots(&run, err) ? -1 : 0;
 done:
     free(run.slots);
     free(run.rows);

@@ -1,13 +1,13 @@
 /*
  * gpt_generate - continue many texts with one model, as many at a time as a decoder has
- * slots: a text that ends makes room for the next at once.
+ * slots: a text that ends frees its slot for the next at once.
  *
  * What follows a text depends on the model, the sampler and the text's number alone: the
  * same bits with any number of slots, in whatever slot, whatever the other texts are.
  * When a slot is full, the newest half of its text is read again as a new prompt.
  *
  * The processes that share a model each hold all of its texts and do the same in the same
- * order. One of them draws, the others are told.
+ * order. One of them samples and broadcasts the token to the others.
  */
 #ifndef MODEL_GPT_GENERATE_H
 #define MODEL_GPT_GENERATE_H

@@ -1,12 +1,12 @@
 /*
  * Final norm, tied head and loss.
  *
- * Rows of logits exist for a chunk of tokens at a time: product, cross-entropy, and
- * in training at once the gradients of that chunk. So memory does not grow with tokens x
- * vocabulary and nothing is computed twice. With tensor parallelism a process has the
- * logits of its share of the vocabulary, and only maxima and sums of rows are exchanged:
- * the logits are never gathered. The chunk is large enough that reading the
- * embedding once a chunk hides behind the product.
+ * Logits exist for one chunk of tokens at a time: GEMM, cross-entropy, and in training at
+ * once the gradients of that chunk. So memory does not grow with tokens x vocabulary and
+ * nothing is recomputed. With tensor parallelism a process has the logits of its shard of
+ * the vocabulary, and only row maxima and row sums are exchanged: the logits are never
+ * gathered. The chunk is large enough for the GEMM to hide reading the embedding once per
+ * chunk.
  */
 #include "model/gpt.h"
 

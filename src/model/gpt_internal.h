@@ -1,4 +1,4 @@
-/* gpt_internal - what the files of the model share and nobody else needs. */
+/* gpt_internal - private to src/model. */
 #ifndef MODEL_GPT_INTERNAL_H
 #define MODEL_GPT_INTERNAL_H
 
@@ -32,10 +32,10 @@ static inline const struct weight *gpt_block_grads(const struct gpt *g, int64_t 
     return params_layer(&g->params, STORE_GRADS, LAYER_BLOCK, block);
 }
 
-/* local[n] := ids[n] in this process's share of the vocabulary, or -1. */
+/* local[n] := ids[n] in this process's shard of the vocabulary, or -1. */
 void gpt_local_ids(const struct gpt *g, int32_t *local, const int32_t *ids, int64_t N);
 
-/* -- products; each counts as progress for a watcher --------------------------------- */
+/* -- GEMMs; each counts as progress for a watcher ------------------------------------ */
 
 static inline void gpt_linear_fwd(const struct gpt *g, struct linear l)
 {
@@ -59,7 +59,8 @@ static inline void gpt_linear_bwd_weight(const struct gpt *g, struct linear_bwd_
     g->k->linear_bwd_weight(g->s, &l);
 }
 
-/* The next that is done with the gradients of a layer needs its sums over the group. */
+/* Whether a layer's gradients are read after this micro-batch, so that they must be
+ * complete: summed over the model group, too. */
 bool gpt_completes_grads(const struct gpt *g, const struct batch *batch);
 
 /* -- decoding ------------------------------------------------------------------------ */
@@ -78,9 +79,9 @@ void gpt_embed(struct gpt *g, const struct batch *batch, float *x);
 
 /* -- gpt_rows.c ---------------------------------------------------------------------- */
 
-/* Between blocks a process holds all rows of a micro-batch, or, with sequence parallelism,
- * those of its part of each sequence ("own rows"); inside a block it needs all of them
- * ("all rows"). */
+/* Between blocks a process holds all rows of a micro-batch, or, with sequence
+ * parallelism, its shard of each sequence ("own rows"); inside a block it needs all of
+ * them ("all rows"). */
 
 /* Own rows of a batch: B * S, or B * S / mp. */
 int64_t gpt_own_rows(const struct gpt *g, const struct batch *batch);
@@ -98,11 +99,11 @@ struct gpt_norm gpt_final_norm(const struct gpt *g);
 /* y (all rows) = norm of x (own rows). */
 void gpt_norm_fwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
                   float *y, const float *x);
-/* The same y again. */
+/* Recompute that y. */
 void gpt_norm_again(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
                     float *y, const float *x);
-/* dy: all rows, this process's partial sums, used up. dx (own rows) += the gradient of x;
- * partial := what gpt_norm_grads() adds to dgain and dbias, then or later. */
+/* dy: all rows, this process's partial sums, clobbered. dx (own rows) += the gradient of
+ * x; partial := what gpt_norm_grads() adds to dgain and dbias, then or later. */
 void gpt_norm_bwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
                   float *dx, float *dy, const float *x);
 void gpt_norm_grads(struct gpt *g, const struct batch *batch,
@@ -110,17 +111,17 @@ void gpt_norm_grads(struct gpt *g, const struct batch *batch,
 /* Elements of partial. */
 int64_t gpt_norm_partials(const struct gpt *g);
 /* y (own rows) = res (own rows) + drop(sum over the group of x (all rows) + bias); x is
- * used up. */
+ * clobbered. */
 void gpt_residual(struct gpt *g, const struct batch *batch, float *y, const float *res,
                   float *x, const float *bias, const struct dropout *drop);
 /* drop(dy (own rows)) as all rows: in `all`, or dy itself when that is the same. */
 const float *gpt_dropout_bwd(struct gpt *g, const struct batch *batch, float *all,
                              const float *dy, const struct dropout *drop);
-/* y (own rows) = drop(sum over the group of x (all rows)); x is used up. */
+/* y (own rows) = drop(sum over the group of x (all rows)); x is clobbered. */
 void gpt_scatter(struct gpt *g, const struct batch *batch, float *y, float *x,
                  const struct dropout *drop);
 
-/* A sum that cannot be had ends the job: a peer is gone, and there is no way on. */
+/* A failed collective ends the job: a peer is gone. */
 void gpt_lost_peer(struct gpt *g, const struct error *err) __attribute__((noreturn));
 
 #endif

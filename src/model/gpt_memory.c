@@ -1,5 +1,5 @@
 /*
- * The memory of a model: what it holds, measured and laid out by the same functions.
+ * The memory of a model, measured and laid out by the same functions.
  *
  * A stash serves any chunk of any micro-batch. What blocks recompute lies in one stash
  * that they share. Scratch buffers that are never in use at the same time share memory,
@@ -15,7 +15,7 @@
 #define LOGIT_BYTES ((int64_t)64 << 20)
 #define LOGIT_ROWS_UNIT 512
 
-/* Where a stash is laid out: in what others leave free, as far as that goes. */
+/* Where a stash is laid out: in borrowed memory where it fits, else in its own. */
 struct space {
     struct arena *own, spare;
 };
@@ -27,8 +27,8 @@ static void *space_typed(struct space *space, const struct gpt *g, int64_t n)
     return arena_bytes(fits ? &space->spare : space->own, bytes);
 }
 
-/* Which members of a block's stash recomputation gives up. Attention's output is a third
- * of its input and takes as long to compute: RECOMPUTE_ATTENTION keeps it. */
+/* Which members of a block's stash recomputation drops. Attention's output is a third of
+ * the size of its input and takes as long to compute: RECOMPUTE_ATTENTION stashes it. */
 static bool gives_up_core(enum gpt_recompute r)
 {
     return r == RECOMPUTE_CORE || r == RECOMPUTE_BLOCK;
@@ -188,8 +188,8 @@ static void layout_stashes(struct gpt *g, struct arena *ar, const struct gpt_opt
     }
 }
 
-/* Products of a whole micro-batch, and the logits of a chunk of rows, which are never
- * there at the same time. */
+/* GEMM results of a whole micro-batch, and the logits of a chunk of rows, which never
+ * exist at the same time. */
 static void layout_wide(struct gpt_scratch *sc, struct arena *ar, const struct gpt *g,
                         bool has_grads)
 {
@@ -258,9 +258,9 @@ static void *layout_store(const struct gpt *g, enum param_store store, struct ar
     return arena_bytes(ar, is_own ? (size_t)g->params.table->n_bytes[store] : 0);
 }
 
-/* As many as take LOGIT_BYTES, in steps that leave every sum its order (gemm.c), and the
- * same in all processes that share the vocabulary: products pack the embedding once for
- * each such chunk. */
+/* As many as fit in LOGIT_BYTES, in steps that leave every reduction its order (gemm.c),
+ * and the same in all processes that share the vocabulary: a GEMM packs the embedding
+ * once per chunk. */
 static int64_t logit_rows(int64_t vocab_size, int mp, int64_t n_tokens)
 {
     int64_t first, share = param_share(vocab_size, mp, 0, &first);
@@ -292,8 +292,8 @@ static struct gpt_dims dims_of(const struct config *cfg, const struct gpt_option
 }
 
 /* Everything of *g that needs no memory of its own size. */
-static void prepare(struct gpt *g, const struct config *cfg,
-                    const struct gpt_options *opt)
+static void prepare_model(struct gpt *g, const struct config *cfg,
+                          const struct gpt_options *opt)
 {
     struct device *dev = opt->dev ? opt->dev : device_cpu(opt->dtype);
     CHECK(dev->dtype == opt->dtype, "a device for %s, a model of %s",
@@ -322,7 +322,7 @@ struct gpt_memory gpt_measure(const struct config *cfg, const struct gpt_options
     struct gpt g;
     struct arena ar;
     struct gpt_memory mem = {0};
-    prepare(&g, cfg, opt);
+    prepare_model(&g, cfg, opt);
     arena_measure(&ar);
     layout_store(&g, STORE_PARAMS, &ar, opt);
     mem.params = ar.used_bytes;
@@ -347,7 +347,7 @@ int gpt_open(struct gpt *g, const struct config *cfg, const struct gpt_options *
              struct error *err)
 {
     struct gpt_memory mem = gpt_measure(cfg, opt);
-    prepare(g, cfg, opt);
+    prepare_model(g, cfg, opt);
     struct arena *tables = &g->arena_tables;
     if (params_init(&g->params, opt->table, err) ||
         arena_open(tables, mem.tables, "tables of the model", err) ||

@@ -1,11 +1,11 @@
 /*
- * What happens between the products of a block, row by row: norms, dropout, residuals.
+ * What happens between the GEMMs of a block, row by row: norms, dropout, residuals.
  *
  * Without sequence parallelism every process of the group computes all rows and partial
- * sums are summed everywhere (all-reduce). With it, a process has the rows of its part of
- * each sequence: partial sums are summed to where they belong (reduce-scatter), and what
- * a product needs is gathered before it (all-gather). The bytes moved are the
- * same; the memory of what lies between blocks, and its arithmetic, is divided by mp.
+ * sums are all-reduced. With it, a process has the rows of its part of each sequence:
+ * partial sums are reduce-scattered, and the input of a GEMM is all-gathered before it.
+ * The bytes moved are the same; the memory of what lies between blocks, and its
+ * arithmetic, is divided by mp.
  *
  * A "piece" is a run of rows that is contiguous in both views: the whole batch without
  * sequence parallelism, one sample's part with it.
@@ -56,7 +56,7 @@ static const int64_t *sample_bounds(struct gpt *g, const struct batch *batch)
     return bounds;
 }
 
-/* x (all rows): own rows become their sums over the group. */
+/* x (all rows): reduce-scatter; own rows become their sums over the group. */
 static void sum_rows(struct gpt *g, const struct batch *batch, float *x)
 {
     struct error err;
@@ -71,7 +71,7 @@ static void sum_rows(struct gpt *g, const struct batch *batch, float *x)
             gpt_lost_peer(g, &err);
 }
 
-/* x (all rows): the rows of the others become what they hold. */
+/* x (all rows): all-gather; the rows of the others become what they hold. */
 static void gather_rows(struct gpt *g, const struct batch *batch, float *x)
 {
     struct error err;

@@ -43,7 +43,7 @@ static bool comes_before(const struct sampler_candidate *a,
 }
 
 /* c[0, n) is a heap but for c[i]: let that sink to its place. */
-static void sink(struct sampler_candidate *c, int64_t i, int64_t n)
+static void heap_sink(struct sampler_candidate *c, int64_t i, int64_t n)
 {
     struct sampler_candidate moved = c[i];
     for (int64_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
@@ -58,26 +58,26 @@ static void sink(struct sampler_candidate *c, int64_t i, int64_t n)
 }
 
 /* Take the first of the heap c[0, n) to c[n - 1]. */
-static void pop(struct sampler_candidate *c, int64_t n)
+static void heap_pop(struct sampler_candidate *c, int64_t n)
 {
     struct sampler_candidate first = c[0];
     c[0] = c[n - 1];
-    sink(c, 0, n - 1);
+    heap_sink(c, 0, n - 1);
     c[n - 1] = first;
 }
 
 /* The likeliest candidates that top_k and top_p leave, the last of them at the end of
  * the list of all: their number, and *total := their weight. Since few are left as a
  * rule, only these are put in order. */
-static int64_t cut(const struct sampler *s, double all, double *total)
+static int64_t select_candidates(const struct sampler *s, double all, double *total)
 {
     struct sampler_candidate *c = s->candidates;
     int64_t most = s->top_k > 0 ? i64_min(s->top_k, s->V) : s->V, kept = 0;
     for (int64_t i = s->V / 2 - 1; i >= 0; i--)
-        sink(c, i, s->V);
+        heap_sink(c, i, s->V);
     *total = 0;
     while (kept < most && (kept == 0 || *total < s->top_p * all)) {
-        pop(c, s->V - kept);
+        heap_pop(c, s->V - kept);
         kept++;
         *total += c[s->V - kept].weight;
     }
@@ -108,7 +108,7 @@ int32_t sampler_next(struct sampler *s, const float *logits, int64_t draw)
         total += weight;
     }
     if (s->top_k > 0 || s->top_p < 1)
-        kept = cut(s, total, &total);
+        kept = select_candidates(s, total, &total);
     struct philox_key key = philox_key(s->seed, PHILOX_SAMPLE_TOKEN, 0);
     double left = (double)philox_uniform(key, (uint64_t)draw, 0) * total;
     return candidate_at(s, s->V - kept, s->V, left);

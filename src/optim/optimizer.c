@@ -33,7 +33,7 @@ static int64_t n_chunks(int64_t n)
     return i64_round_up(n, KERNEL_SQUARE_CHUNK) / KERNEL_SQUARE_CHUNK;
 }
 
-/* Tensors [first, end) of a parameter are kept here. */
+/* Tensors [first, end) of a parameter are stored here. */
 static int first_tensor(const struct optimizer *o)
 {
     return o->opt.has_master ? OPTIMIZER_WEIGHTS : OPTIMIZER_WEIGHTS + 1;
@@ -207,7 +207,8 @@ int optimizer_norm(struct optimizer *o, const struct shard_store *grads, double 
 /* -- the update ---------------------------------------------------------------------- */
 
 /* What is on disk passes through memory window by window. */
-static int advance(struct optimizer *o, int64_t first, int64_t n, struct error *err)
+static int advance_window(struct optimizer *o, int64_t first, int64_t n,
+                          struct error *err)
 {
     for (int i = first_tensor(o); i < end_tensor(o); i++)
         if (o->tensors[i].held &&
@@ -260,7 +261,7 @@ static int update_piece(struct optimizer *o, const struct optimizer_update *u,
     for (int64_t at = 0; at < piece->n; at += block) {
         int64_t n = i64_min(block, piece->n - at);
         beat(BEAT_UPDATE, piece->row);
-        if (advance(o, piece->local + at, n, err))
+        if (advance_window(o, piece->local + at, n, err))
             return -1;
         struct update_range range = range_of(o, u, piece, at, n);
         o->rule->update(compute(o), &range, &step);

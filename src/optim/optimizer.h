@@ -5,14 +5,12 @@
  * A parameter has float32 tensors here: number 0 its weights, 1 + i the state i of the
  * rule. They are laid out by a shard_map, in memory or offloaded to files that a step
  * streams through. Where the model's parameters are float32 they are the weights
- * themselves and this keeps none. Parameters and gradients are the caller's, wherever
- * they lie. Who saves, plans or offloads state asks for this list and knows no rule.
+ * themselves and this stores none. Parameters and gradients are the caller's, wherever
+ * they lie. Code that saves, plans or offloads state goes by this list and knows no rule.
  *
  * The norm is summed in double over fixed chunks of each parameter, in the order of the
  * table; each parameter counts once. Chunks are never cut, so that the sum is the same
  * whoever owns them.
- *
- * Layer: base, config, device, comm, params <- optim.
  */
 #ifndef OPTIM_OPTIMIZER_H
 #define OPTIM_OPTIMIZER_H
@@ -79,7 +77,7 @@ struct optimizer_options {
 };
 
 struct optimizer_tensor {
-    float *data;          // by `local`; NULL: not kept here
+    float *data;          // by `local`; NULL: not stored here
     struct offload *held; // what holds it; NULL: memory
 };
 
@@ -125,7 +123,7 @@ struct optimizer_update {
 MUST_CHECK int optimizer_step(struct optimizer *o, const struct optimizer_update *update,
                               struct error *err);
 
-/* Elements [first, first + n) of a tensor kept here, by `local`: into x, or from x. */
+/* Elements [first, first + n) of a tensor stored here, by `local`: into x, or from x. */
 MUST_CHECK int optimizer_read(struct optimizer *o, int tensor, int64_t first, int64_t n,
                               float *x, struct error *err);
 MUST_CHECK int optimizer_write(struct optimizer *o, int tensor, int64_t first, int64_t n,

@@ -5,7 +5,7 @@
  * SCALER_BAD_STEPS in a row with one, never below 1. A step whose gradients overflow is
  * left out: data and learning rate go on, weights and moments stay.
  *
- * Layer: base <- optim. The same on every rank: it is told what all ranks agree on.
+ * The same on every rank: its input is what all ranks have agreed on.
  */
 #ifndef OPTIM_SCALER_H
 #define OPTIM_SCALER_H

@@ -23,8 +23,8 @@ static struct schedule_shape schedule_of(const struct config *cfg)
                                    .kind = cfg->distributed.pp_schedule};
 }
 
-/* What the head costs, in blocks: its product against the 12 H^2 weights of a block and
- * the products of attention. */
+/* What the head costs, in blocks: its GEMM against those of a block, with its 12 H^2
+ * weights, and of attention. */
 static int64_t head_blocks(const struct config *cfg)
 {
     int64_t block = 12 * cfg->model.hidden_size + cfg->dataset.max_seq_len;

@@ -2,9 +2,10 @@
  * layout - how a run is spread over processes: the grid, the stages of the pipeline, and
  * what one process holds of the model.
  *
- * All of it is known from the configuration and a place in the grid: it takes tables, but
- * no tensors, and asks nobody, so any process of any layout can be looked at on a laptop. A runner
- * (parallel/runner.h) is opened from it, and the plan of memory (train/plan.h) made.
+ * All of it follows from the configuration and a place in the grid, with tables but
+ * no tensors and no communication, so any process of any layout can be examined on a
+ * laptop. The runner (parallel/runner.h) and the memory plan (train/plan.h) are made from
+ * it.
  */
 #ifndef PARALLEL_LAYOUT_H
 #define PARALLEL_LAYOUT_H

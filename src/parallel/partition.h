@@ -14,7 +14,7 @@
  * The head costs as much as several blocks when the vocabulary is large, which makes the
  * last stage the slowest. partition_balance() counts it as so many blocks when it deals.
  *
- * Pure arithmetic; no memory to release. Layer: base <- parallel.
+ * Pure arithmetic; no memory to release.
  */
 #ifndef PARALLEL_PARTITION_H
 #define PARALLEL_PARTITION_H

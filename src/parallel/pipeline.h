@@ -6,8 +6,8 @@
  * before they are needed and sends do not hold up the stage. With one stage there are no
  * messages and no buffers.
  *
- * Layer: base, device, comm, parallel/schedule <- here. Knows no model: arrays of n numbers, in
- * the model's type forward, in float32 backward.
+ * Knows no model: messages are arrays of n numbers, in the model's type forward, in
+ * float32 backward.
  */
 #ifndef PARALLEL_PIPELINE_H
 #define PARALLEL_PIPELINE_H
@@ -22,7 +22,7 @@ struct pipeline {
     int64_t n_bytes[N_PAYLOADS]; // of a message
     void *recv[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
     void *send[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
-    float *dx; // the gradient that the first chunk computes and nobody wants
+    float *dx; // the gradient that the first chunk computes, not used
     struct comm_request recv_request[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
     struct comm_request send_request[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
     bool is_sending[N_PAYLOADS][SCHEDULE_SEND_SLOTS];

@@ -20,7 +20,7 @@ void reducer_release(struct reducer *r)
     *r = (struct reducer){0};
 }
 
-static void flush(struct reducer *r)
+static void flush_range(struct reducer *r)
 {
     if (r->end == r->first)
         return;
@@ -48,19 +48,19 @@ void reducer_add(struct reducer *r, void *x, enum dtype dtype, int64_t n)
     if (touches(r, end, dtype)) {
         r->first = first;
     } else {
-        flush(r);
+        flush_range(r);
         r->first = first;
         r->end = end;
         r->dtype = dtype;
     }
     if (r->end - r->first >= r->min_bytes)
-        flush(r);
+        flush_range(r);
 }
 
 int reducer_wait(struct reducer *r, struct error *err)
 {
     int rc = 0;
-    flush(r);
+    flush_range(r);
     for (int i = 0; i < r->n_requests; i++)
         if (comm_wait(&r->requests[i], err))
             rc = -1;

@@ -1,12 +1,12 @@
 /*
- * reducer - the gradients of all data ranks become their sum, range by range, while
- * backward still runs.
+ * reducer - all-reduces gradients over the data ranks, range by range, while backward
+ * still runs.
  *
- * A range may be given as soon as its gradients are complete. Ranges that touch are
- * joined until they have min_bytes, so that few large messages go instead of many small
- * ones (tensor_fusion); the sum of an element does not depend on how ranges were joined.
+ * A range may be added as soon as its gradients are complete. Adjacent ranges are joined
+ * until they have min_bytes, so that few large messages go instead of many small ones
+ * (tensor_fusion); the sum of an element does not depend on how ranges were joined.
  *
- * Layer: base, comm <- parallel. Knows no model: ranges of numbers.
+ * Knows no model: ranges of numbers.
  */
 #ifndef PARALLEL_REDUCER_H
 #define PARALLEL_REDUCER_H
@@ -33,7 +33,7 @@ void reducer_release(struct reducer *r);
  * same order. They are untouchable until reducer_wait(). [collective] */
 void reducer_add(struct reducer *r, void *x, enum dtype dtype, int64_t n);
 
-/* Start what is left, and wait until all sums are there. [collective] */
+/* Start what is left, and wait for all reductions. [collective] */
 MUST_CHECK int reducer_wait(struct reducer *r, struct error *err);
 
 #endif

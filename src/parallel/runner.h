@@ -40,8 +40,8 @@ void runner_close(struct runner *r);
 int64_t runner_full_pass(const struct runner *r);
 
 /* All samples of the batch forward, in micro-batches as large as the model's, the last
- * one of what is left. All ranks that share a model give the same batch; those of other
- * data ranks are their own affair. [collective: the ranks that share a model] */
+ * one of what is left. All ranks that share a model give the same batch; other data ranks
+ * have batches of their own. [collective: the ranks that share a model] */
 MUST_CHECK int runner_forward(struct runner *r, const struct batch *batch,
                               struct error *err);
 /* One step: forward and backward by the pipeline's schedule, which has as many

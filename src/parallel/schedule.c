@@ -73,8 +73,7 @@ static int64_t n_steps(const struct schedule_shape *shape)
     return shape->chunks * shape->micro_batches;
 }
 
-/* Forwards before the first backward, the one of the first forward-backward pair apart.
- */
+/* Forwards before the first forward-backward pair. */
 static int64_t n_warm_up(const struct schedule_shape *shape, int stage)
 {
     int64_t pp = shape->pp, all = n_steps(shape), after = pp - stage - 1;
@@ -146,8 +145,7 @@ static int next_stage(const struct schedule *s)
     return s->stage == s->shape.pp - 1 ? 0 : s->stage + 1;
 }
 
-/* The chunk that takes in the output of `step`: the same, except across the ring's seam.
- */
+/* The chunk that receives the output of `step`: the same, but across the ring's seam. */
 static int64_t receiving_chunk(const struct schedule *s, struct step step)
 {
     if (step.is_backward)
@@ -257,7 +255,7 @@ static int32_t free_stash_of(struct builder *b, struct step step)
     return stash;
 }
 
-static void compute(struct builder *b, struct step step)
+static void emit_compute(struct builder *b, struct step step)
 {
     enum schedule_payload payload =
         step.is_backward ? PAYLOAD_GRADIENT : PAYLOAD_ACTIVATION;
@@ -281,7 +279,7 @@ static void compute(struct builder *b, struct step step)
         send_output(b, step, payload);
 }
 
-static void build(struct builder *b)
+static void build_actions(struct builder *b)
 {
     struct schedule *s = b->s;
     for (int i = 0; i < SCHEDULE_RECV_SLOTS; i++) {
@@ -289,7 +287,7 @@ static void build(struct builder *b)
         post_recv(b, PAYLOAD_GRADIENT);
     }
     for (int64_t i = 0; i < 2 * n_steps(&s->shape); i++)
-        compute(b, step_at(&s->shape, s->stage, i));
+        emit_compute(b, step_at(&s->shape, s->stage, i));
 }
 
 /* Every step is an action, a message in and a message out, except that no message enters
@@ -327,7 +325,7 @@ int schedule_init(struct schedule *s, const struct schedule_shape *shape, int st
                   (long long)n_actions);
         goto done;
     }
-    build(&b);
+    build_actions(&b);
     CHECK(s->n_actions == n_actions, "%lld actions, counted %lld",
           (long long)s->n_actions, (long long)n_actions);
     rc = 0;

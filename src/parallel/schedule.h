@@ -10,8 +10,8 @@
  *                      the backwards left. With chunks > 1 interleaved: a chunk runs pp
  *                      micro-batches, then the next chunk runs the same pp, and so on.
  *   SCHEDULE_F_THEN_B  all forwards, then all backwards.
- * In both, each chunk meets its micro-batches in the order 0, 1, 2, ..., forward and
- * backward, so that gradients are summed in one order whatever the schedule.
+ * In both, each chunk takes its micro-batches in the order 0, 1, 2, ..., forward and
+ * backward, so that gradients are accumulated in one order whatever the schedule.
  *
  * Messages. Activations go to the next stage, gradients to the previous one, in a ring:
  * the last stage's chunk c feeds the first stage's chunk c + 1. Between two stages,
@@ -28,8 +28,6 @@
  * No execution deadlocks, whether a SEND waits until its receive is posted, or the next
  * use of its buffer does, or nobody: the strictest of these is simulated for every size,
  * and the others only leave waits out.
- *
- * Layer: base, config <- parallel.
  */
 #ifndef PARALLEL_SCHEDULE_H
 #define PARALLEL_SCHEDULE_H

@@ -51,8 +51,8 @@ struct row {
     int64_t n_columns;
 };
 
-/* Columns per unit of time: a forward holds its label and a blank, a backward its label in
- * brackets; one more where cells do not end on a column and may lose one to rounding. */
+/* Columns per unit of time: a forward holds its label and a blank, a backward its label
+ * in brackets; one more where cells do not end on a column and rounding may take one. */
 static double columns_per_time(const struct schedule_draw *d)
 {
     int label = n_digits(d) + (d->shape->chunks > 1);
@@ -133,9 +133,9 @@ int schedule_draw_text(const struct schedule_draw *d, FILE *out, struct error *e
           (long long)d->shape->chunks);
     double scale = columns_per_time(d);
     struct row row = {.n_columns = llround(d->sim->makespan * scale)};
-    int64_t n_shown = row.n_columns, room = d->n_columns - STAGE_LABEL_COLUMNS;
-    if (d->n_columns > 0 && n_shown > room)
-        n_shown = i64_max(1, room - 1); // and the sign that it goes on
+    int64_t n_shown = row.n_columns, n_fit = d->n_columns - STAGE_LABEL_COLUMNS;
+    if (d->n_columns > 0 && n_shown > n_fit)
+        n_shown = i64_max(1, n_fit - 1); // and a mark that the row continues
     int rc = -1;
     char title[160];
     row.glyphs = malloc((size_t)row.n_columns);

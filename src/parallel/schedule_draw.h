@@ -5,8 +5,6 @@
  * number of its micro-batch. In text a backward stands in brackets and a chunk is a
  * letter, so that nothing depends on colour; in SVG chunks are shades, and a legend says
  * which.
- *
- * Layer: base, config <- parallel.
  */
 #ifndef PARALLEL_SCHEDULE_DRAW_H
 #define PARALLEL_SCHEDULE_DRAW_H
@@ -32,8 +30,7 @@ struct schedule_draw {
 MUST_CHECK int schedule_draw_text(const struct schedule_draw *d, FILE *out,
                                   struct error *err);
 
-/* Write a self-contained SVG file; a file that is there is replaced whole or not at all.
- */
+/* Write a self-contained SVG file; an existing file is replaced atomically. */
 MUST_CHECK int schedule_draw_svg(const struct schedule_draw *d, const char *path,
                                  struct error *err);
 

@@ -57,7 +57,7 @@ static double arrival(const struct game *g, const struct mailbox *box, int64_t i
     return later(box->messages[i].posted, box->messages[i].sent) + g->cost->latency;
 }
 
-static enum outcome post(struct player *p, const struct schedule_action *a)
+static enum outcome play_post(struct player *p, const struct schedule_action *a)
 {
     struct mailbox *box = &p->inbox[a->payload];
     CHECK(box->n_posted < box->capacity, "%lld receives", (long long)box->n_posted);
@@ -102,8 +102,8 @@ static enum outcome wait_for_send_buffer(const struct game *g, const struct play
     return MOVED;
 }
 
-static enum outcome compute(const struct game *g, struct player *p,
-                            const struct schedule_action *a)
+static enum outcome play_compute(const struct game *g, struct player *p,
+                                 const struct schedule_action *a)
 {
     struct mailbox *box = &p->inbox[a->payload];
     double start = p->clock;
@@ -130,19 +130,19 @@ static enum outcome compute(const struct game *g, struct player *p,
     return MOVED;
 }
 
-static enum outcome act(const struct game *g, struct player *p)
+static enum outcome play_action(const struct game *g, struct player *p)
 {
     const struct schedule_action *a = &p->schedule->actions[p->at];
     switch (a->op) {
     case OP_POST_RECV:
-        return post(p, a);
+        return play_post(p, a);
     case OP_SEND:
         return send_message(g, p, a);
     case OP_FORWARD:
     case OP_BACKWARD:
         break;
     }
-    return compute(g, p, a);
+    return play_compute(g, p, a);
 }
 
 /* -- the whole ----------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ static int play(struct game *g, struct error *err)
     while (has_moved) {
         has_moved = false;
         for (int i = 0; i < g->pp; i++)
-            while (!is_done(&g->players[i]) && act(g, &g->players[i]) == MOVED) {
+            while (!is_done(&g->players[i]) && play_action(g, &g->players[i]) == MOVED) {
                 g->players[i].at++;
                 has_moved = true;
             }

@@ -4,9 +4,7 @@
  * Runs the lists of all stages as their executors would: a stage does one action after
  * the other; a compute action takes the time of its kind and first waits for its message;
  * a message takes `latency` from the moment when it is sent and its receive is posted,
- * and occupies nobody. Finds a deadlock instead of hanging in it.
- *
- * Layer: base, config <- parallel.
+ * and occupies nobody. A deadlock is reported, not entered.
  */
 #ifndef PARALLEL_SIMULATE_H
 #define PARALLEL_SIMULATE_H
@@ -53,8 +51,7 @@ MUST_CHECK int simulate_init(struct simulate *sim, const struct schedule *stages
                              const struct simulate_cost *cost, struct error *err);
 void simulate_release(struct simulate *sim);
 
-/* Idle time as a part of the makespan, averaged over the stages: (p-1)/(m+p-1) for 1F1B.
- */
+/* Idle time as a fraction of the makespan, mean of the stages: (p-1)/(m+p-1) for 1F1B. */
 double simulate_bubble_of_total(const struct simulate *sim);
 /* The same time against the compute time: (p-1)/m for 1F1B. */
 double simulate_bubble_of_ideal(const struct simulate *sim);

@@ -1,7 +1,7 @@
 /*
- * What the stages have in common: the ranges of each layer, memory, the sums of gradients
- * and the gathering of parameters at the end of a step. Buffers and buckets, by which
- * layers come and go within a step, are in zero_layers.c.
+ * What the stages have in common: the ranges of each layer, memory, and at the end of a
+ * step the reduction of gradients and the all-gather of parameters. Buffers and buckets,
+ * through which layers pass within a step, are in zero_layers.c.
  */
 #include "parallel/zero.h"
 
@@ -327,7 +327,7 @@ void zero_close(struct zero *z)
     *z = (struct zero){0};
 }
 
-/* -- sums of a whole layer: stages 0 and 1, and late ones --------------------------- */
+/* -- reductions of a whole layer: stages 0 and 1, and late layers ------------------- */
 
 void zero_sum_layer(struct zero *z, int i, char *grads)
 {
@@ -452,7 +452,7 @@ int zero_finish_update(struct zero *z, struct error *err)
 
 /* -- checkpoints --------------------------------------------------------------------- */
 
-/* `to` := elements of an owned piece; or these := `from`. The other one is NULL. */
+/* Elements of an owned piece to `to`, or from `from`; the other is NULL. */
 static int copy_params(struct zero *z, const struct shard_piece *piece, int64_t first,
                        int64_t n, void *to, const void *from, struct error *err)
 {

@@ -1,24 +1,24 @@
 /*
- * zero - parameters and gradients of a model whose data ranks share them out (ZeRO).
+ * zero - parameters and gradients of a model, sharded over its data ranks (ZeRO).
  *
- *   stage 0   everything on every data rank; gradients are summed everywhere
- *   stage 1   the optimizer's state in ranges: gradients are summed to their owners,
- *             parameters gathered from them after the update
- *   stage 2   gradients too: a layer's are summed to their owners after each micro-batch,
- *             from one of two buckets; no rank ever has them all
- *   stage 3   parameters too: a layer's are gathered into one of two buffers before it is
- *             used, the next layer's while this one computes
+ *   stage 0   everything on every data rank; gradients are all-reduced
+ *   stage 1   optimizer state sharded: gradients are reduce-scattered, parameters
+ *             all-gathered after the update
+ *   stage 2   gradients too: a layer's are reduce-scattered after each micro-batch, from
+ *             one of two buckets; no rank ever has them all
+ *   stage 3   parameters too: a layer's are all-gathered into one of two buffers before
+ *             it is used, the next layer's while this one computes
  *
- * A layer is the unit of all of it: its flat range is cut by a shard_map, its sums run
- * over all data ranks (dp x sharding) in their order, whatever the stage: so the stages
- * give the same bits as plain data parallelism, but for several micro-batches in stages
- * 2 and 3, whose sums are taken in another order.
+ * A layer is the unit of all of it: its flat range is cut by a shard_map, and reductions
+ * run over all data ranks (dp x sharding) in their order, whatever the stage. So all
+ * stages give the same bits as plain data parallelism, except with several micro-batches
+ * in stages 2 and 3, whose gradients are added in another order.
  *
- * Blocks share the buffers and buckets; other layers have their own, and are gathered once
- * per step. The gradient of a late layer (the embedding's, which is complete only when
- * lookup and head have met) is in its bucket for the whole step and summed at its end.
- * A row that is tied lies in the stages of all layers that use it: its gradients are first
- * summed over these.
+ * Blocks share the buffers and buckets; other layers have their own, and are gathered
+ * once per step. The gradient of a late layer (the embedding, where the lookup's is added
+ * to the head's at the end) stays in its bucket for the whole step and is reduced at its
+ * end. A row that is tied lies in the stages of all layers that use it: its gradients are
+ * first summed over these.
  *
  * Sent by each rank in a step, in parameters P, of N data ranks: 2 P (N-1)/N in stages 0
  * and 1; with m micro-batches (m + 1) P (N-1)/N in stage 2; and 3 m P (N-1)/N at most in
@@ -40,13 +40,13 @@
 #define ZERO_BUFFERS 2 // blocks gathered, and gradients on their way, at a time
 
 struct zero_options {
-    int stage;                   // 0 when there is nothing to share
+    int stage;                   // 0 when there is nothing to shard
     const struct shard_map *map; // over the sharding group; borrowed
     struct comm *data;           // rank = dp * sharding + sharding rank
     struct comm *sharding, *dp;
     struct comm *tied; // the stages that hold the rows that are tied
     struct device *dev;
-    int64_t fused_bytes;     // join sums up to this; stage 0
+    int64_t fused_bytes;     // join all-reduces up to this; stage 0
     const char *offload_dir; // stage 3: where owned parameters are; NULL: in memory
 };
 
@@ -101,7 +101,7 @@ struct zero {
     int next_buffer, next_bucket;
     struct comm_request *buffer_requests; // what theirs point into
     struct reducer reducer;               // stage 0
-    struct comm_request *requests;        // of sums and gathers of whole layers
+    struct comm_request *requests;        // of reductions and gathers of whole layers
     int n_requests;
     struct offload *offload;
     struct arena arena;
@@ -121,20 +121,18 @@ MUST_CHECK int zero_open(struct zero *z, struct params *of,
                          const struct zero_options *opt, struct error *err);
 void zero_close(struct zero *z);
 
-/* Before the first micro-batch of a step. */
+/* Call before the first micro-batch of a step. */
 void zero_start_step(struct zero *z);
 /* After the last one, when the gradients of late layers are complete here: those that are
  * tied are summed over their stages; then all that this rank owns (all, in stage 0)
  * becomes its sum over the data ranks. [collective] */
 MUST_CHECK int zero_finish_grads(struct zero *z, struct error *err);
 
-/* For the optimizer: layer i's parameters are needed; and have been updated. [collective]
- */
+/* Optimizer: layer i's parameters are needed; and have been updated. [collective] */
 void zero_before_update(void *zero, int i);
 void zero_after_update(void *zero, int i);
 /* The update is over: every rank has its new parameters, or will gather them.
- * [collective]
- */
+ * [collective] */
 MUST_CHECK int zero_finish_update(struct zero *z, struct error *err);
 
 /* Owned parameters of a piece, for checkpoints: copied to `x` in their type, or rounded

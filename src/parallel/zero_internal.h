@@ -1,13 +1,14 @@
-/* zero_internal - what the files of zero share and nobody else needs. */
+/* zero_internal - private to zero.c and zero_layers.c. */
 #ifndef PARALLEL_ZERO_INTERNAL_H
 #define PARALLEL_ZERO_INTERNAL_H
 
 #include "parallel/zero.h"
 
-#define ZERO_UNIT_BYTES 2 // of which every range of parameters has a whole number
+#define ZERO_UNIT_BYTES 2 // every range of parameters is a multiple of it
+
 /* -- zero.c ------------------------------------------------------------------------- */
 
-/* Start to sum layer i, whose gradients begin at `grads`, over the data ranks. */
+/* Start to reduce layer i, whose gradients begin at `grads`, over the data ranks. */
 void zero_sum_layer(struct zero *z, int i, char *grads);
 
 /* -- zero_layers.c ------------------------------------------------------------------ */
@@ -20,7 +21,7 @@ char *zero_owned_grad(struct zero *z, const struct zero_layer *l, int64_t at);
 /* All gradients in buckets have been added to those owned. [collective] */
 MUST_CHECK int zero_drain_buckets(struct zero *z, struct error *err);
 
-/* There is no way on: a peer is gone, or a disk. */
+/* End the job: a peer or a disk is gone. */
 void zero_fail(struct zero *z, const struct error *err) __attribute__((noreturn));
 
 #endif

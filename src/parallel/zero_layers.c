@@ -1,6 +1,6 @@
 /*
- * Layers that come and go within a step: parameters through buffers (stage 3),
- * gradients through buckets (stages 2 and 3).
+ * Layers within a step: parameters pass through buffers (stage 3), gradients through
+ * buckets (stages 2 and 3).
  *
  * A buffer keeps its layer until another one needs it, so a layer that is used twice
  * in a row (the last one of forward is the first one of backward) is gathered once.
@@ -35,7 +35,7 @@ static struct zero_buffer *find_buffer(struct zero *z, int i)
     return NULL;
 }
 
-/* This rank's own part of the layer, from where it is kept. */
+/* Copy this rank's own shard of the layer into the buffer. */
 static void copy_owned(struct zero *z, const struct zero_layer *l, char *to)
 {
     size_t at = (size_t)l->owned_param_at, end = at + (size_t)l->owned_param_bytes;
@@ -100,7 +100,7 @@ char *zero_owned_grad(struct zero *z, const struct zero_layer *l, int64_t at)
     return (char *)z->grads.owned + (owned_at - z->grads.owned_from);
 }
 
-/* The sums that this rank has got in a bucket go to the gradients it owns. */
+/* Move the reduced shard of a bucket to the gradients that this rank owns. */
 static void add_sums(struct zero *z, struct zero_buffer *bucket)
 {
     struct zero_layer *l = &z->layers[bucket->layer];
@@ -123,7 +123,7 @@ static void add_sums(struct zero *z, struct zero_buffer *bucket)
     l->has_sums = true;
 }
 
-static int drain(struct zero *z, struct zero_buffer *bucket, struct error *err)
+static int drain_bucket(struct zero *z, struct zero_buffer *bucket, struct error *err)
 {
     if (!bucket->is_busy)
         return 0;
@@ -138,10 +138,10 @@ int zero_drain_buckets(struct zero *z, struct error *err)
     if (z->opt.stage < 2)
         return 0;
     for (int i = 0; i < ZERO_BUFFERS; i++)
-        if (drain(z, &z->buckets[(z->next_bucket + i) % ZERO_BUFFERS], err))
+        if (drain_bucket(z, &z->buckets[(z->next_bucket + i) % ZERO_BUFFERS], err))
             return -1;
     for (int i = 0; i < z->opt.map->table->n_layers; i++)
-        if (!z->layers[i].is_block && drain(z, &z->layers[i].bucket, err))
+        if (!z->layers[i].is_block && drain_bucket(z, &z->layers[i].bucket, err))
             return -1;
     return 0;
 }
@@ -158,7 +158,7 @@ static void open_bucket(struct zero *z, int i)
     struct zero_buffer *bucket = bucket_of(z, i);
     struct stream *s = device_stream(z->opt.dev, STREAM_COMPUTE);
     struct error err;
-    if (drain(z, bucket, &err))
+    if (drain_bucket(z, bucket, &err))
         zero_fail(z, &err);
     bucket->layer = i;
     params_bind_layer(z->of, STORE_GRADS, i, bucket->memory);

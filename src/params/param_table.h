@@ -54,7 +54,7 @@ enum param_grad {
 
 enum param_init { INIT_NORMAL, INIT_ZEROS, INIT_ONES };
 
-/* Which ranks hold the same values, share them out (ZeRO) and sum their gradients. */
+/* Which ranks hold the same values, shard them (ZeRO) and sum their gradients. */
 enum param_owner { OWNED_BY_DATA_RANKS };
 
 enum param_layer_kind { // in the order of the flat buffers
@@ -101,7 +101,7 @@ struct param_model {
 /* -- the table ----------------------------------------------------------------------- */
 
 /* The part of a model that one process holds: whole blocks, and of those that mp splits
- * its share of heads, inner units or vocabulary. */
+ * its shard of heads, inner units or vocabulary. */
 struct param_part {
     int mp, mp_rank;
     bool has_embedding;
@@ -181,8 +181,7 @@ void param_table_set_types(struct param_table *table, enum dtype params,
                            enum dtype grads);
 
 /* The index of a layer; -1 when this part has none of it. A layer whose row is tied is
- * the layer that it is tied to. `block` counts from 0 and means nothing to other kinds.
- */
+ * the layer that it is tied to. `block` counts from 0 and is for LAYER_BLOCK alone. */
 int param_table_layer(const struct param_table *table, enum param_layer_kind kind,
                       int64_t block);
 /* Where the layer with this index lies in a storage: *n_bytes from the byte returned. */

@@ -2,9 +2,9 @@
  * params - the parameters and gradients of one process's part of a model, as the model
  * uses them: a weight for each row of the table, and in each store.
  *
- * They lie in one storage that the table lays out, or are an owner's (ZeRO), who is told
- * of every layer before and after its use and binds it to where it then lies. This is all
- * that the two know of each other.
+ * They lie in one storage that the table lays out, or belong to an owner (ZeRO), which is
+ * called before and after each use of a layer and binds it to where it then lies. This is
+ * all that the two know of each other.
  */
 #ifndef PARAMS_PARAMS_H
 #define PARAMS_PARAMS_H
@@ -21,12 +21,13 @@ struct params_owner {
     /* They have been used. With is_backward the gradients of this micro-batch are there,
      * and with is_last those of the step; those of a late layer only after the step. */
     void (*close)(void *context, int layer, bool is_backward, bool is_last);
-    bool takes_grads; // after each micro-batch: but for late layers, the next begin anew
+    bool takes_grads; // after each micro-batch; the next one starts afresh, but for late
+                      // layers
 };
 
 struct params {
     const struct param_table *table;  // borrowed
-    void *storage[N_STORES];          // NULL: the owner's; or gradients nobody wants
+    void *storage[N_STORES];          // NULL: the owner's; or gradients not wanted
     struct weight *weights[N_STORES]; // (rows of the table), owned
     struct params_owner owner;
 };

@@ -20,7 +20,7 @@
 
 #define N_BYTES 256
 
-/* -- distinct words, and how often each was met -------------------------------------- */
+/* -- distinct words, and how often each occurs --------------------------------------- */
 
 struct word_count {
     int64_t at; // in the pool
@@ -29,7 +29,7 @@ struct word_count {
 };
 
 struct word_counts {          // zero-initialised is empty
-    struct word_count *words; // in the order they were first met
+    struct word_count *words; // in the order of first occurrence
     int64_t n_words, words_capacity;
     char *pool;
     int64_t pool_used, pool_capacity;
@@ -80,7 +80,7 @@ static int word_counts_add(struct word_counts *c, const char *word, size_t n,
  */
 struct pair_count {
     int32_t left, right;
-    int64_t count;   // of all words, each as often as it was met
+    int64_t count;   // over all words, each as often as it occurs
     int32_t *places; // where its left symbol was seen, ascending; some may be outdated
     int64_t n_places, places_capacity;
 };

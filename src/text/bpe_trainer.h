@@ -29,7 +29,7 @@ MUST_CHECK int bpe_trainer_add(struct bpe_trainer *tr, const char *text, size_t 
                                struct error *err);
 int64_t bpe_trainer_n_words(const struct bpe_trainer *tr); // distinct ones
 
-/* The tokenizer of `vocab_size` ids, or fewer where no pair is left that was met
+/* The tokenizer of `vocab_size` ids, or fewer where no pair is left that occurs
  * min_count > 0 times. tokenizer_close() frees it. */
 MUST_CHECK int bpe_trainer_learn(const struct bpe_trainer *tr, int64_t vocab_size,
                                  int64_t min_count, const char *name,

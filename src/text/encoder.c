@@ -1,8 +1,7 @@
 /*
- * A text is taken apart three times: at added tokens, into words, and each word into
- * tokens. Most words of a text have been met before, so an encoder keeps the tokens of
- * short words in a table of fixed size, in pairs of slots: of the words that belong to a
- * pair, the two that were met last are there, the last one first.
+ * A text is split three times: at added tokens, into words, and each word into tokens.
+ * Most words repeat, so an encoder caches the tokens of short words in a table of fixed
+ * size, two-way set-associative with LRU replacement.
  */
 #include "text/encoder.h"
 
@@ -39,7 +38,7 @@ void token_list_release(struct token_list *list)
     *list = (struct token_list){0};
 }
 
-/* Have memory for n more ids. */
+/* Grow the list for n more ids. */
 static inline int reserve_tokens(struct token_list *list, size_t n, struct error *err)
 {
     if (n <= (size_t)(list->capacity - list->n))
@@ -174,7 +173,7 @@ static int merge_word(struct encoder *e, const char *word, size_t n,
     return 0;
 }
 
-/* Merge a word and keep its tokens, if they fit, in the slot. */
+/* Merge a word and cache its tokens, if they fit, in the slot. */
 static int learn_word(struct encoder *e, const char *word, size_t n,
                       struct cached_word *slot, struct token_list *list,
                       struct error *err)
@@ -216,7 +215,7 @@ static inline int encode_word(struct encoder *e, const char *word, size_t n,
 
 /* -- texts --------------------------------------------------------------------------- */
 
-/* A text without added tokens, whose prefix is settled. */
+/* A text without added tokens, its prefix already added. */
 static int encode_words(struct encoder *e, const char *text, size_t n,
                         struct token_list *list, struct error *err)
 {

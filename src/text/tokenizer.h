@@ -7,7 +7,7 @@
  *       tokenizer.json                   Hugging Face
  *       vocab.json + merges.txt          Hugging Face, older
  *       encoder.json + vocab.bpe         OpenAI's GPT-2
- *       *.tiktoken                       base64 token and rank, one a line
+ *       *.tiktoken                       base64 token and rank, one per line
  *
  * Encoding is exact: for valid UTF-8 the ids are those of the reference implementations
  * (OpenAI's encoder.py, tiktoken, Hugging Face's tokenizers). These take no other bytes;
@@ -22,9 +22,8 @@
  * the first free id. What a file asks for and is not done here (other models, cuts,
  * normalizers) is refused by name.
  *
- * A tokenizer is read-only after
- * opening: any number of threads may use one, each with an encoder (encoder.h)
- * of its own.
+ * A tokenizer is read-only after opening: any number of threads may use one, each with an
+ * encoder (encoder.h) of its own.
  */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H

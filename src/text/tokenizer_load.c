@@ -38,9 +38,9 @@ static const char *next_line(const char **at, const char *end, size_t *n)
 /* -- tokenizer.json ------------------------------------------------------------------ */
 
 /*
- * It describes many kinds of tokenizer. This one is read: byte-level BPE, cut
- * as GPT-2 does or not at all. Whatever else would change an id is refused by name; what
- * says how a model uses ids (truncation, padding, post_processor) is none of ours.
+ * It describes many kinds of tokenizer. Supported is byte-level BPE, split as GPT-2 does
+ * or not at all. Whatever else would change an id is refused by name; what says how a
+ * model uses ids (truncation, padding, post_processor) is ignored.
  */
 
 /* GPT-2's pattern, and tiktoken's ways to write it, which cut the same. */
@@ -80,8 +80,7 @@ static bool is_gpt2_pattern(const char *pattern)
     return false;
 }
 
-/* {"type": "Split", "pattern": {"Regex": ...}, "behavior": "Isolated", "invert": false}
- */
+// {"type": "Split", "pattern": {"Regex": ...}, "behavior": "Isolated", "invert": false}
 static int read_split(const json_t *split, struct error *err)
 {
     const json_t *pattern = json_object_get(split, "pattern");
@@ -193,8 +192,7 @@ static int read_added_token(struct tokenizer *t, const json_t *token, struct err
                      json_string_length(content), flags, err);
 }
 
-/* An entry of the vocabulary whose id an added token has: the same token, or a mistake.
- */
+/* An entry of the vocabulary with the id of an added token: the same, or a mistake. */
 static int check_added_entry(struct tokenizer *t, int32_t id, const char *spelled,
                              const char *bytes, size_t n_bytes, struct error *err)
 {
@@ -428,12 +426,12 @@ done:
 /* -- tiktoken's ranks ---------------------------------------------------------------- */
 
 /*
- * tiktoken's files hold tokens and ranks, "base64 rank" a line, and no merges: there, any
- * two neighbours merge that make a token, the token of lowest rank first. The same ids
- * come from a list of merges, one a token, when each token is what its own bytes become:
- * the merges of lower ranks leave two parts of them, and these two make it. (A token can
- * only form in a text where no merge has crossed its ends, so there the same happened as
- * in its bytes alone.) A file where some token is not like that is refused.
+ * tiktoken's files hold lines of "base64 rank" and no merges: there, any two neighbours
+ * merge that make a token, the token of lowest rank first. The same ids come from a list
+ * of merges, one per token, when each token is what its own bytes become: the merges of
+ * lower ranks leave two parts of them, and these two make it. (A token can only form in a
+ * text where no merge has crossed its ends, so there the same happened as in its bytes
+ * alone.) A file where some token is not like that is refused.
  *
  * The files do not hold the end of a document either; it has the first id that is free,
  * as in GPT-2's (50256 after 0 to 50255) and its successor's.

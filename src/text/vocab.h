@@ -2,7 +2,7 @@
  * vocab - tokens: the bytes of each id, and the id of bytes.
  *
  * Ids need not be dense, but a table of all of them is kept: an id far beyond the number
- * of tokens is refused before memory is taken for it.
+ * of tokens is refused before memory is allocated for it.
  */
 #ifndef TEXT_VOCAB_H
 #define TEXT_VOCAB_H

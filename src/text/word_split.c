@@ -19,11 +19,11 @@
  * points of Unicode's White_Space, written out, because PCRE2's \s has U+180E as well and
  * the reference implementations have not.
  *
- * PCRE2 is asked for 256 code points at a time, when the first of them is met. The table
- * has a byte for each code point, in one allocation: what is never met is never touched.
+ * PCRE2 classifies 256 code points at a time, when the first of them occurs. The table
+ * has a byte per code point, in one allocation: pages of others are never touched.
  */
 enum char_class {
-    CHAR_UNKNOWN, // not asked yet
+    CHAR_UNKNOWN, // not classified yet
     CHAR_LETTER,
     CHAR_NUMBER,
     CHAR_SPACE,

@@ -39,8 +39,8 @@ static const float *view_state(void *context, int kind, const struct ckpt_piece 
     return state_read(t, kind, shard, first, n, buffer, err) ? NULL : buffer;
 }
 
-/* Metrics are for who looks at them alone. The disk that has no room for a checkpoint may
- * have none for this either. */
+/* A failure here is a warning: metrics are informative, and a disk that is too full for a
+ * checkpoint may be too full for this line. */
 static void report_save(void *context, const char *path,
                         const struct ckpt_progress *progress, double seconds,
                         const struct error *err)

@@ -1,6 +1,6 @@
 /*
- * checkpoints - when a run saves and where it starts from. How is ckpt's: ckpt_saver.h,
- * ckpt_find.h. What came of a save is logged, and a failure is an event in metrics.jsonl.
+ * checkpoints - when a run saves and where it starts from; ckpt_saver.h and ckpt_find.h
+ * do the work. Every save is logged, and a failed one is an event in metrics.jsonl.
  */
 #ifndef TRAIN_CHECKPOINTS_H
 #define TRAIN_CHECKPOINTS_H
@@ -8,10 +8,10 @@
 #include "train/plan.h"
 #include "train/train.h"
 
-/* Bytes of the copy that this process keeps for asynchronous saves; 0: it has none. */
+/* Bytes of the copy that this process has for asynchronous saves; 0: none. */
 size_t checkpoints_copy_bytes(const struct plan *plan, const struct config *cfg);
 
-/* Lock output_dir and take what saves will need; after usage_preflight(). [collective] */
+/* Lock output_dir and allocate what saves need; after usage_preflight(). [collective] */
 MUST_CHECK int checkpoints_open(struct train *t, struct error *err);
 
 /* Load the checkpoint that ckpt_dir means, if any, and say what changed since; or draw

@@ -31,7 +31,7 @@ static void pass_close(struct pass *p)
     free(p->loss_mask);
 }
 
-/* -- the loss on a stream ------------------------------------------------------------- */
+/* -- the loss on a stream ------------------------------------------------------------ */
 
 struct evaluation {
     struct runner *r;
@@ -280,7 +280,7 @@ static int pool_append(struct token_list *pool, const int32_t *ids, int64_t n,
     return 0;
 }
 
-/* Keep of text `number` what the model will be given, and its word. */
+/* Add to the pool what the model will be given of text `number`, and its word. */
 static int append_text(struct cloze *c, int64_t number, struct error *err)
 {
     int64_t S = c->r->gpt.dims.S, n_word = c->word.n;
@@ -342,7 +342,7 @@ static int open_texts(struct cloze *c, struct error *err)
     return 0;
 }
 
-/* Row b of a pass of S tokens a row; what lies past the text is token 0, which nothing
+/* Row b of a pass of S tokens per row; what lies past the text is token 0, which nothing
  * that counts can see. */
 static void fill_text(struct cloze *c, int64_t b, int64_t S, const struct cloze_text *t)
 {

@@ -29,7 +29,7 @@ struct eval_stream {  // tokens, wherever they are
 };
 
 struct eval_result {
-    double loss; // mean nats a token
+    double loss; // mean nats per token
     int64_t n_scored;
     int64_t n_windows;
 };
@@ -44,15 +44,15 @@ MUST_CHECK int offline_eval(struct eval_result *result, struct runner *r,
                             int64_t vocab_size, int64_t stride,
                             const struct eval_stream *stream, struct error *err);
 
-/* -- the last word of a text, as LAMBADA asks ---------------------------------------- */
+/* -- the last word of a text (LAMBADA) ----------------------------------------------- */
 
 /*
  * A text without its last word is the context. The word counts as right when, given all
  * tokens before it, each of its tokens is the likeliest one. The word is taken as a space
  * and its letters, as it stands in the text; white space around the context is dropped.
  *
- * Since the right tokens before a token are all it is given, one pass forward over
- * context and word tells; texts of about the same length go together.
+ * Since each token is predicted from the right tokens before it, one forward pass over
+ * context and word decides; texts of similar length are batched.
  */
 
 /* How many of the texts end with the word the model expects, over all data ranks. A

@@ -22,15 +22,15 @@
 #define GB 1e9
 #define MOST_CHANGES 3
 #define MOST_STEPS 16    // that one change is tried in, milder ones first
-#define MOST_SECONDS 0.5 // of computing: somebody waits for the answer
+#define MOST_SECONDS 0.5 // of computing: a user waits for the answer
 
 struct trial { // a configuration to try, and the words that lead to it
     struct config cfg;
     char words[FIT_CHANGE_BYTES];
 };
 
-static void say(struct trial *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void say(struct trial *t, const char *fmt, ...)
+static void append_words(struct trial *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void append_words(struct trial *t, const char *fmt, ...)
 {
     va_list args;
     size_t used = strlen(t->words);
@@ -56,8 +56,8 @@ static bool recompute(struct trial *t, enum config_granularity what, const char 
         return false;
     t->cfg.use_recompute = true;
     t->cfg.recompute_granularity = what;
-    say(t, "use_recompute=True");
-    say(t, "recompute_granularity=%s", name);
+    append_words(t, "use_recompute=True");
+    append_words(t, "recompute_granularity=%s", name);
     return true;
 }
 
@@ -82,7 +82,7 @@ static bool recompute_everywhere(struct trial *t, int step)
     if (step > 0 || t->cfg.no_recompute_layers.n_values == 0)
         return false;
     t->cfg.no_recompute_layers.n_values = 0;
-    say(t, "no_recompute_layers=[]");
+    append_words(t, "no_recompute_layers=[]");
     return true;
 }
 
@@ -109,8 +109,8 @@ static bool smaller_micro_batch(struct trial *t, int step)
     b->micro_batch_size = micro;
     b->num_micro_batches = b->local_batch_size / micro;
     t->cfg.distributed.tensor_shape[0] = micro;
-    say(t, "batch_size.micro_batch_size=%lld", (long long)micro);
-    say(t, "batch_size.num_micro_batches=%lld", (long long)b->num_micro_batches);
+    append_words(t, "batch_size.micro_batch_size=%lld", (long long)micro);
+    append_words(t, "batch_size.num_micro_batches=%lld", (long long)b->num_micro_batches);
     return true;
 }
 
@@ -126,12 +126,12 @@ static bool more_sharding(struct trial *t, int step)
     if (is_off) {
         s->sharding_degree = d->dp_degree;
         d->dp_degree = 1;
-        say(t, "Distributed.dp_degree=1");
-        say(t, "Distributed.sharding.sharding_degree=%lld",
-            (long long)s->sharding_degree);
+        append_words(t, "Distributed.dp_degree=1");
+        append_words(t, "Distributed.sharding.sharding_degree=%lld",
+                     (long long)s->sharding_degree);
     }
     s->sharding_stage = stage;
-    say(t, "Distributed.sharding.sharding_stage=%lld", (long long)stage);
+    append_words(t, "Distributed.sharding.sharding_stage=%lld", (long long)stage);
     return true;
 }
 
@@ -140,7 +140,7 @@ static bool half_precision(struct trial *t, int step)
     if (step > 0 || t->cfg.mix_precision.dtype != DTYPE_F32)
         return false;
     t->cfg.mix_precision.dtype = DTYPE_BF16;
-    say(t, "mix_precision.dtype=bfloat16");
+    append_words(t, "mix_precision.dtype=bfloat16");
     return true;
 }
 
@@ -150,7 +150,7 @@ static bool half_gradients(struct trial *t, int step)
         t->cfg.mix_precision.dtype == DTYPE_F32)
         return false;
     t->cfg.mix_precision.fp32_grads = false;
-    say(t, "mix_precision.fp32_grads=False");
+    append_words(t, "mix_precision.fp32_grads=False");
     return true;
 }
 
@@ -159,7 +159,7 @@ static bool offload(struct trial *t, int step)
     if (step > 0 || t->cfg.distributed.sharding.sharding_offload)
         return false;
     t->cfg.distributed.sharding.sharding_offload = true;
-    say(t, "Distributed.sharding.sharding_offload=True");
+    append_words(t, "Distributed.sharding.sharding_offload=True");
     return true;
 }
 
@@ -170,7 +170,7 @@ static bool shorter_samples(struct trial *t, int step)
         return false;
     t->cfg.dataset.max_seq_len = S;
     t->cfg.distributed.tensor_shape[1] = S;
-    say(t, "dataset.max_seq_len=%lld", (long long)S);
+    append_words(t, "dataset.max_seq_len=%lld", (long long)S);
     return true;
 }
 
@@ -182,8 +182,8 @@ static bool fewer_layers(struct trial *t, int step)
     if (L < 1)
         return false;
     m->num_layers = L;
-    say(t, "Model.num_layers=%lld", (long long)L);
-    recompute_everywhere(t, 0); // those that are kept may be there no more
+    append_words(t, "Model.num_layers=%lld", (long long)L);
+    recompute_everywhere(t, 0); // exempt layers may no longer exist
     return true;
 }
 
@@ -196,8 +196,8 @@ static bool narrower_model(struct trial *t, int step)
     m->hidden_size = H;
     m->ffn_hidden_size = 4 * H;
     t->cfg.distributed.tensor_shape[2] = H;
-    say(t, "Model.hidden_size=%lld", (long long)H);
-    say(t, "Model.ffn_hidden_size=%lld", (long long)m->ffn_hidden_size);
+    append_words(t, "Model.hidden_size=%lld", (long long)H);
+    append_words(t, "Model.ffn_hidden_size=%lld", (long long)m->ffn_hidden_size);
     return true;
 }
 
@@ -298,7 +298,7 @@ static bool fits(const struct search *s, struct trial *t, double *needed)
     return *needed <= s->available;
 }
 
-static void add(struct search *s, const char *change, double needed)
+static void add_change(struct search *s, const char *change, double needed)
 {
     size_t used = strlen(s->words);
     snprintf(s->words + used, FIT_CHANGES_BYTES - used, "%s%s (%.2f GB)",
@@ -346,7 +346,7 @@ static void try_changes(struct search *s, const struct change *const *c)
             return;
         if (fits(s, &t, &needed)) {
             s->kinds[s->n_found] = kinds;
-            add(s, t.words, needed);
+            add_change(s, t.words, needed);
             return;
         }
     }
@@ -367,7 +367,7 @@ static void try_machines(struct search *s)
         return;
     snprintf(words, sizeof words, "%d processes on each of %d machines like this one",
              n_here, (s->n_local + n_here - 1) / n_here);
-    add(s, words, fit_needed(&mem, n_here));
+    add_change(s, words, fit_needed(&mem, n_here));
 }
 
 void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
@@ -387,7 +387,7 @@ void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
             try_machines(&s);
 }
 
-/* -- whether it fits ------------------------------------------------------------------- */
+/* -- whether it fits ----------------------------------------------------------------- */
 
 double fit_needed(const struct plan_memory *mem, int n_local)
 {

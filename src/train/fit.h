@@ -11,7 +11,7 @@
 #include "config/config.h"
 #include "train/plan.h"
 
-/* What a process takes, as one of n_local on its machine. */
+/* The memory that a process needs, as one of n_local on its machine. */
 double fit_needed(const struct plan_memory *mem, int n_local);
 
 /* The fullest process of the layout: *mem is its memory, *rank its number. */
@@ -35,7 +35,7 @@ void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
 
 /* Refuse a run of which this machine would get n_ranks (0: not known) and cannot hold
  * them, ranks and memory in one sentence: ERROR_INPUT when there are too many ranks
- * (launch_is_crowded()) and the user does not want that, else ERROR_RUNTIME. */
+ * (thread_is_crowded()) and the user has not asked for that, else ERROR_RUNTIME. */
 MUST_CHECK int fit_check_machine(int64_t n_ranks, bool is_oversubscribed,
                                  const struct config *cfg, struct error *err);
 

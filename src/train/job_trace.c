@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A viewer shows a few million spans; a process alone keeps no more than 11 MB of them.
- */
+/* A viewer shows a few million spans; a process alone records no more than 11 MB. */
 #define SPANS_OF_JOB ((int64_t)1 << 21)
 #define SPANS_OF_RANK ((int64_t)1 << 17)
 
@@ -133,7 +132,7 @@ void job_trace_close(struct job_trace *jt)
 
 /* -- writing ------------------------------------------------------------------------- */
 
-static int render(struct job_trace *jt, char **text, size_t *n, struct error *err)
+static int render_spans(struct job_trace *jt, char **text, size_t *n, struct error *err)
 {
     char name[128];
     const struct grid_coord *at = &jt->grid->coord;
@@ -217,7 +216,7 @@ int job_trace_write(struct job_trace *jt, struct error *err)
     comm_set_trace(world, NULL);
     if (compare_clocks_now(jt, 1, err))
         return -1;
-    int rc = comm_agree(world, render(jt, &text, &n, err), err);
+    int rc = comm_agree(world, render_spans(jt, &text, &n, err), err);
     if (rc == 0)
         rc = gather_and_write(jt, text, n, err);
     if (rc == 0)

@@ -37,8 +37,7 @@ static int64_t step_of(const char *line, size_t n)
 }
 
 /* Drop the lines of steps after `last_step`, and a last one that a crash cut short; the
- * length of what is left of `text`. Lines that are not ours are nobody else's to drop:
- * they stay, and are counted. */
+ * length of what is left of `text`. Lines that are not ours stay, and are counted. */
 static size_t drop_lines_after(char *text, size_t n, int64_t last_step,
                                int64_t *n_foreign)
 {
@@ -113,7 +112,7 @@ static int add_line(struct metrics *m, const char *line, struct error *err)
     return 0;
 }
 
-/* What is there is continued, if it can be; anything else goes aside. */
+/* An existing file is continued if it can be, and otherwise renamed. */
 static int clear_the_way(const char *path, int64_t first_step, struct error *err)
 {
     enum fs_type type;
@@ -164,8 +163,7 @@ void metrics_close(struct metrics *m)
 
 /* -- steps --------------------------------------------------------------------------- */
 
-/* "h:mm:ss left", by the mean time of the steps since the first; "" before there are any.
- */
+/* "h:mm:ss left", by the mean time of the steps since the first; "" without any. */
 static void time_left(const struct metrics *m, int64_t step, char *text, size_t size)
 {
     int64_t done = step - m->first_step - 1;
@@ -178,7 +176,7 @@ static void time_left(const struct metrics *m, int64_t step, char *text, size_t 
              (long long)(left / 60 % 60), (long long)(left % 60));
 }
 
-/* Lines of log are for good, so there is one for a tenth, and none in a short run. */
+/* Log lines stay, so there is one per tenth of the run, and none in a short run. */
 static bool is_tenth(const struct metrics *m, int64_t step)
 {
     return m->max_steps >= 2 * PROGRESS_TENTHS && step < m->max_steps &&
@@ -217,7 +215,7 @@ static void show_progress(const struct metrics *m, const struct metrics_step *s)
 }
 
 /* As JSON, which has no infinity and no NaN: null. */
-static const char *number(char text[NUMBER_BYTES], double x)
+static const char *json_number(char text[NUMBER_BYTES], double x)
 {
     if (isfinite(x))
         snprintf(text, NUMBER_BYTES, "%.9g", x);
@@ -226,7 +224,7 @@ static const char *number(char text[NUMBER_BYTES], double x)
     return text;
 }
 
-static int report(struct metrics *m, const struct metrics_step *s, struct error *err)
+static int report_step(struct metrics *m, const struct metrics_step *s, struct error *err)
 {
     double steps = (double)m->n_steps;
     double reader_cost = m->reader_seconds / steps, batch_cost = m->step_seconds / steps;
@@ -245,9 +243,10 @@ static int report(struct metrics *m, const struct metrics_step *s, struct error 
              "\"batch_cost\": %.9g, \"ips_total\": %.9g, \"ips\": %.9g, "
              "\"consumed_samples\": %lld, \"peak_memory_bytes\": %lld}\n",
              (long long)s->step, (long long)s->epoch, (long long)s->batch,
-             number(loss, s->loss), number(norm, s->grad_norm), s->lr, s->loss_scale,
-             s->is_skipped ? "true" : "false", reader_cost, batch_cost, ips_total, ips,
-             (long long)s->consumed_samples, (long long)memory_peak_bytes());
+             json_number(loss, s->loss), json_number(norm, s->grad_norm), s->lr,
+             s->loss_scale, s->is_skipped ? "true" : "false", reader_cost, batch_cost,
+             ips_total, ips, (long long)s->consumed_samples,
+             (long long)memory_peak_bytes());
     m->reader_seconds = m->step_seconds = 0;
     m->n_steps = 0;
     return add_line(m, line, err);
@@ -267,7 +266,7 @@ int metrics_step(struct metrics *m, const struct metrics_step *s, bool is_last,
         m->first_seconds = clock_seconds();
     int rc = 0;
     if (s->step % m->logging_freq == 0 || is_last)
-        rc = report(m, s, err);
+        rc = report_step(m, s, err);
     show_progress(m, s);
     return rc;
 }
@@ -285,8 +284,8 @@ int metrics_eval(struct metrics *m, int64_t step, int64_t epoch, int64_t n_batch
     snprintf(line, sizeof line,
              "{\"step\": %lld, \"epoch\": %lld, \"eval_batches\": %lld, "
              "\"eval_loss\": %s, \"eval_cost\": %.9g}\n",
-             (long long)step, (long long)epoch, (long long)n_batches, number(text, loss),
-             cost);
+             (long long)step, (long long)epoch, (long long)n_batches,
+             json_number(text, loss), cost);
     return add_line(m, line, err);
 }
 
@@ -315,7 +314,7 @@ void metrics_epoch_test(const struct metrics *m, int64_t epoch)
 
 /* `text` with quotes, as JSON; malloc'ed. What is no UTF-8, as a path may be, is shown by
  * question marks. */
-static char *quoted(const char *text)
+static char *json_quoted(const char *text)
 {
     char plain[REASON_BYTES];
     json_t *value = json_string(text);
@@ -335,7 +334,7 @@ int metrics_save_failed(struct metrics *m, int64_t step, const char *reason,
                         struct error *err)
 {
     char line[LINE_BYTES];
-    char *json = quoted(reason);
+    char *json = json_quoted(reason);
     if (!json)
         return error_set(err, ERROR_RUNTIME, "out of memory for a line of '%s'", m->path);
     snprintf(line, sizeof line,

@@ -2,9 +2,9 @@
  * metrics - what a run reports: the log line, output_dir/metrics.jsonl, a line per epoch,
  * and progress: a bar on a terminal, or lines for every tenth of the run.
  *
- * The log line is PaddleFleetX's, field for field. metrics.jsonl has one JSON object a line,
- * and each begins with its "step" (a line that somebody else wrote stays, and is told
- * of); what else it has tells what it is:
+ * The log line is PaddleFleetX's, field for field. metrics.jsonl has one JSON object per
+ * line, and each begins with its "step" (a line that something else wrote stays, with a
+ * warning); its other members say what it is:
  *
  *     "loss"        a logged step, floats with 9 significant digits, so that two runs can
  *                   be compared bit by bit. Costs are averages since the last logged step
@@ -12,8 +12,8 @@
  *     "eval_loss"   an evaluation
  *     "event"       something that happened: "save_failed", with the reason in "error"
  *
- * Lines that a full disk has no room for are kept and written when it has; only where
- * there would be more than a megabyte of them is that an error.
+ * Lines that a full disk does not take are buffered and written later; more than a
+ * megabyte of them is an error.
  */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
@@ -73,8 +73,8 @@ MUST_CHECK int metrics_eval(struct metrics *m, int64_t step, int64_t epoch,
 void metrics_epoch(struct metrics *m, int64_t epoch, bool is_whole);
 /* The line about the evaluation after it, the last one. */
 void metrics_epoch_test(const struct metrics *m, int64_t epoch);
-/* An object with "event": "save_failed": the checkpoint of `step` could not be saved, and
- * `reason` tells why. */
+/* An object with "event": "save_failed": the checkpoint of `step` could not be saved, for
+ * `reason`. */
 MUST_CHECK int metrics_save_failed(struct metrics *m, int64_t step, const char *reason,
                                    struct error *err);
 

@@ -28,7 +28,7 @@ void plan_release(struct plan *p)
     *p = (struct plan){0};
 }
 
-/* -- data ----------------------------------------------------------------------------- */
+/* -- data ---------------------------------------------------------------------------- */
 
 struct plan_data plan_data_of(const struct config *cfg, const struct input_set *set,
                               const struct sample_stream *train,
@@ -99,7 +99,7 @@ int plan_data_find(struct plan_data *d, const struct config *cfg, struct error *
 
 /* -- memory -------------------------------------------------------------------------- */
 
-/* Groups whose sums need staging memory; sums over mp are of a message at most. */
+/* Groups whose reductions need staging memory; those over mp are one message at most. */
 static double staging_bytes(const struct plan *p)
 {
     const struct grid_shape *s = &p->layout.shape;
@@ -111,11 +111,10 @@ static double staging_bytes(const struct plan *p)
     return total + (double)comm_group_bytes(is_tied ? 2 : 1);
 }
 
-/* What a process of this program has when it starts to train: its libraries, MPI's, the
- * packed panels of GEMMs. Nobody can compute that, so it was measured, with Debian 12's
- * libraries and Open MPI 4.1: a process alone, one in a job, and what one adds for each
- * peer on its machine, of which more than a few change nothing. A process that already
- * has more knows better. */
+/* What a process has when it starts to train: its libraries, MPI's, the packed panels of
+ * GEMMs. Measured, with Debian 12's libraries and Open MPI 4.1: a process alone, one in a
+ * job, and what each peer on its machine adds, up to a few. A process that already has
+ * more counts what it has. */
 static double program_bytes(const struct plan *p, const struct plan_data *data)
 {
     enum { FEW_PEERS = 4 };

@@ -1,7 +1,7 @@
 /*
- * plan - what one process of a run will hold, known from the configuration and its place
- * in the grid alone: nothing is allocated or asked of others, so any process of any
- * layout can be planned on a laptop.
+ * plan - what one process of a run will hold, from the configuration and its place in the
+ * grid alone, without tensors or communication: any process of any layout can be
+ * planned on a laptop.
  *
  * The run is opened from its plan, and the memory report is the plan's: one description,
  * two uses.
@@ -25,12 +25,12 @@ MUST_CHECK int plan_init(struct plan *p, const struct config *cfg, struct grid_c
                          struct error *err);
 void plan_release(struct plan *p);
 
-/* -- data: known when the files are there to be asked ---------------------------------- */
+/* -- data: known once the files can be read ------------------------------------------ */
 
 struct plan_data {  // bytes
     double lengths; // of documents, in every process
     double batches; // of the loaders, in every process
-    double order;   // of samples: mapped by every process, there once for a machine
+    double order;   // of samples: mapped by every process, resident once per machine
 };
 
 /* Of a run whose streams are open; valid NULL: it does not evaluate. */
@@ -47,7 +47,7 @@ MUST_CHECK int plan_data_find(struct plan_data *d, const struct config *cfg,
 MUST_CHECK int plan_data_samples(int64_t *n_samples, const struct config *cfg,
                                  const struct input_set *set, struct error *err);
 
-/* -- memory --------------------------------------------------------------------------- */
+/* -- memory -------------------------------------------------------------------------- */
 
 struct plan_memory { // bytes
     double params, grads, optimizer, activations, comm, scratch;
@@ -56,7 +56,7 @@ struct plan_memory { // bytes
     double program;   // what a process has before anything of this
     double total;     // of all the above
     double offloaded; // on disk
-    double shared;    // of `data`, there once for all processes of a machine
+    double shared;    // of `data`, resident once per machine
 };
 /* *data NULL: it is not known. */
 struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,

@@ -4,8 +4,8 @@
  * float32, wherever this process has them: in memory or offloaded, as they are or with
  * 16-bit copies, whole or in shards.
  *
- * A process owns the pieces of t->plan.map. Those of the processes with dp rank 0 and rows
- * that are counted make up the whole model, each element once.
+ * A process owns the pieces of t->plan.layout.map. Those of the processes with dp rank 0
+ * and rows that are counted make up the whole model, each element once.
  */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H

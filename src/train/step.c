@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- losses and gradients of a global batch ------------------------------------------- */
+/* -- losses and gradients of a global batch ------------------------------------------ */
 
 /* Fill t->batch and t->n_counted from the loader. Ranks that share a model have the same
  * batch: one of them counts. [collective] */
@@ -73,7 +73,7 @@ static int batch_losses(struct train *t, bool is_training, double *sum, struct e
 
 /* Where to go on after the weights of `step` gave no loss or no gradients. A checkpoint
  * is known to be good once the step after it was: that of `step` itself is not. */
-static void advise(const struct train *t, int64_t step, char *advice, size_t size)
+static void advise_restart(const struct train *t, int64_t step, char *advice, size_t size)
 {
     char path[PATH_MAX];
     if (checkpoints_before(t, step, path))
@@ -91,7 +91,7 @@ static int check_finite(const struct train *t, double loss, double norm,
     char advice[PATH_MAX + 128];
     if (isfinite(loss) && isfinite(norm))
         return 0;
-    advise(t, t->step, advice, sizeof advice);
+    advise_restart(t, t->step, advice, sizeof advice);
     return error_set(err, ERROR_DIVERGED,
                      "step %lld: the loss is %g and the gradient norm %g; the weights "
                      "were not updated and nothing was saved. Lower "
@@ -181,7 +181,7 @@ static int skip_update(struct train *t, double loss, double norm, struct error *
         return 0;
     char advice[PATH_MAX + 128] = "";
     if (scale <= 1)
-        advise(t, t->step + 1 - t->scaler.bad_steps, advice, sizeof advice);
+        advise_restart(t, t->step + 1 - t->scaler.bad_steps, advice, sizeof advice);
     return error_set(
         err, ERROR_DIVERGED,
         "step %lld: the loss is %g and the gradient norm %g; %lld steps in a "
@@ -232,7 +232,7 @@ int train_step(struct train *t, int64_t *signal, struct error *err)
     return report_step(t, &step, signal, err);
 }
 
-/* -- evaluation ----------------------------------------------------------------------- */
+/* -- evaluation ---------------------------------------------------------------------- */
 
 /* Every evaluation sees the same batches, so that their losses can be compared. */
 int train_evaluate(struct train *t, struct error *err)

@@ -277,7 +277,7 @@ static int save_if_due(struct train *t, bool is_end, struct error *err)
 }
 
 /* A signal has ended the run after this step. */
-static int stopped(const struct train *t, int64_t signal, struct error *err)
+static int report_stop(const struct train *t, int64_t signal, struct error *err)
 {
     const char *name = stop_signal_name((int)signal);
     char path[PATH_MAX];
@@ -314,7 +314,7 @@ static int train_loop(struct train *t, struct error *err)
         if (save_if_due(t, is_stopped || t->step == cfg->max_steps, err))
             return -1;
         if (is_stopped)
-            return stopped(t, signal, err);
+            return report_stop(t, signal, err);
     }
     return 0;
 }

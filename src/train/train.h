@@ -1,17 +1,15 @@
 /*
- * train - the run: knows everything and does nothing itself.
+ * train - the run: calls everything, computes nothing.
  *
  * One step: a batch from the loader, forward and backward of its micro-batches in the
- * order of the pipeline's schedule, sums over the data ranks, gradient norm, AdamW, a
- * line of log; now and then an evaluation and a checkpoint. One process is the smallest
- * layout, not another program: every group has one member and every sum is what it was.
+ * order of the pipeline's schedule, reductions over the data ranks, gradient norm, the
+ * update, a log line; now and then an evaluation and a checkpoint. One process is the
+ * smallest layout, not another program: every group has one member.
  *
  * The loss of a step is the sum of the losses of all counted tokens of the global batch
  * divided by their number, so it does not depend on how the batch was cut.
  *
  * A phase that can fail on one rank ends in an agreement, so that all stop together.
- *
- * Layer: everything above <- train.
  */
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H

@@ -1,14 +1,11 @@
 /*
  * trained_model - the model of a checkpoint, spread over the processes of a job for
- * passes forward: nothing of an optimizer, no gradients, and of what forward keeps for
- * backward only one block's.
+ * passes forward: no optimizer, no gradients, and the stash of one block only.
  *
  * Any layout of data, model and pipe ranks will do, whatever the checkpoint was trained
  * on. Each rank reads its own part of it. Arithmetic and storage are float32, from the
- * weights that the optimizer kept in float32; but decoding, whose time is that of reading
- * the weights, has them as training's forward had.
- *
- * Layer: below evaluation, beside train.h, with which it shares the runner.
+ * optimizer's float32 weights; but decoding, whose time is that of reading the weights,
+ * has them in the type that training's forward used.
  */
 #ifndef TRAIN_TRAINED_MODEL_H
 #define TRAIN_TRAINED_MODEL_H
@@ -37,7 +34,7 @@ struct trained_model {
 
 /* Refuse, before any process is started, options that do not fit each other, the model of
  * the newest checkpoint that can be read, or the processes that there are (0: as many as
- * the layout wants, which *n_wanted tells). (local) */
+ * the layout needs, which is set in *n_wanted). (local) */
 MUST_CHECK int trained_model_check(const struct trained_options *opt, int64_t n_processes,
                                    int64_t *n_wanted, struct error *err);
 

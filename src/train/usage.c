@@ -238,7 +238,7 @@ int usage_report_measured(struct train *t, struct error *err)
     return rc;
 }
 
-/* -- what each rank says in its own log ------------------------------------------------ */
+/* -- what each rank says in its own log ---------------------------------------------- */
 
 /* "embedding, layers 0-5, head" */
 static void describe_part(const struct param_part *part, char *text, size_t size)
@@ -278,8 +278,7 @@ void usage_log_end(const struct train *t)
 
 /* -- before step 1 ------------------------------------------------------------------- */
 
-/* What can be refused is refused here, so that nothing is lost to a run that could not
- * have ended well. */
+/* What can be refused is refused here, before time is lost. */
 
 static int check_memory(const struct train *t, struct error *err)
 {
@@ -341,7 +340,7 @@ static void warn_of_older_run(const struct config_save_load *save)
                     save->output_dir, (long long)newest, save->output_dir);
 }
 
-/* Room for what is offloaded, by all processes of this machine. */
+/* Disk space for what all processes of this machine offload. */
 static int check_offload(const struct train *t, struct error *err)
 {
     const char *dir = layout_offload_dir(&t->cfg);

@@ -1,6 +1,6 @@
 /*
- * usage - what a run takes of the machine, reported before it starts and after it has ended:
- * memory by category and rank, and the bytes that a rank sends in a step.
+ * usage - what a run uses of the machine, reported before it starts and after it has
+ * ended: memory by category and rank, and the bytes that a rank sends per step.
  */
 #ifndef TRAIN_USAGE_H
 #define TRAIN_USAGE_H
@@ -23,8 +23,8 @@ double usage_gathered_bytes(const struct train *t);
 void usage_log_begin(const struct train *t);
 void usage_log_end(const struct train *t);
 
-/* Everything that can be refused before memory is taken and time is spent: space on disk
- * and in memory, a writable output_dir. Prints the memory report. [collective] */
+/* Everything that can be refused before memory is allocated and time is spent: space on
+ * disk and in memory, a writable output_dir. Prints the memory report. [collective] */
 MUST_CHECK int usage_preflight(struct train *t, struct error *err);
 
 #endif

@@ -80,12 +80,11 @@ MUST_CHECK int dataset_find_bad_token(const struct dataset *d, int64_t vocab_siz
                                       int64_t *position, int64_t *id, bool *is_found,
                                       struct error *err);
 
-/* *is_there tells whether the file exists; one that does must be complete. */
+/* *is_there: the file exists; then it must be complete. */
 MUST_CHECK int dataset_meta_read(const char *path, struct dataset_meta *meta,
                                  bool *is_there, struct error *err);
 
-/* Write the file whole, or leave it as it was. A path that is no UTF-8 cannot be in it.
- */
+/* Write the file whole, or leave it as it was. A path must be UTF-8. */
 MUST_CHECK int dataset_meta_write(const char *path, const struct dataset_meta *meta,
                                   struct error *err);
 

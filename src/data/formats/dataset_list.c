@@ -81,7 +81,7 @@ static int check_entries(const struct dataset_list *list, struct error *err)
         const struct dataset_format_names *f = &dataset_formats[e->format];
         if (!e->has_data || !e->has_index)
             return error_set(err, ERROR_INPUT,
-                             "half a dataset: '%s%s' is there, but not '%s%s'; bring the "
+                             "half a dataset: '%s%s' is there, but not '%s%s'; add the "
                              "other file, or move this one away",
                              e->prefix, e->has_data ? f->data_suffix : f->index_suffix,
                              e->prefix, e->has_data ? f->index_suffix : f->data_suffix);

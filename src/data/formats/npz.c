@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <zip.h>
 
-/* No deflate stream grows by more; a claim beyond it is a lie told before we allocate. */
+/* The most that deflate compresses; a larger claim is refused before allocating. */
 #define DEFLATE_MAX_RATIO 1032
 
 #define HEAD_BYTES (NPY_MAX_HEADER_BYTES + 4096u) // more than any header of an array
@@ -148,7 +148,7 @@ static int archive_open(struct npz *z, int fd, const char *name, int flags,
     return -1;
 }
 
-/* -- reading --------------------------------------------------------------------------- */
+/* -- reading ------------------------------------------------------------------------- */
 
 int npz_open(struct npz *z, int fd, const char *name, struct error *err)
 {
@@ -303,8 +303,8 @@ static int convert_numbers(zip_file_t *f, const struct npz_member *m,
     size_t size = disk_int_bytes(npy->type);
     uint64_t more = (uint64_t)npy->n_elements * size - n_held;
     for (int64_t done = 0; done < npy->n_elements;) {
-        size_t room = HEAD_BYTES - n_held;
-        size_t part = more < room ? (size_t)more : room;
+        size_t space = HEAD_BYTES - n_held;
+        size_t part = more < space ? (size_t)more : space;
         if (member_read(f, m, held + n_held, part, err))
             return -1;
         more -= part;
@@ -364,7 +364,7 @@ done:
     return rc;
 }
 
-/* -- writing --------------------------------------------------------------------------- */
+/* -- writing ------------------------------------------------------------------------- */
 
 struct array_source {
     const struct npz_array *array;

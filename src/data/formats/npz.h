@@ -2,8 +2,8 @@
  * npz - numpy's archives: a zip file of NAME.npy members, stored or deflated, with or
  * without zip64. The zip is libzip's part.
  *
- * An archive is never trusted: what a member claims is checked before room is made for
- * it, and what is unpacked is checked against its CRC.
+ * An archive is never trusted: the size that a member claims is checked before anything
+ * is allocated, and what is unpacked is checked against its CRC.
  */
 #ifndef DATA_FORMATS_NPZ_H
 #define DATA_FORMATS_NPZ_H
@@ -66,8 +66,8 @@ struct npz_array { // one-dimensional
     void *context;
 };
 
-/* Write the archive of the arrays, stored, to the empty file `fd`: equal arrays give equal
- * bytes. `name` is for errors. */
+/* Write the archive of the arrays, stored, to the empty file `fd`: equal arrays give
+ * equal bytes. `name` is for errors. */
 MUST_CHECK int npz_write(int fd, const char *name, const struct npz_array *arrays,
                          int n_arrays, struct error *err);
 

@@ -32,8 +32,7 @@ static int lock_and_empty(struct out_file *f, struct error *err)
     return 0;
 }
 
-/* A link stays a link: the file that it names is replaced. Names without memory are NULL.
- */
+/* A link stays a link: the file that it names is replaced. Out of memory: NULL. */
 static int name_files(struct out_file *f, const char *prefix, const char *suffix,
                       struct error *err)
 {

@@ -6,13 +6,13 @@
  * their sum first. What position i gets depends on the weights and the positions before
  * it alone, and positions have no end.
  *
- * They are dealt a block at a time, when they are asked for. What every dataset has had
- * is kept now and then, in memory and in a file of the index cache, so that a run which
- * is resumed need not deal from the beginning.
+ * They are dealt a block at a time, on demand. The counts of all datasets are saved now
+ * and then, in memory and in a file of the index cache, so that a resumed run need not
+ * deal from the beginning.
  *
- * Memory: 16 bytes for each position of a block, and 8 * D each time counts are kept.
- * Time: D operations for each position, and 2^26 (a tenth of a second) to reach one that
- * counts were kept for. Threads: one at a time.
+ * Memory: 16 bytes per position of a block, and 8 * D per saved set of counts. Time: D
+ * operations per position, and 2^26 (a tenth of a second) to reach one from the saved
+ * counts before it. Threads: one at a time.
  */
 #ifndef DATA_SAMPLES_BLEND_H
 #define DATA_SAMPLES_BLEND_H

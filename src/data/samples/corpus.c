@@ -260,8 +260,7 @@ int corpus_resolve_eos(const struct corpus *c, int64_t configured, int64_t *eos,
 
 /* -- tokens -------------------------------------------------------------------------- */
 
-/* The largest id of each dataset, as unsigned, from the cache or by reading everything.
- */
+/* The largest id of each dataset, as unsigned, from the cache or by reading all. */
 static int find_max_tokens(const struct corpus *c, const char *cache_dir,
                            int64_t **max_tokens, struct error *err)
 {

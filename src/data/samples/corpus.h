@@ -50,9 +50,8 @@ void corpus_fingerprint(const struct corpus *c, char hex[CORPUS_FINGERPRINT_BYTE
 
 /* -- end of document ----------------------------------------------------------------- */
 
-/* Bring together the configured eos_token_id (-1: left empty) and the one in the
- * datasets' X.meta.json, if any. *eos is -1 when neither knows; two different values are
- * an error. */
+/* Reconcile the configured eos_token_id (-1: left empty) with the one in the datasets'
+ * X.meta.json, if any. *eos is -1 when neither knows; different values are an error. */
 MUST_CHECK int corpus_resolve_eos(const struct corpus *c, int64_t configured,
                                   int64_t *eos, struct error *err);
 

@@ -23,7 +23,7 @@
 #define ABANDONED_SECONDS 3600 // the age of an unfinished file that nobody works on
 #define SHARED_DIR "/dev/shm"
 #define REPORT_AFTER_SECONDS 10 // that another process makes what this one waits for
-// Making takes seconds: who has not finished by then is stopped, or on a lost host.
+// Making takes seconds: a process that has not finished by then is stopped or lost.
 #define GIVE_UP_AFTER_SECONDS 120
 
 static const char magic[8] = "TREFIDX";
@@ -315,7 +315,7 @@ struct map_home { // where a file may lie
     const char *dir;
     const char *kind;
     mode_t mode;
-    bool is_own; // files of other users are none of ours
+    bool is_own; // ignore files of other users
 };
 
 /* NULL when it is mapped, or why not. */

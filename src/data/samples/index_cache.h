@@ -1,12 +1,12 @@
 /*
- * index_cache - results that are costly to compute, kept in files between runs.
+ * index_cache - results that are costly to compute, cached in files between runs.
  *
  * A file holds an array of integers. Its name is a hash of everything the result depends
  * on, so there is nothing to invalidate: other inputs, other name. It is written under a
  * temporary name and renamed, so several processes may build the same one at once: the
- * last rename wins, with equal content. Of each kind a few files are kept, the latest;
- * who uses one for longer than it takes to read it holds a shared flock() on it, and then
- * it stays.
+ * last rename wins, with equal content. Of each kind the few latest files are kept; a
+ * process that uses one for longer than a read holds a shared flock() on it, which also
+ * keeps it.
  *
  *      0  8 bytes   "TREFIDX\0"            24  16 bytes  the key
  *      8  u64       version 2              40  16 bytes  XXH3 of the integers
@@ -24,7 +24,7 @@
 
 struct XXH3_state_s;
 
-struct cache_key { // what goes into the name; everything mixed in must be mixed in order
+struct cache_key { // a running hash, which depends on the order of what is mixed in
     struct XXH3_state_s *state;
 };
 
@@ -37,26 +37,26 @@ void cache_key_mix_array(struct cache_key *key, const int64_t *values, int64_t n
 /* The hash of what was mixed in so far, as 32 hexadecimal digits. */
 void cache_key_hex(const struct cache_key *key, char hex[33]);
 
-/* *values := the array kept under (kind, key) in `dir`, malloc'ed; or NULL when there is
- * none or it is damaged, which is logged. */
+/* *values := the array cached under (kind, key) in `dir`, malloc'ed; or NULL when there
+ * is none or it is damaged, which is logged. */
 void index_cache_load(const char *dir, const char *kind, const struct cache_key *key,
                       int64_t **values, int64_t *n);
 
-/* Keep the array, and at most `n_keep` of its kind. That it cannot be kept is said in the
- * log and changes no result. */
+/* Cache the array, keeping at most `n_keep` of its kind. A failure is logged and changes
+ * no result. */
 void index_cache_store(const char *dir, const char *kind, const struct cache_key *key,
                        const int64_t *values, int64_t n, int n_keep);
 
 /* -- an array that all processes of a machine share ---------------------------------- */
 
 /*
- * Made by one of them. It is a file of the cache, mapped: memory that is there once for
- * all, and that the system may take back. Where the cache cannot be written it is a file
- * in /dev/shm, which goes with its last user; and where that is impossible too, each
- * process has its own.
+ * Made by one of them. It is a mapped file of the cache: resident once per machine, and
+ * reclaimable by the system. Where the cache cannot be written it is a file in /dev/shm,
+ * removed by its last user; and where that is impossible too, each process has its own.
  *
- * Who is first makes it, in the file NAME.new under an exclusive flock(), and renames it;
- * others wait for the lock and map the result. Who maps one holds a shared flock().
+ * The first process makes it, in the file NAME.new under an exclusive flock(), and
+ * renames it; others wait for the lock and map the result. A mapped file has a shared
+ * flock().
  *
  * Threads: any number, each with its own index_map.
  */
@@ -77,7 +77,7 @@ struct index_maker { // of an array that is not there yet
 struct index_map { // read-only for everybody but index_cache.c
     const int64_t *values;
     int64_t n_values;
-    bool was_there;                // nobody had to make it now
+    bool was_there;                // it did not have to be made now
     char path[INDEX_PATH_BYTES];   // "": of this process alone
     char shared[INDEX_PATH_BYTES]; // the same in /dev/shm, else ""
     void *base;
@@ -88,8 +88,8 @@ struct index_map { // read-only for everybody but index_cache.c
 /* A file that is damaged is made anew, with a warning. */
 MUST_CHECK int index_map_open(struct index_map *map, const struct index_place *place,
                               const struct index_maker *maker, struct error *err);
-/* Integers [at, at + n). A file is read, not loaded from: one that somebody cuts or whose
- * disk fails is -1 here, and a deadly signal in a load from `values`. */
+/* Integers [at, at + n), by a read from the file: where it was truncated or its disk
+ * fails, that returns -1, while a load from `values` would be a fatal signal. */
 MUST_CHECK int index_map_read(const struct index_map *map, int64_t at, int64_t n,
                               int64_t *values);
 void index_map_close(struct index_map *map); // one of zeros is fine

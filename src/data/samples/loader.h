@@ -33,7 +33,7 @@ struct loader; // opaque
 MUST_CHECK int loader_open(struct loader **out, struct sample_stream *stream,
                            const struct loader_options *opt, struct error *err);
 
-/* What a loader of so many samples for each step takes. */
+/* Bytes that a loader of so many samples per step allocates. */
 size_t loader_bytes(int64_t local_batch, const struct sample_stream *stream);
 
 /* Wait for the next step's batch, which is borrowed until the next call: all of what is

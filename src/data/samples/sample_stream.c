@@ -41,7 +41,7 @@ static int add_files(struct data_files *all, int64_t input, const char *path,
             rc = error_set(err, ERROR_RUNTIME, "out of memory");
             break;
         }
-        if (stat(f.path, &st) == 0) { // what cannot be read is said by who opens it
+        if (stat(f.path, &st) == 0) { // opening it reports what cannot be read
             f.device = st.st_dev;
             f.inode = st.st_ino;
         }
@@ -175,7 +175,7 @@ static int open_set(struct input_set *set, const struct config *cfg, bool reads_
         .mode = d->mode,
         .pad = set->eos >= 0 ? (int32_t)set->eos : 0,
     };
-    // one document a sample: there is nothing that could be crossed
+    // one document per sample: there is no border to cross
     set->has_document_start = d->reset_attention_mask && d->mode == SAMPLES_PACKED;
     rc = 0;
 done:

@@ -48,7 +48,7 @@ MUST_CHECK int input_set_open_unread(struct input_set *set, const struct config 
                                      struct error *err);
 void input_set_close(struct input_set *set); // one of zeros is fine
 
-/* What it keeps in memory: a number for each document. */
+/* What it holds in memory: one number per document. */
 int64_t input_set_bytes(const struct input_set *set);
 
 /* Names the content as corpus_fingerprint() does: of one corpus, the same; of several, it
@@ -83,7 +83,7 @@ void sample_stream_log(const struct sample_stream *stream, int64_t n_samples);
 int64_t sample_stream_epoch_start(const struct sample_stream *stream, int64_t epoch);
 int64_t sample_stream_epoch_of(const struct sample_stream *stream, int64_t pos);
 
-/* What the order of samples takes, as sample_index_bytes() and its neighbour say. */
+/* Memory of the order of samples, as sample_index_bytes() and its neighbour say. */
 double sample_stream_bytes(const struct sample_stream *stream);
 double sample_stream_making_bytes(const struct sample_stream *stream);
 

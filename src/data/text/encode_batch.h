@@ -61,14 +61,14 @@ MUST_CHECK int encode_batch_move_open(struct encode_batch *to, struct encode_bat
 
 /* -- encoding ------------------------------------------------------------------------ */
 
-/* Encode every record; json_key is for lines of JSON. A failure is kept in the batch, so
- * that it is reported when the batches before it are done. */
+/* Encode every record; json_key is for lines of JSON. A failure is stored in the batch,
+ * so that it is reported when the batches before it are done. */
 void encode_batch_encode(struct encode_batch *b, struct encoder *e, const char *json_key,
                          bool with_special);
 
 /* -- the end ------------------------------------------------------------------------- */
 
-/* Empty again. Memory of an ordinary size is kept, of a huge one given back. */
+/* Empty again. Keeps its memory unless that is unusually large, which is freed. */
 void encode_batch_reset(struct encode_batch *b);
 void encode_batch_release(struct encode_batch *b);
 

@@ -20,8 +20,8 @@
 #include <string.h>
 #include <time.h>
 
-#define BATCH_BYTES (1u << 18) // a batch of so much text goes on its way
-#define BATCH_RECORDS 16384    // or of so many documents
+#define BATCH_BYTES (1u << 18) // a batch of so much text is encoded,
+#define BATCH_RECORDS 16384    // or one of so many documents
 #define SLOTS_PER_THREAD 4
 #define WAIT_NANOSECONDS 100000000
 

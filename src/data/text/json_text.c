@@ -230,8 +230,7 @@ static bool join_cloze(struct json_line *out, json_t *root, const char *key)
     return true;
 }
 
-/* Integers are read as reals, because large ones in other keys are none of our business.
- */
+/* Integers are read as reals, so that large ones in other keys do no harm. */
 enum json_line_kind json_line_read(struct json_line *out, const char *line, size_t n,
                                    const char *key, bool is_cloze)
 {

@@ -12,8 +12,8 @@
 
 /*
  * Without being parsed: the elements of arrays, and objects that stand by themselves.
- * They come in chunks and need not fit in memory; whether each is well-formed is for who
- * parses it.
+ * They come in chunks and need not fit in memory; whether each is well-formed is for its
+ * parser to say.
  */
 struct json_values {
     const struct text_record_sink *sink;

@@ -12,8 +12,8 @@ struct reading {
     bool is_cloze;
     const struct text_sink *sink;
     struct text_input *in;
-    int64_t n_told; // bytes of text that progress() knows of
-    char *line;     // of JSON, so far
+    int64_t n_reported; // bytes of text that progress() knows of
+    char *line;         // of JSON, so far
     size_t n_line;
     int64_t line_capacity;
 };
@@ -79,8 +79,8 @@ static int report_progress(void *reading, struct error *err)
 {
     struct reading *r = reading;
     int64_t n = r->in ? text_input_text_bytes(r->in) : 0;
-    size_t more = (size_t)(n - r->n_told);
-    r->n_told = n;
+    size_t more = (size_t)(n - r->n_reported);
+    r->n_reported = n;
     return r->sink->progress ? r->sink->progress(r->sink->context, more, err) : 0;
 }
 

@@ -19,7 +19,7 @@ struct text_sink { // where documents go; functions return 0 or -1 with *err
     int (*bad_line)(void *context, const char *path, int64_t line, const char *reason,
                     struct error *err);
     /* n more bytes of text were read, or none while there are none; -1 stops the
-     * reading. NULL: nobody wants to know. */
+     * reading. May be NULL. */
     int (*progress)(void *context, size_t n, struct error *err);
     void *context;
 };

@@ -286,7 +286,7 @@ static const char *guess_wide(const char *bytes, size_t n)
     return is_utf16(b, n, 0) ? "UTF-16BE" : NULL;
 }
 
-/* -- one byte a character ------------------------------------------------------------ */
+/* -- one byte per character ---------------------------------------------------------- */
 
 struct high_bytes { // those over 0x7F, and their runs
     size_t n, n_runs, n_short_runs;
@@ -320,7 +320,7 @@ static const char *guess_narrow(const uint8_t *b, size_t n)
     return h.n_late * 2 >= h.n ? "WINDOWS-1251" : "KOI8-R"; // where lower case is
 }
 
-/* -- two bytes a character ----------------------------------------------------------- */
+/* -- two bytes per character --------------------------------------------------------- */
 
 struct pairs {             // of a first byte over 0x80 and a second one
     size_t n, n_odd;       // and what is none

@@ -26,15 +26,14 @@
 /*
  * A regular file, a pipe, a terminal, or "-", which is standard input.
  *
- * Nothing here waits for ever without a word. Devices that never end are refused; of a
- * named pipe that nobody has opened for writing it is said that it is waited for, and
- * after a while it is given up.
+ * Nothing here waits forever. Devices that never end are refused; waiting for a named
+ * pipe without a writer is logged, and ends with an error after a while.
  */
 #define TEXT_STANDARD_INPUT "-"
 
-struct text_watch { // how a caller looks in on long work
-    /* Called before each read, and some times a second while there is nothing to read;
-     * -1 with *err ends the reading. NULL: nobody looks in. */
+struct text_watch { // a caller's hook in long work
+    /* Called before each read, and several times per second while nothing comes;
+     * -1 with *err ends the reading. May be NULL. */
     int (*tick)(void *context, struct error *err);
     void *context;
     double writer_seconds; // a named pipe may be without a writer; 0: the usual 60

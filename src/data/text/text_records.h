@@ -37,8 +37,7 @@ MUST_CHECK int bad_lines_add(struct bad_lines *b, const char *path, int64_t line
 
 /* Read the input to its end. A file of JSON that begins with "[", or with an object that
  * goes on in its next lines, is taken apart into the elements of its arrays and its
- * objects (json_values.h); any other into its lines. json_line.h finds the text in
- * these. */
+ * objects; any other into its lines. json_text.h finds the text in these. */
 MUST_CHECK int text_records_read(struct text_input *in,
                                  const struct text_record_sink *sink, struct error *err);
 

@@ -1,16 +1,16 @@
 /*
  * Causal attention in tiles of TILE queries by TILE keys; tiles above the diagonal, and
  * those between documents, are never computed, nor the blocks of a tile that no query of
- * theirs sees, and no more than one tile of scores exists a thread.
+ * theirs sees, and no more than one tile of scores exists per thread.
  *
- * Forward keeps a running maximum and sum a row (online softmax) and rescales what it has
- * summed when the maximum grows. Backward computes the scores again and turns them into
- * probabilities with the row's saved log-sum-exp.
+ * Forward keeps a running maximum and sum per row (online softmax) and rescales what it
+ * has summed when the maximum grows. Backward computes the scores again and turns them
+ * into probabilities with the row's saved log-sum-exp.
  *
  * A thread takes one head of one sample (and a group of tiles of queries in forward), and
  * walks its tiles in a fixed order; so the bits depend on the sample alone.
  *
- * Cost: forward 2, backward 5 products of TILE x TILE x D a tile.
+ * Cost per tile: forward 2, backward 5 matrix products of TILE x TILE x D.
  */
 #include "device/cpu/cpu_tile.h"
 #include "device/device.h"
@@ -231,7 +231,7 @@ static void sum_over_queries(float *y, int64_t y_row, const float *p,
 
 /* -- forward ------------------------------------------------------------------------- */
 
-/* One tile of queries of one head: running maximum and sum a row. */
+/* One tile of queries of one head: running maximum and sum per row. */
 struct query_tile {
     int64_t q0, n_queries;
     float *out; // row 0 of the tile
@@ -304,7 +304,7 @@ static struct query_tile query_tile_of(const struct attention *at, int64_t b, in
     };
 }
 
-/* What the keys at k0 give the queries of a tile; p has room for its scores. */
+/* Add what the queries of a tile get from the keys at k0; p holds its scores. */
 static void query_tile_fwd(struct query_tile *qt, const struct head *hd, int64_t k0,
                            struct pack *keys, struct pack *values, float *p)
 {
@@ -423,7 +423,7 @@ struct bwd_packs {
     struct pack keys_rows, queries, dout; // for the gradients of q, k, v
 };
 
-/* p and dp have room for a tile each. */
+/* p and dp hold a tile each. */
 static void tile_bwd(const struct head *hd, const struct head_grad *gr,
                      struct bwd_packs *packs, float *p, float *dp, int64_t q0, int64_t k0)
 {
@@ -465,7 +465,7 @@ struct bwd {
     int64_t dq_row, dkv_row;
 };
 
-/* Head h of q of sample b; p and dp have room for a tile each. */
+/* Head h of q of sample b; p and dp hold a tile each. */
 static void query_head_bwd(const struct bwd *at, int64_t b, int64_t h, float *p,
                            float *dp)
 {

@@ -147,7 +147,7 @@ void K(stash_columns)(struct stream *s, float *y, const void *stash, int64_t fir
     K(load_matrix)(s, y, element_of(stash, dtype, first), dtype, rows, cols, stride);
 }
 
-/* -- sums over ranks ----------------------------------------------------------------- */
+/* -- reductions over ranks ----------------------------------------------------------- */
 
 static void run_max(float *restrict top, const float *restrict x, int64_t n)
 {

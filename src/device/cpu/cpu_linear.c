@@ -1,14 +1,13 @@
 /*
- * Products with weights.
+ * GEMMs with weights.
  *
- * A float32 weight goes into the product as it is. A 16-bit one is widened panel by panel
+ * A float32 weight goes into the GEMM as it is. A 16-bit one is widened panel by panel
  * (some of its rows), and each panel is used while it is in the cache: so the memory read
  * is half, and the scratch needed does not grow with the matrix. A 16-bit gradient is
  * rounded when its panel is complete, and again when another micro-batch is added.
  *
- * Panels have a fixed size, so sums do not depend on anything but the matrix. Those that
- * run over its rows are cut where the product cuts its own sums, at multiples of its
- * block of 256.
+ * Panels have a fixed size, so reductions depend on nothing but the matrix. Those over
+ * its rows are cut where the GEMM cuts its own, at multiples of its block of 256.
  */
 #include "device/cpu/cpu.h"
 #include "device/device.h"
@@ -44,7 +43,7 @@ static int64_t rows_at_a_time(const struct weight *w)
 /* -- forward ------------------------------------------------------------------------- */
 
 /* Rows [first, first + N) of y = x w^T. */
-static void product(struct stream *s, const struct linear *l, int64_t first, int64_t N)
+static void gemm_rows(struct stream *s, const struct linear *l, int64_t first, int64_t N)
 {
     int64_t I = l->w->cols, O = l->w->rows, step = rows_at_a_time(l->w);
     for (int64_t o = 0; o < O; o += step) {
@@ -65,8 +64,9 @@ static void product(struct stream *s, const struct linear *l, int64_t first, int
     }
 }
 
-/* What follows the product, on the same rows. */
-static void follow(struct stream *s, const struct linear *l, int64_t first, int64_t N)
+/* What follows the GEMM, on the same rows. */
+static void finish_rows(struct stream *s, const struct linear *l, int64_t first,
+                        int64_t N)
 {
     int64_t O = l->w->rows;
     float *y = l->y + first * O;
@@ -82,10 +82,10 @@ static void follow(struct stream *s, const struct linear *l, int64_t first, int6
     K(activation_fwd)(s, &pass);
 }
 
-/* Fused, the pass over some rows of the product finds them in the last cache, however
- * many there are in all. BLIS packs the weight once for each such part, so parts are
- * high, and a product that no pass follows is taken whole. A 16-bit weight would be
- * widened for each part: it is not fused. */
+/* Fused, the element-wise pass over a part of the rows finds them in the last-level
+ * cache, however many there are in all. BLIS packs the weight once per part, so parts
+ * have many rows, and a GEMM that no pass follows is done whole. A 16-bit weight would be
+ * widened once per part: it is not fused. */
 void K(linear_fwd)(struct stream *s, const struct linear *l)
 {
     enum { FUSED_ROWS = 1024 };
@@ -94,8 +94,8 @@ void K(linear_fwd)(struct stream *s, const struct linear *l)
     int64_t step = is_fused ? FUSED_ROWS : l->N;
     for (int64_t first = 0; first < l->N; first += step) {
         int64_t N = i64_min(step, l->N - first);
-        product(s, l, first, N);
-        follow(s, l, first, N);
+        gemm_rows(s, l, first, N);
+        finish_rows(s, l, first, N);
     }
 }
 

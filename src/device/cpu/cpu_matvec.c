@@ -11,7 +11,7 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/cpu_convert.h"
 
-#define GROUP 4      // rows at a time, so that their sums stay in registers
+#define GROUP 4      // rows at a time, so that accumulators stay in registers
 #define ROWS_MOST 16 // that share one widening of a row of the matrix
 
 /* sum[r] += w * x[r] over n columns, a multiple of LANES. `rows` is a constant where this

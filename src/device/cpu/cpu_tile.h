@@ -6,8 +6,8 @@
  * A sum runs over k in ascending order, whatever block computes it; so the bits of an
  * element do not depend on how rows are grouped.
  *
- * BLIS packs both sides of every product, which products of attention's tiles are too
- * small to pay for (docs/performance.md has what this gained).
+ * BLIS packs both sides of every product, which costs too much for products as small as
+ * attention's tiles (docs/performance.md has what this gained).
  */
 #ifndef DEVICE_CPU_CPU_TILE_H
 #define DEVICE_CPU_CPU_TILE_H
@@ -19,8 +19,7 @@
 #define TILE_ROWS 6 // 12 sums of 8 floats, and what they are made of, fill 16 registers
 #define TILE_COLUMNS 16
 
-/* C(rows, columns) = A B or C += A B. A by strides, B a packed panel (k, TILE_COLUMNS).
- */
+/* C(rows, columns) = A B or C += A B. A is strided, B a panel (k, TILE_COLUMNS). */
 struct tile_block {
     int64_t rows, columns, k; // at most TILE_ROWS, TILE_COLUMNS
     const float *a;

@@ -1,16 +1,16 @@
 /*
- * Every product of the program goes through this function, so that its bits depend on
- * the values and on K alone.
+ * Every GEMM of the program goes through this function, so that its bits depend on the
+ * values and on K alone.
  *
  * BLIS cuts K into blocks of a fixed size and adds them in order; rows, columns and
  * threads only decide who computes an element, not how. That holds with alpha = 1 and
  * beta 0 or 1 (no second rounding) and with the small-matrix path switched off, which
  * would pick another kernel by shape. tests/test_gemm_bits.c holds BLIS to it.
  *
- * So a product is cut into a share of rows and columns for each thread, and BLIS computes
- * each share on one thread. What threads of BLIS would pack once for all is packed more
- * than once, but nobody waits before the end: BLIS's threads spin at barriers, many a
- * product, and one that was put aside for another process holds up all others.
+ * So a GEMM is cut into a share of rows and columns for each thread, and BLIS computes
+ * each share on one thread. What BLIS's threads would pack once for all is packed more
+ * than once, but no thread waits before the end: BLIS's threads spin at many barriers per
+ * GEMM, and one that is descheduled holds up all others.
  */
 #include "device/cpu/gemm.h"
 
@@ -23,7 +23,7 @@
 /* Beyond this number shares would be so small that packing them counts. */
 #define SHARES_MOST 8
 
-/* The whole product by n_threads of BLIS's. */
+/* The whole GEMM by n_threads of BLIS's. */
 static void multiply(const struct gemm *g, int n_threads)
 {
     float alpha = 1.0F;

@@ -1,15 +1,14 @@
 /*
- * Which of BLIS's kernels multiply, and their buffers.
+ * The choice of BLIS's kernels, and their buffers.
  *
  * BLIS knows processors by name, and takes AVX2 kernels on those that are newer than
  * itself or whose name a cloud hides. So the choice is made here, by what CPUID says the
  * processor can do; BLIS reads it from the environment when it is called first.
  *
- * BLIS takes its buffers when a product needs them, and aborts the program when there are
- * none. They are kept for the next product: so one product on each thread takes all of
- * them beforehand. A product as small as that is over before the next thread's begins,
- * and then both would use the same buffers; so its kernel waits until all threads are in
- * theirs.
+ * BLIS allocates its buffers when a GEMM needs them, aborts the program when that fails,
+ * and pools them for later GEMMs: so one GEMM on each thread allocates all of them
+ * beforehand. A GEMM as small as that would be over before the next thread's begins, and
+ * both would use the same buffers; so its kernel waits until all threads are in theirs.
  */
 #include "device/cpu/gemm.h"
 
@@ -62,8 +61,8 @@ static struct gemm_processor this_processor(void)
 
 #endif
 
-/* The variable is taken away again: processes started from here may run elsewhere. */
-static void choose(void)
+/* The variable is unset again: processes started from here may run elsewhere. */
+static void choose_kernels(void)
 {
     bool is_chosen = false;
 #ifdef BLIS_CONFIG_SKX
@@ -82,7 +81,7 @@ static void choose(void)
 void gemm_choose(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, choose);
+    pthread_once(&once, choose_kernels);
 }
 
 const char *gemm_version(void)
@@ -99,7 +98,7 @@ const char *gemm_kernels_name(void)
 
 /* -- the buffers --------------------------------------------------------------------- */
 
-/* Of the products that start together; mutable, but touched by them alone. */
+/* Of the GEMMs that start together; mutable, but touched by them alone. */
 static pthread_barrier_t all_in_a_product;
 
 static void wait_for_all(dim_t m, dim_t n, dim_t k, float *restrict alpha,
@@ -112,7 +111,7 @@ static void wait_for_all(dim_t m, dim_t n, dim_t k, float *restrict alpha,
     pthread_barrier_wait(&all_in_a_product);
 }
 
-/* One product of a number, by the kernel of `cntx`, or by BLIS's own for NULL. */
+/* One GEMM of size 1, by the kernel of `cntx`, or by BLIS's own for NULL. */
 static void multiply_one(int n_threads, cntx_t *cntx)
 {
     float one = 1, a = 0, b = 0, c = 0;
@@ -144,14 +143,14 @@ static size_t stack_bytes(void)
     return limit.rlim_cur;
 }
 
-/* The stack of the first thread grows as it is used, and a process without room for that
- * dies; those of other threads are there from their start. */
+/* The stack of the first thread grows as it is used, and a process without memory for
+ * that dies; those of other threads are mapped from their start. */
 static void __attribute__((noinline)) grow_stack(void)
 {
     enum { PAGE = 4096 };
-    volatile char room[KERNEL_STACK_BYTES];
-    for (size_t i = sizeof room; i > 0; i -= i < PAGE ? i : PAGE)
-        room[i - 1] = 0;
+    volatile char stack[KERNEL_STACK_BYTES];
+    for (size_t i = sizeof stack; i > 0; i -= i < PAGE ? i : PAGE)
+        stack[i - 1] = 0;
 }
 
 /* A thread that allocates gets 64 MiB of addresses for a heap of its own: where they are
@@ -166,11 +165,11 @@ static void share_one_heap(void)
 /* Whether so many bytes can be had now. */
 static bool can_have(size_t n_bytes)
 {
-    void *room = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED)
+    void *memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
         return false;
-    munmap(room, n_bytes);
+    munmap(memory, n_bytes);
     return true;
 }
 

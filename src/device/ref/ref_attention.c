@@ -18,7 +18,8 @@
 #define SUM_COLUMNS 128
 
 /* One head of one sample; rows of q are q_row apart, those of k and v kv_row, those of
- * gradients by members of their own, those of out and dout `out_stride`. The d-members are NULL in forward. */
+ * gradients by members of their own, those of out and dout `out_stride`. The d-members
+ * are NULL in forward. */
 struct head {
     const struct attention *at;
     int64_t b, h, S, D, q_row, kv_row, dq_row, dkv_row, out_stride;
