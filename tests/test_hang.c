@@ -344,7 +344,7 @@ static void open_link(struct watch_server *server, struct watch_reporter *report
 
 static void close_link(struct watch_server *server, struct watch_reporter *reporter)
 {
-    watch_reporter_close(reporter);
+    close(reporter->fd);
     watch_server_close(server);
 }
 

@@ -202,12 +202,11 @@ static void test_beat__tells_the_first_word_of_a_rank(void **state)
     assert_int_equal(atomic_load(&slot->pid), getpid());
     assert_false(beat_is_shown()); // of rank 0 only
 
-    assert_true(beat_fail("cannot read 'x'\nno such file", 2, true, 77));
+    assert_true(beat_fail("cannot read 'x'\nno such file", 2, true));
     assert_false(beat_last_word(BEAT_ENDED, 0));
-    assert_false(beat_fail("and then", 3, false, 0));
+    assert_false(beat_fail("and then", 3, false));
     assert_int_equal(atomic_load(&slot->state), BEAT_FAILED);
     assert_int_equal(atomic_load(&slot->code), 2);
-    assert_int_equal(atomic_load(&slot->log_bytes), 77);
     assert_true(atomic_load(&slot->said_ns) > 0);
     assert_int_equal(atomic_load(&file->failure.by), 4);
     assert_true(file->failure.is_lasting && atomic_load(&file->failure.is_written));

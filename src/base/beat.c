@@ -209,7 +209,7 @@ bool beat_last_word(enum beat_state state, int code)
     return true;
 }
 
-bool beat_fail(const char *reason, int exit_code, bool is_lasting, int64_t log_bytes)
+bool beat_fail(const char *reason, int exit_code, bool is_lasting)
 {
     int nobody = 0;
     if (atomic_load(&beat_mine->state) != BEAT_ALIVE)
@@ -224,7 +224,6 @@ bool beat_fail(const char *reason, int exit_code, bool is_lasting, int64_t log_b
             *c = *c == '\n' ? ' ' : *c;
         atomic_store(&failure->is_written, 1);
     }
-    atomic_store(&beat_mine->log_bytes, log_bytes);
     return beat_last_word(BEAT_FAILED, exit_code);
 }
 

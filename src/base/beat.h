@@ -87,7 +87,6 @@ struct beat_slot {
     atomic_int is_held;          // by the watcher: writes its stack and does no more
     atomic_int state, code;      // its last word, see beat_last_word()
     atomic_llong said_ns;        // when, CLOCK_REALTIME
-    atomic_llong log_bytes;      // BEAT_FAILED: of its log before the reason came there
     atomic_int is_reported;      // the launcher knows the last word
 };
 
@@ -182,7 +181,7 @@ void beat_over(void);
  * in a signal handler. */
 bool beat_last_word(enum beat_state state, int code);
 /* The same for a failure with its reason, of which the lines are joined. */
-bool beat_fail(const char *reason, int exit_code, bool is_lasting, int64_t log_bytes);
+bool beat_fail(const char *reason, int exit_code, bool is_lasting);
 
 /* Whether the launcher shows the progress of this rank, and the text to show. */
 bool beat_is_shown(void);

@@ -23,8 +23,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* What a signal handler needs, beside the lines themselves. */
 static atomic_bool status_is_shown;
 static atomic_long utc_offset; // of local time, in seconds
-static atomic_int spare_fd = -1;
-static const char *spare_mark;
+static atomic_int copy_fd = -1;
+static const char *copy_mark;
 
 bool log_is_terminal(void)
 {
@@ -38,22 +38,25 @@ enum log_level log_set_level(enum log_level level)
     return before;
 }
 
-void log_set_spare(int fd, const char *mark)
+void log_set_copy(int fd, const char *mark)
 {
-    spare_mark = mark;
-    atomic_store(&spare_fd, fd);
+    copy_mark = mark;
+    atomic_store(&copy_fd, fd);
 }
 
-/* What the spare descriptor does not take either is dropped. */
+/* What cannot be written is dropped: there is nobody left to tell. */
 static void write_bytes(const char *text, size_t n)
 {
-    int fd = atomic_load(&spare_fd);
-    if (fs_write_exact(STDERR_FILENO, text, n) == 0 || fd < 0)
-        return;
-    const struct iovec parts[] = {
-        {.iov_base = (void *)(uintptr_t)spare_mark, .iov_len = strlen(spare_mark)},
-        {.iov_base = (void *)(uintptr_t)text, .iov_len = n}};
-    ssize_t unused = writev(fd, parts, ARRAY_LEN(parts));
+    int fd = atomic_load(&copy_fd);
+    ssize_t unused = fs_write_exact(STDERR_FILENO, text, n);
+    for (const char *end; fd >= 0 && n > 0; n -= (size_t)(end - text), text = end) {
+        end = memchr(text, '\n', n);
+        end = end ? end + 1 : text + n;
+        const struct iovec parts[] = {
+            {.iov_base = (void *)(uintptr_t)copy_mark, .iov_len = strlen(copy_mark)},
+            {.iov_base = (void *)(uintptr_t)text, .iov_len = (size_t)(end - text)}};
+        unused = writev(fd, parts, ARRAY_LEN(parts));
+    }
     (void)unused;
 }
 

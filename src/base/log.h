@@ -41,9 +41,9 @@ void log_status_clear(void);
 /* Standard error is a terminal on which a status line can be redrawn. */
 bool log_is_terminal(void);
 
-/* Lines that standard error does not take (a log on a full disk) go to descriptor `fd`,
- * behind `mark`, which is borrowed; -1: nowhere. */
-void log_set_spare(int fd, const char *mark);
+/* All lines, also those that standard error does not take (a log on a full disk), go to
+ * descriptor `fd` as well, each behind `mark`, which is borrowed; -1: nowhere. */
+void log_set_copy(int fd, const char *mark);
 
 /* Hide lines below `level` (tests use it to stay quiet); what it was before. */
 enum log_level log_set_level(enum log_level level);

@@ -3,6 +3,7 @@
 #include "cli/cmd.h"
 #include "cli/cmd_pretrain.h"
 #include "cli/options.h"
+#include "cli/self_launch.h"
 #include "launch/launch.h"
 #include "launch/mpiexec.h"
 #include "launch/restart.h"
@@ -109,20 +110,16 @@ static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
     struct pretrain_options options = {0};
     struct config cfg;
     struct resume_point point = {0};
-    int code = 0;
     int rc = plan_job(&options, &cfg, opt, argc, argv, err);
     if (rc == 0 && opt->max_restarts > 0) {
         rc = resume_point_init(&point, &cfg, argv, err);
         opt->resume = &point;
     }
-    if (rc < 0)
-        code = error_exit_code(err);
-    else if (rc == 0)
-        code = launch_run(opt, argv, err);
-    opt->resume = NULL; // it was this function's
+    if (rc == 0)
+        rc = launch_run(opt, argv, err) ? -1 : 0;
     resume_point_release(&point);
     pretrain_options_release(&options);
-    return code;
+    return rc;
 }
 
 static int launch(struct launch_options *opt, int argc, char **argv, struct error *err)
@@ -131,12 +128,12 @@ static int launch(struct launch_options *opt, int argc, char **argv, struct erro
     bool is_pretrain = strcmp(argv[0], "pretrain") == 0;
     any_crowd.is_oversubscribed = opt->is_oversubscribed || is_pretrain;
     if (launch_check(&any_crowd, err))
-        return error_exit_code(err);
+        return -1;
     if (is_pretrain)
         return launch_pretrain(opt, argc, argv, err);
     // the others print results; rank 0 of several hosts, which may be on any, to its log
     opt->has_output = !opt->hosts && !opt->hostfile;
-    return launch_run(opt, argv, err);
+    return launch_run(opt, argv, err) ? -1 : 0;
 }
 
 /* MPIEXEC_DAEMON_WORDS: how mpiexec has its daemon started on another host. */
@@ -180,20 +177,12 @@ int cmd_launch(int argc, char **argv)
                                 "[options] pretrain -c FILE ...",
                                 options, ARRAY_LEN(options)};
     struct error err;
-    int at = find_command(argc, argv), code = 0;
+    int at = find_command(argc, argv);
     int rc = options_parse(&cmd, at, argv, &err);
     argv[at] = (char *)(uintptr_t)rename_script(argv[at]);
     if (rc == 0)
         rc = check_command(argv[at], &err) || count_ranks(n, devices, &opt.n_ranks, &err)
                  ? -1
-                 : 0;
-    if (rc < 0)
-        code = error_exit_code(&err);
-    else if (rc == 0)
-        code = launch(&opt, argc - at, argv + at, &err);
-    if (code == 75)
-        log_warning("%s", err.text);
-    else if (code)
-        log_error("%s", err.text);
-    return code;
+                 : launch(&opt, argc - at, argv + at, &err);
+    return rc < 0 ? self_launch_fail(&err) : 0;
 }

@@ -13,7 +13,9 @@
 
 #define ENV_PLANNED "TREFOIL_PLANNED" // in the ranks of a job started here
 
-static int fail(const struct error *err)
+#define HANG_TIMEOUT_MOST 1e6 // as in the table of keys
+
+int self_launch_fail(const struct error *err)
 {
     if (err->kind == ERROR_STOPPED)
         log_warning("%s", err->text);
@@ -21,8 +23,6 @@ static int fail(const struct error *err)
         log_error("%s", err->text);
     return error_exit_code(err);
 }
-
-#define HANG_TIMEOUT_MOST 1e6 // as in the table of keys
 
 static int make_plan(const struct self_launch *command, int64_t n_processes,
                      struct self_launch_plan *plan, struct error *err)
@@ -36,39 +36,25 @@ static int make_plan(const struct self_launch *command, int64_t n_processes,
                      plan->hang_timeout, HANG_TIMEOUT_MOST);
 }
 
-/* -- one process --------------------------------------------------------------------- */
-
-/* The processors that are for this process, by who started it or by fair shares. */
-static int own_processors(const struct comm *world)
+/* The processors of a machine are shared by the processes on it: by who started this one,
+ * or by fair shares. */
+static void set_threads(int64_t num_threads, const struct comm *world)
 {
     int n = thread_processors();
-    if (worker_threads() > 0)
-        return worker_threads();
     bool is_bound = n < (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return is_bound ? n : (int)i64_max(1, n / comm_local_size(world));
-}
-
-static void warn_of_threads(int64_t num_threads, const struct comm *world)
-{
-    int n = own_processors(world);
-    if (num_threads > n && comm_rank(world) == 0)
+    int fair = (int)i64_max(1, n / comm_local_size(world));
+    int own = worker_threads() > 0 ? worker_threads() : is_bound ? n : fair;
+    if (num_threads > own && comm_rank(world) == 0)
         log_warning("num_threads is %lld, and the share of each process here is %d "
                     "processors: threads will wait for each other, and a step may take "
                     "many times as long. Leave num_threads 0 to use what there is",
-                    (long long)num_threads, n);
-}
-
-/* The processors of a machine are shared by the processes on it. */
-static void set_threads(int64_t num_threads, const struct comm *world)
-{
-    if (num_threads > 0) {
-        warn_of_threads(num_threads, world);
+                    (long long)num_threads, own);
+    if (num_threads > 0)
         kernels_set_threads((int)num_threads);
-    } else if (worker_threads() > 0) {
+    else if (worker_threads() > 0)
         kernels_set_threads(worker_threads());
-    } else if (comm_size(world) > 1 && !getenv("OMP_NUM_THREADS")) {
-        kernels_set_threads(thread_processors() / comm_local_size(world));
-    }
+    else if (comm_size(world) > 1 && !getenv("OMP_NUM_THREADS"))
+        kernels_set_threads(n / comm_local_size(world));
 }
 
 static int run_here(const struct self_launch *command,
@@ -105,8 +91,6 @@ static int run_rank(const struct self_launch *command, struct error *err)
     return rc ? -1 : run_here(command, &plan, err);
 }
 
-/* -- a job --------------------------------------------------------------------------- */
-
 /* Start the processes that are needed: what they do is run_rank(). */
 static int run_job(const struct self_launch *command, const struct self_launch_plan *plan,
                    struct error *err)
@@ -127,13 +111,11 @@ int self_launch(const struct self_launch *command)
 {
     struct self_launch_plan plan = {0};
     struct error err;
-    if (comm_is_launched() || comm_launch_info().is_ours) {
-        int rc = run_rank(command, &err);
-        return worker_finish(rc, &err);
-    }
+    if (comm_is_launched() || comm_launch_info().is_ours)
+        return worker_finish(run_rank(command, &err), &err);
     if (make_plan(command, 0, &plan, &err))
-        return fail(&err);
+        return self_launch_fail(&err);
     bool is_job = plan.n_processes > 1 || plan.max_restarts != 0;
     int rc = is_job ? run_job(command, &plan, &err) : run_here(command, &plan, &err);
-    return rc ? fail(&err) : 0;
+    return rc ? self_launch_fail(&err) : 0;
 }

@@ -40,12 +40,13 @@ struct self_launch {
      * n_processes is what there is; 0: as many as will be wanted. (local) */
     int (*plan)(void *context, int64_t n_processes, struct self_launch_plan *plan,
                 struct error *err);
-    /* The work of one process of the job; closes all groups that it opens. [collective]
-     */
+    /* The work of one process; closes all groups that it opens. [collective] */
     int (*run)(void *context, struct comm *world, struct error *err);
 };
 
 /* Runs the command; failures are logged. Returns the exit code for main(). */
 int self_launch(const struct self_launch *command);
+/* Log why a job ended, or did not start; the exit code. */
+int self_launch_fail(const struct error *err);
 
 #endif

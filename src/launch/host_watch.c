@@ -19,6 +19,10 @@
 #define LOOK_CLOSER_AFTER 0.3 // seconds without progress: then /proc is asked
 #define HELD_UP_AFTER 1.0     // seconds between two looks: this process was held up
 #define SWAP_FAULTS 100       // pages read back since the last action: swapped out
+#define START_LEAST 60.0      // seconds, with hang_timeout, of ranks that run or wait
+#define STEPS 10              // median ones, at least
+#define STOP_MOST 30.0        // seconds, when the job is to stop
+#define STOP_SAVE_MOST 120.0  // the same, of a save in the kernel: maybe a slow disk
 #define ROWS_MOST 1000        // of a table: a job may have 100,000 ranks
 #define NAMED_MOST 8          // culprits of a sentence
 
@@ -271,10 +275,10 @@ void host_watch_look(struct host_watch *hw, struct seen_rank *seen)
 
 bool host_watch_any_alive(const struct host_watch *hw)
 {
-    for (int r = 0; r < hw->n_ranks; r++)
-        if (hw->all[r].pidfd >= 0)
-            return true;
-    return false;
+    int r = 0;
+    while (r < hw->n_ranks && hw->all[r].pidfd < 0)
+        r++;
+    return r < hw->n_ranks;
 }
 
 double host_watch_timeout(const struct host_watch *hw)
@@ -324,7 +328,7 @@ void host_watch_kill(struct host_watch *hw)
 /* Seconds without any action, by phase, where hang_timeout is not given. Files may lie on
  * a disk that many share; what a rank does before its first step is seldom cut small. */
 static const double default_bounds[BEAT_N_PHASES] = {
-    [BEAT_START] = 300,    [BEAT_LOAD] = 600, [BEAT_STEP] = HANG_STEP_LEAST,
+    [BEAT_START] = 300,    [BEAT_LOAD] = 600, [BEAT_STEP] = 60,
     [BEAT_EVALUATE] = 120, [BEAT_SAVE] = 600, [BEAT_END] = 300,
 };
 
@@ -342,13 +346,13 @@ double hang_bound(const struct hang_rule *rule, const struct seen_rank *r)
     if (rule->hang_timeout > 0) {
         bound = rule->hang_timeout;
         if (is_starting && may_get_there(r))
-            bound = fmax(bound, HANG_START_LEAST);
+            bound = fmax(bound, START_LEAST);
     } else if (r->phase == BEAT_STEP || r->phase == BEAT_EVALUATE) {
-        bound = fmax(bound, HANG_STEPS * rule->median_step);
+        bound = fmax(bound, STEPS * rule->median_step);
     }
     bool is_in_kernel = (r->phase == BEAT_SAVE || r->phase == BEAT_END) && // files
                         r->condition == RANK_UNINTERRUPTIBLE;
-    double most = is_in_kernel ? HANG_STOP_SAVE_MOST : HANG_STOP_MOST;
+    double most = is_in_kernel ? STOP_SAVE_MOST : STOP_MOST;
     return rule->is_stopping ? fmin(bound, most) : bound;
 }
 

@@ -4,20 +4,11 @@
  * which its end is seen at once and no signal can reach a process that got its number
  * later. And whether a job hangs, and who holds it up, from what was seen of its ranks.
  *
- * A rank is quiet since its last action. One that is quiet though it waits for no other
- * holds the job up; when all wait, they wait for each other. How long it may be quiet:
- *
- *   hang_timeout given   that long, whatever the cause; while the job starts, ranks that
- *                        run or wait have HANG_START_LEAST seconds at least
- *   otherwise            a step: the larger of HANG_STEP_LEAST seconds and HANG_STEPS
- *                        median steps; until the first step is through, and in the other
- *                        phases, what hang_bound() has for them
- *   the job is to stop   HANG_STOP_MOST seconds at most; HANG_STOP_SAVE_MOST while a save
- *                        is in the kernel, which may be a slow disk
- *
- * A rank that is stopped, uninterruptible, gone or out of reach ends the job, and so do
- * ranks that all wait for each other. One that runs, or is swapped out, may get there:
- * unless hang_timeout is given it is named, and the job goes on.
+ * A rank is quiet since its last action. One that is quiet for longer than hang_bound()
+ * though it waits for no other holds the job up; when all wait, they wait for each other.
+ * One that is stopped, uninterruptible, gone or out of reach ends the job, and so do ranks
+ * that all wait for each other. One that runs, or is swapped out, may get there: unless
+ * hang_timeout is given it is named, and the job goes on.
  */
 #ifndef LAUNCH_HOST_WATCH_H
 #define LAUNCH_HOST_WATCH_H
@@ -28,12 +19,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-
-#define HANG_STEP_LEAST 60.0
-#define HANG_STEPS 10
-#define HANG_START_LEAST 60.0
-#define HANG_STOP_MOST 30.0
-#define HANG_STOP_SAVE_MOST 120.0
 
 /* The signal at which a rank writes its stack; its handler is worker.c's. */
 #define HOST_WATCH_STACK_SIGNAL (SIGRTMIN + 7)
@@ -114,7 +99,7 @@ struct hang {
     double seconds;   // for how long
 };
 
-/* How long this rank may be quiet in what it does. */
+/* How long this rank may be quiet in what it does: the tables of docs/launcher.md. */
 double hang_bound(const struct hang_rule *rule, const struct seen_rank *rank);
 /* is_culprit: (n_ranks), filled. */
 struct hang hang_judge(const struct seen_rank *ranks, int n_ranks,

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define NAME "trefoil-" // then user, process, letters
-#define COPY_BYTES ((size_t)16384)
+#define LINE_BYTES 4096 // that mpiexec_listen() has at most
 
 static const struct timespec nap = {.tv_nsec = 20000000};
 
@@ -214,16 +214,13 @@ static int open_log_dir(struct job_files *f, const struct launch_options *opt,
 int job_files_open(struct job_files *f, const struct launch_options *opt,
                    struct error *err)
 {
-    *f = (struct job_files){
-        .dir_fd = -1, .keeper = -1, .keeper_fd = -1, .log_lock = -1, .log_fd = -1};
+    *f = (struct job_files){.dir_fd = -1, .keeper = -1, .keeper_fd = -1, .log_lock = -1};
     return open_dir(f, err) || open_log_dir(f, opt, err) ? -1 : 0;
 }
 
 void job_files_close(struct job_files *f)
 {
     log_status_clear();
-    if (f->log_fd >= 0)
-        close(f->log_fd);
     if (f->dir_fd >= 0) {
         remove_tree(f->dir);
         close(f->dir_fd);
@@ -238,95 +235,24 @@ void job_files_close(struct job_files *f)
         close(f->log_lock);
 }
 
-/* -- rank 0's log on the terminal ---------------------------------------------------- */
-
-static void put(const char *text, size_t n)
-{
-    int unused = fs_write_exact(STDERR_FILENO, text, n);
-    (void)unused; // a terminal that is gone does not end the job
-}
-
-/* Lines push the progress out of the way, so it is shown again after them. */
-static void show_progress(struct job_files *f, const struct beat_file *file,
-                          bool has_lines)
-{
-    unsigned n_shown = atomic_load(&file->n_shown);
-    if (n_shown == 0 || n_shown % 2 != 0 || (n_shown == f->n_shown && !has_lines))
-        return;
-    f->n_shown = n_shown;
-    log_status("%.*s", BEAT_PROGRESS_BYTES - 1, file->progress);
-}
-
-/* How much of n bytes may be shown. Asked after the bytes were read: a rank records where
- * its failure begins before it writes it. */
-static size_t n_showable(const struct job_files *f, const struct beat_slot *slot,
-                         size_t n)
-{
-    if (atomic_load(&slot->state) != BEAT_FAILED)
-        return n;
-    int64_t left = atomic_load(&slot->log_bytes) - (int64_t)f->log_at;
-    return left < 0 ? 0 : (size_t)i64_min(left, (int64_t)n);
-}
-
-/* Show the whole lines among n bytes as on the terminal of one process; how many bytes
- * they are. A line that is longer than all that is looked at is shown as it is. */
-static size_t show_lines(const struct log_view *view, const char *text, size_t n)
-{
-    char shown[COPY_BYTES + LOG_VIEW_MORE_BYTES];
-    size_t at = 0;
-    for (const char *end; (end = memchr(text + at, '\n', n - at));) {
-        size_t n_line = (size_t)(end + 1 - (text + at));
-        put(shown, log_view_line(view, text + at, n_line, shown));
-        at += n_line;
-    }
-    if (at == 0 && n == COPY_BYTES) {
-        put(text, n);
-        at = n;
-    }
-    return at;
-}
-
-void job_files_copy_log(struct job_files *f, const struct beat_file *file)
-{
-    char path[PATH_MAX + 32], buf[COPY_BYTES];
-    struct log_view view = log_view_of(STDERR_FILENO);
-    bool has_lines = false;
-    ssize_t n;
-    if (f->log_fd < 0) {
-        job_files_log_path(path, sizeof path, f->log_dir, 0);
-        f->log_fd = open(path, O_RDONLY | O_CLOEXEC);
-    }
-    while (f->log_fd >= 0 && (n = pread(f->log_fd, buf, sizeof buf, f->log_at)) > 0) {
-        size_t shown = n_showable(f, &file->slots[0], (size_t)n);
-        if (shown == 0)
-            return;
-        log_status_clear();
-        has_lines = true;
-        if (view.is_terminal)
-            shown = show_lines(&view, buf, shown);
-        else
-            put(buf, shown);
-        f->is_in_line = shown > 0 && buf[shown - 1] != '\n';
-        if (shown == 0)
-            return; // the rest of the line is to come
-        f->log_at += (off_t)shown;
-    }
-    show_progress(f, file, has_lines);
-}
+/* -- rank 0 on the terminal ---------------------------------------------------------- */
 
 void job_files_show_line(struct job_files *f, const char *line)
 {
     struct log_view view = log_view_of(STDERR_FILENO);
-    char shown[COPY_BYTES + LOG_VIEW_MORE_BYTES];
+    char shown[LINE_BYTES + LOG_VIEW_MORE_BYTES];
     log_status_clear();
-    if (f->is_in_line)
-        put("\n", 1);
-    put(shown, log_view_line(&view, line, strnlen(line, COPY_BYTES), shown));
-    f->is_in_line = false;
+    f->n_shown = 0; // lines push the progress out of the way: it is shown again
+    int unused =
+        fs_write_exact(STDERR_FILENO, shown,
+                       log_view_line(&view, line, strnlen(line, LINE_BYTES), shown));
+    (void)unused; // a terminal that is gone does not end the job
 }
 
-void job_files_skip_log(struct job_files *f)
+void job_files_show_progress(struct job_files *f, const struct beat_file *file)
 {
-    off_t end = f->log_fd >= 0 ? lseek(f->log_fd, 0, SEEK_END) : 0;
-    f->log_at = end > f->log_at ? end : f->log_at;
+    unsigned n_shown = atomic_load(&file->n_shown);
+    if (n_shown % 2 == 0 && n_shown != f->n_shown)
+        log_status("%.*s", BEAT_PROGRESS_BYTES - 1, file->progress);
+    f->n_shown = n_shown;
 }

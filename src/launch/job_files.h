@@ -7,8 +7,8 @@
  * removed by the next job of the user. A keeper, a small process that is deaf to all
  * signals, does so at once unless it was killed, too.
  *
- * The log directory takes workerlog.N of each rank. Rank 0's is copied to standard error as
- * it grows; on a terminal it looks as the log of one process does there
+ * The log directory takes workerlog.N of each rank. Rank 0's lines come by mpiexec as well
+ * and go to standard error; on a terminal they look as those of one process do there
  * (base/log_view.h), with its progress below.
  */
 #ifndef LAUNCH_JOB_FILES_H
@@ -29,10 +29,7 @@ struct job_files {
     int keeper_fd;          // closed without a word: end the job
     char log_dir[PATH_MAX]; // absolute
     int log_lock;
-    int log_fd;       // rank 0's log; -1: it is not there yet
-    off_t log_at;     // what of it comes next
     unsigned n_shown; // of the progress that is shown
-    bool is_in_line;  // the last line shown has not ended
 };
 
 /* One job writes to a log directory at a time; logs of former ones are removed. */
@@ -44,13 +41,9 @@ void job_files_kill_processes(const struct job_files *f);
 
 /* LOG_DIR/workerlog.N; a path that does not fit is cut, and then does not open. */
 void job_files_log_path(char *buf, size_t size, const char *log_dir, int rank);
-/* Copy what is new of the log of the job whose page is `file`. Stops before the reason of a
- * failure, which the launcher tells in its own words. */
-void job_files_copy_log(struct job_files *f, const struct beat_file *file);
-/* Show a line that did not reach the log; it ends with a newline. */
+/* Show a line of rank 0's log, and its progress below. */
 void job_files_show_line(struct job_files *f, const char *line);
-/* Leave out what was not copied: what comes next is of the job started again. */
-void job_files_skip_log(struct job_files *f);
+void job_files_show_progress(struct job_files *f, const struct beat_file *file);
 
 /* In a child: hold nothing of the parent's but kept_fd (-1: nothing), which becomes 3, hear
  * no signal. */

@@ -26,26 +26,17 @@
 #define REPORT_EVERY 0.5     // seconds
 #define OUT_OF_REACH_AFTER 3 // seconds of silence; it matters when nobody moves
 
-struct report { // a datagram
+struct report { // a datagram, of one rank
     char token[WATCH_TOKEN_BYTES], host[256];
     double hang_timeout;
-    int failed_rank; // of that host, first of all; -1: none
-    char reason[BEAT_REASON_BYTES];
-    int n_ranks;
-    struct {
-        int rank;
-        struct seen_rank seen; // its pointers mean nothing
-    } ranks[8];
-};
-
-struct watch_host {
-    struct watch_host *next;
-    double heard;       // clock_seconds()
-    struct report last; // the name and the failure
+    int rank;
+    struct seen_rank seen;          // its pointers mean nothing
+    char reason[BEAT_REASON_BYTES]; // "": none; cut to its length
 };
 
 struct reported_rank {
-    const struct watch_host *by; // NULL: nobody told of it
+    char *host;   // NULL: nobody told of it
+    char *reason; // NULL: none
     struct seen_rank seen;
     double at; // clock_seconds()
 };
@@ -103,9 +94,9 @@ int watch_server_open(struct watch_server *s, int n_ranks,
 
 void watch_server_close(struct watch_server *s)
 {
-    for (struct watch_host *h = s->hosts, *next; h; h = next) {
-        next = h->next;
-        free(h);
+    for (int r = 0; s->ranks && r < s->n_ranks; r++) {
+        free(s->ranks[r].host);
+        free(s->ranks[r].reason);
     }
     if (s->ranks && s->fd >= 0)
         close(s->fd);
@@ -119,32 +110,20 @@ static bool take_report(struct watch_server *s, struct report *told)
     unsigned char differs = 0; // all of the token is compared, whatever the beginning
     for (size_t i = 0; i < WATCH_TOKEN_BYTES; i++)
         differs |= (unsigned char)(s->token[i] ^ told->token[i]);
-    if (differs || !s->token[0])
+    if (differs || !s->token[0] || told->rank < 0 || told->rank >= s->n_ranks ||
+        (unsigned)told->seen.condition >= N_RANK_CONDITIONS ||
+        (unsigned)told->seen.phase >= BEAT_N_PHASES || told->seen.peer >= s->n_ranks)
         return false;
+    struct reported_rank *rank = &s->ranks[told->rank];
     told->host[sizeof told->host - 1] = told->reason[sizeof told->reason - 1] = '\0';
-    struct watch_host *h = s->hosts;
-    while (h && strcmp(h->last.host, told->host) != 0)
-        h = h->next;
-    if (!h && (h = calloc(1, sizeof *h))) {
-        h->next = s->hosts;
-        s->hosts = h;
-    }
-    if (!h)
-        return false;
-    h->heard = clock_seconds();
-    h->last = *told;
+    rank->host = rank->host ? rank->host : strdup(told->host);
+    if (told->reason[0] && !rank->reason)
+        rank->reason = strdup(told->reason);
+    rank->seen = told->seen;
+    rank->seen.host = rank->host;
+    rank->seen.reason = rank->reason;
+    rank->at = clock_seconds();
     s->hang_timeout = told->hang_timeout > 0 ? told->hang_timeout : s->hang_timeout;
-    for (int i = 0; i < told->n_ranks && i < (int)ARRAY_LEN(told->ranks); i++) {
-        int rank = told->ranks[i].rank;
-        struct seen_rank seen = told->ranks[i].seen;
-        if (rank < 0 || rank >= s->n_ranks ||
-            (unsigned)seen.condition >= N_RANK_CONDITIONS ||
-            (unsigned)seen.phase >= BEAT_N_PHASES || seen.peer >= s->n_ranks)
-            continue;
-        seen.host = h->last.host;
-        seen.reason = told->failed_rank == rank ? h->last.reason : NULL;
-        s->ranks[rank] = (struct reported_rank){.by = h, .seen = seen, .at = h->heard};
-    }
     return true;
 }
 
@@ -152,15 +131,14 @@ static bool take_report(struct watch_server *s, struct report *told)
  * for long is lost. */
 static void fill_reported(const struct watch_server *s, struct seen_rank *seen)
 {
-    double now = clock_seconds();
     for (int r = 0; r < s->n_ranks; r++) {
         const struct reported_rank *rank = &s->ranks[r];
-        if (!rank->by)
+        if (!rank->host)
             continue;
-        double silent = now - rank->by->heard;
+        double silent = clock_seconds() - rank->at;
         seen[r] = rank->seen;
-        seen[r].quiet += now - rank->at;
-        seen[r].in_condition += now - rank->at;
+        seen[r].quiet += silent;
+        seen[r].in_condition += silent;
         if (silent > OUT_OF_REACH_AFTER && !seen[r].is_over &&
             seen[r].condition != RANK_GONE) {
             seen[r].condition = RANK_OUT_OF_REACH;
@@ -172,18 +150,18 @@ static void fill_reported(const struct watch_server *s, struct seen_rank *seen)
 void watch_server_serve(struct watch_server *s, enum watch_order order,
                         struct seen_rank *seen)
 {
-    struct report told;
     struct sockaddr_in from;
-    socklen_t n_from = sizeof from;
     char answer = (char)order;
-    if (s->fd < 0)
-        return;
-    for (ssize_t n; (n = recvfrom(s->fd, &told, sizeof told, 0, (struct sockaddr *)&from,
-                                  &n_from)) >= 0;
-         n_from = sizeof from)
-        if (n == (ssize_t)sizeof told && take_report(s, &told))
+    while (s->fd >= 0) {
+        struct report told = {.rank = -1};
+        socklen_t n_from = sizeof from;
+        if (recvfrom(s->fd, &told, sizeof told, 0, (struct sockaddr *)&from, &n_from) < 0)
+            break;
+        if (take_report(s, &told))
             (void)sendto(s->fd, &answer, 1, 0, (struct sockaddr *)&from, n_from);
-    fill_reported(s, seen);
+    }
+    if (s->fd >= 0)
+        fill_reported(s, seen);
 }
 
 /* -- watchers report ----------------------------------------------------------------- */
@@ -196,53 +174,23 @@ void watch_reporter_init(struct watch_reporter *r, const char *contact)
         r->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-void watch_reporter_close(struct watch_reporter *r)
-{
-    if (r->fd >= 0)
-        close(r->fd);
-    r->fd = -1;
-}
-
 /* To all addresses, until one has answered. What is lost is said again. */
 static void send_report(const struct watch_reporter *r, const struct report *report)
 {
     char contact[WATCH_CONTACT_BYTES], *rest, *address;
     struct sockaddr_in to = {.sin_family = AF_INET};
-    if (r->is_answered)
-        (void)send(r->fd, report, sizeof *report, 0);
+    size_t n = offsetof(struct report, reason) + strlen(report->reason) + 1;
+    if (r->is_answered) {
+        (void)send(r->fd, report, n, 0);
+        return;
+    }
     memcpy(contact, r->contact, sizeof contact);
     strtok_r(contact, " ", &rest);
     const char *port = strtok_r(NULL, " ", &rest);
     to.sin_port = htons((uint16_t)(port ? atoi(port) : 0));
-    while (!r->is_answered && (address = strtok_r(NULL, " ", &rest)))
+    while ((address = strtok_r(NULL, " ", &rest)))
         if (inet_pton(AF_INET, address, &to.sin_addr) == 1)
-            (void)sendto(r->fd, report, sizeof *report, 0, (struct sockaddr *)&to,
-                         sizeof to);
-}
-
-static void report_all(struct watch_reporter *r, const struct seen_rank *seen,
-                       int n_ranks, double hang_timeout)
-{
-    struct report report = {.hang_timeout = hang_timeout, .failed_rank = -1};
-    snprintf(report.token, sizeof report.token, "%.*s", (int)strcspn(r->contact, " "),
-             r->contact);
-    gethostname(report.host, sizeof report.host - 1);
-    for (int i = 0; i < n_ranks; i++)
-        if (seen[i].is_seen && seen[i].reason) {
-            report.failed_rank = i;
-            snprintf(report.reason, sizeof report.reason, "%s", seen[i].reason);
-        }
-    for (int i = 0; i < n_ranks; i++) {
-        if (seen[i].is_seen) {
-            report.ranks[report.n_ranks].rank = i;
-            report.ranks[report.n_ranks++].seen = seen[i];
-        }
-        if (report.n_ranks == ARRAY_LEN(report.ranks) || i == n_ranks - 1) {
-            send_report(r, &report);
-            report.n_ranks = 0;
-        }
-    }
-    r->reported = clock_seconds();
+            (void)sendto(r->fd, report, n, 0, (struct sockaddr *)&to, sizeof to);
 }
 
 enum watch_order watch_reporter_tick(struct watch_reporter *r,
@@ -252,6 +200,7 @@ enum watch_order watch_reporter_tick(struct watch_reporter *r,
     char answer, order = WATCH_ON;
     struct sockaddr_in from;
     socklen_t n_from = sizeof from;
+    struct report report = {.hang_timeout = hang_timeout};
     while (r->fd >= 0 &&
            recvfrom(r->fd, &answer, 1, 0, (struct sockaddr *)&from, &n_from) == 1) {
         order = answer > order ? answer : order;
@@ -260,8 +209,20 @@ enum watch_order watch_reporter_tick(struct watch_reporter *r,
             r->is_answered = connect(r->fd, (struct sockaddr *)&from, n_from) == 0;
         n_from = sizeof from;
     }
-    if (r->fd >= 0 && (has_news || clock_seconds() - r->reported >= REPORT_EVERY))
-        report_all(r, seen, n_ranks, hang_timeout);
+    if (r->fd < 0 || (!has_news && clock_seconds() - r->reported < REPORT_EVERY))
+        return (enum watch_order)order;
+    snprintf(report.token, sizeof report.token, "%.*s", (int)strcspn(r->contact, " "),
+             r->contact);
+    gethostname(report.host, sizeof report.host - 1);
+    for (int i = 0; i < n_ranks; i++)
+        if (seen[i].is_seen) {
+            report.rank = i;
+            report.seen = seen[i];
+            snprintf(report.reason, sizeof report.reason, "%s",
+                     seen[i].reason ? seen[i].reason : "");
+            send_report(r, &report);
+        }
+    r->reported = clock_seconds();
     return (enum watch_order)order;
 }
 
@@ -294,39 +255,22 @@ void job_watch_close(struct job_watch *w)
     *w = (struct job_watch){0};
 }
 
-/* -- steps --------------------------------------------------------------------------- */
-
-static int compare_seconds(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static double median_step(const struct job_watch *w)
-{
-    double sorted[JOB_WATCH_STEPS];
-    size_t n = (size_t)i64_min(w->n_timed, JOB_WATCH_STEPS);
-    if (n == 0)
-        return 0;
-    memcpy(sorted, w->steps, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, compare_seconds);
-    return sorted[n / 2];
-}
-
-/* Ranks are never further apart than a step: one of them tells for all. */
+/* The median of the seconds of a step, followed from one to the next: half of them are
+ * longer. Ranks are never further apart than a step: one of them tells for all. */
 static void time_steps(struct job_watch *w)
 {
     int r = 0;
     while (r + 1 < w->n_ranks && !w->seen[r].is_seen)
         r++;
-    int64_t n = w->seen[r].n_steps;
-    double now = clock_seconds();
-    if (n == w->n_steps)
+    int64_t n = w->seen[r].n_steps - w->n_steps;
+    double now = clock_seconds(), seconds = (now - w->step_since) / (double)n;
+    if (n == 0)
         return;
-    if (w->step_since > 0 && n > w->n_steps) // of a rank that is heard of later: not
-        w->steps[w->n_timed++ % JOB_WATCH_STEPS] =
-            (now - w->step_since) / (double)(n - w->n_steps);
-    w->n_steps = n;
+    if (w->step_since > 0 && n > 0) // of a rank that is heard of later: not
+        w->median_step = w->median_step <= 0        ? seconds
+                         : seconds > w->median_step ? w->median_step * 1.1
+                                                    : w->median_step / 1.1;
+    w->n_steps += n;
     w->step_since = now;
 }
 
@@ -350,21 +294,17 @@ void job_watch_look(struct job_watch *w, int stop_signal)
         host_watch_ask_to_stop(&w->here, stop_signal == SIGUSR1 ? SIGTERM : stop_signal);
 }
 
-/* When this rank failed; 0: it did not, as far as is known. */
-static int64_t failure_time(const struct seen_rank *r)
-{
-    bool failed = r->state == BEAT_CRASHED || (r->state == BEAT_FAILED && r->reason) ||
-                  (r->state == BEAT_ALIVE && r->condition == RANK_GONE);
-    return r->is_seen && failed ? r->said_ns : 0;
-}
-
 int job_watch_first_failure(const struct seen_rank *seen, int n_ranks)
 {
     int first = -1;
-    for (int r = 0; r < n_ranks; r++) {
-        int64_t t = failure_time(&seen[r]);
-        if (t > 0 && (first < 0 || t < failure_time(&seen[first])))
-            first = r;
+    for (int i = 0; i < n_ranks; i++) {
+        const struct seen_rank *r = &seen[i];
+        bool failed = r->state == BEAT_CRASHED ||
+                      (r->state == BEAT_FAILED && r->reason) ||
+                      (r->state == BEAT_ALIVE && r->condition == RANK_GONE);
+        if (r->is_seen && failed && r->said_ns > 0 &&
+            (first < 0 || r->said_ns < seen[first].said_ns))
+            first = i;
     }
     return first;
 }
@@ -407,7 +347,7 @@ enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char *
     }
     double here = host_watch_timeout(&w->here);
     struct hang_rule rule = {.hang_timeout = here > 0 ? here : w->others.hang_timeout,
-                             .median_step = median_step(w),
+                             .median_step = w->median_step,
                              .is_stopping = is_stopping};
     struct hang before = w->hang;
     w->hang = hang_judge(w->seen, w->n_ranks, &rule, w->is_culprit);

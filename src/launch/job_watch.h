@@ -20,7 +20,6 @@
 #include "base/error.h"
 #include "launch/host_watch.h"
 
-#define JOB_WATCH_STEPS 32      // whose median counts
 #define WATCH_CONTACT_BYTES 256 // "TOKEN PORT ADDRESS ADDRESS ...": where to report
 #define WATCH_TOKEN_BYTES 33
 
@@ -31,7 +30,6 @@ enum watch_order { WATCH_ON, WATCH_STOP, WATCH_END }; // go on; save and end; di
 struct watch_server { // of the launcher
     int fd;           // -1: it does not listen
     char token[WATCH_TOKEN_BYTES];
-    struct watch_host *hosts; // all that were heard, linked
     int n_ranks;
     struct reported_rank *ranks; // (n_ranks) what was last told of each
     double hang_timeout;         // they told; 0: none
@@ -53,7 +51,6 @@ struct watch_reporter {                // of a watcher of another host
 };
 
 void watch_reporter_init(struct watch_reporter *r, const char *contact);
-void watch_reporter_close(struct watch_reporter *r);
 /* Report what is seen of the ranks of this host, if it is time or there is news; what the
  * launcher wants. */
 enum watch_order watch_reporter_tick(struct watch_reporter *r,
@@ -66,17 +63,16 @@ struct job_watch {
     struct host_watch here;     // the ranks of this host
     struct watch_server others; // those of other hosts
     int n_ranks;
-    struct seen_rank *seen;        // (n_ranks)
-    int n_seen;                    // that have begun
-    double begun_at;               // clock_seconds() when the last of them was seen; 0
-    bool *is_culprit;              // (n_ranks)
-    struct hang hang;              // as last judged
-    int64_t n_steps;               // that were through when last looked
-    double step_since;             // clock_seconds() of then; 0: no step yet
-    double steps[JOB_WATCH_STEPS]; // seconds of the last ones, a ring
-    int64_t n_timed;
-    double ended_since; // clock_seconds(); 0: the job was not found to hang
-    bool is_ended;      // ranks of other hosts are told to die
+    struct seen_rank *seen; // (n_ranks)
+    int n_seen;             // that have begun
+    double begun_at;        // clock_seconds() when the last of them was seen; 0
+    bool *is_culprit;       // (n_ranks)
+    struct hang hang;       // as last judged
+    int64_t n_steps;        // that were through when last looked
+    double step_since;      // clock_seconds() of then; 0: no step yet
+    double median_step;     // seconds; 0: not known
+    double ended_since;     // clock_seconds(); 0: the job was not found to hang
+    bool is_ended;          // ranks of other hosts are told to die
 };
 
 /* With contact, which is filled, also hear of other hosts. */

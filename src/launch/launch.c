@@ -52,31 +52,24 @@ struct launch_job {
     struct job_files files;
     int signal_fd;
     sigset_t old_mask;
-    int write_errno;   // what rank 0 printed could not be passed on; 0: it could
-    int stop_signal;   // that asked the job to stop; 0: none
-    double stop_since; // clock_seconds() of it
-    bool is_stop_repeated;
-    bool has_begun; // a rank of it was seen, in this try or an earlier one
+    int write_errno;    // what rank 0 printed could not be passed on; 0: it could
+    double stop_since;  // clock_seconds() of the first signal
+    struct job_end end; // what is known of it so far
+    bool has_hosts;     // that the user named
+    bool has_begun;     // a rank of it was seen, in this try or an earlier one
     struct restart restart;
 
     // of one try
     char try_dir[PATH_MAX + 64]; // in `dir`: all that goes with it
     struct mpiexec_process mpiexec;
     struct job_watch watch;
-    char hang[2048];        // why the job was ended; "": it does not hang
-    bool is_mpiexec_killed; // by us
-    bool is_unbegun;        // ended because ranks did not begin
-    double started_at;      // clock_seconds() of mpiexec's start
-    double ending_since;    // clock_seconds(); 0: nothing to end
-    double all_ended_at;    // every rank had said that it ended; 0: not yet
+    char hang[2048];     // why the job was ended; "": it does not hang
+    double started_at;   // clock_seconds() of mpiexec's start
+    double ending_since; // clock_seconds(); 0: nothing to end
+    double all_ended_at; // every rank had said that it ended; 0: not yet
 };
 
 /* -- start --------------------------------------------------------------------------- */
-
-static bool has_hosts(const struct launch_job *job)
-{
-    return job->opt->hosts || job->opt->hostfile;
-}
 
 /* What mpiexec and its ranks are told: they get the environment of this process. */
 static void set_environment(const struct launch_job *job, const char *contact)
@@ -103,7 +96,7 @@ static int open_try(struct launch_job *job, struct error *err)
     char path[PATH_MAX], contact[WATCH_CONTACT_BYTES] = "";
     job->mpiexec =
         (struct mpiexec_process){.pid = -1, .pidfd = -1, .output = -1, .results = -1};
-    job->is_mpiexec_killed = job->is_unbegun = false;
+    job->end.is_mpiexec_killed = job->end.is_unbegun = false;
     job->ending_since = job->all_ended_at = 0;
     job->started_at = clock_seconds();
     job->hang[0] = '\0';
@@ -142,31 +135,29 @@ static int start_mpiexec(struct launch_job *job, char *const *argv, struct error
 
 /* -- signals ------------------------------------------------------------------------- */
 
-/* The ranks are asked within a tick, but a step may be long. */
-static void acknowledge(const struct launch_job *job)
-{
-    const struct seen_rank *seen = job->watch.seen;
-    if (seen && seen[0].is_seen && seen[0].step > 0)
-        log_info("finishing step %lld; again to stop now", (long long)seen[0].step);
-    else
-        log_info("stopping; again to stop now");
-}
-
+/* The ranks are asked within a tick, but a step may be long: so it is acknowledged, unless
+ * it is no wish of a user's. */
 static void take_signals(struct launch_job *job)
 {
     struct signalfd_siginfo info;
+    const struct seen_rank *seen = job->watch.seen;
     while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         double now = clock_seconds();
-        if (!job->stop_signal) {
-            job->stop_signal = (int)info.ssi_signo;
-            job->stop_since = now;
-            if (info.ssi_pid != (uint32_t)getpid()) // else it is no wish of a user's
-                acknowledge(job);
-        } else if (now - job->stop_since >= AGAIN_SECONDS) {
-            job->is_stop_repeated = true;
+        if (job->end.stop_signal && now - job->stop_since >= AGAIN_SECONDS) {
+            job->end.is_stop_repeated = true;
             job->ending_since = now - KILL_ALL_OF_HOSTS_AFTER; // there was time enough
             job_watch_kill(&job->watch);
         }
+        if (job->end.stop_signal)
+            continue;
+        job->end.stop_signal = (int)info.ssi_signo;
+        job->stop_since = now;
+        if (info.ssi_pid == (uint32_t)getpid())
+            continue;
+        if (seen && seen[0].is_seen && seen[0].step > 0)
+            log_info("finishing step %lld; again to stop now", (long long)seen[0].step);
+        else
+            log_info("stopping; again to stop now");
     }
 }
 
@@ -182,19 +173,20 @@ static bool must_end(struct launch_job *job)
     double most = job->mpiexec.n_said > 0 ? BEGIN_WITHIN_COMPLAINT : BEGIN_WITHIN;
     if (job_watch_first_failure(w->seen, w->n_ranks) >= 0 || job->hang[0])
         return true;
-    job->is_unbegun =
-        !job->stop_signal && w->n_seen < w->n_ranks && clock_seconds() - since > most;
-    return job->is_unbegun || (job->stop_signal && w->n_seen == 0 &&
-                               clock_seconds() - job->stop_since > STOP_UNBEGUN_AFTER);
+    job->end.is_unbegun =
+        !job->end.stop_signal && w->n_seen < w->n_ranks && clock_seconds() - since > most;
+    return job->end.is_unbegun ||
+           (job->end.stop_signal && w->n_seen == 0 &&
+            clock_seconds() - job->stop_since > STOP_UNBEGUN_AFTER);
 }
 
 static void end_in_time(struct launch_job *job)
 {
     double now = clock_seconds();
-    double most = has_hosts(job) ? KILL_ALL_OF_HOSTS_AFTER : KILL_ALL_AFTER;
+    double most = job->has_hosts ? KILL_ALL_OF_HOSTS_AFTER : KILL_ALL_AFTER;
     if (job->ending_since <= 0 && must_end(job)) {
         job->ending_since = now;
-        job->mpiexec.is_heard = job->is_unbegun; // from here on it tells of our doing
+        job->mpiexec.is_heard = job->end.is_unbegun; // from here on it tells of our doing
     }
     if (job->ending_since > 0 && now - job->ending_since >= KILL_RANKS_AFTER)
         job_watch_kill(&job->watch);
@@ -204,7 +196,7 @@ static void end_in_time(struct launch_job *job)
     if ((job->ending_since > 0 && now - job->ending_since >= most) ||
         (job->all_ended_at > 0 && now - job->all_ended_at > END_WITHIN)) {
         pidfd_send_signal(job->mpiexec.pidfd, SIGKILL, NULL, 0);
-        job->is_mpiexec_killed = true;
+        job->end.is_mpiexec_killed = true;
     }
 }
 
@@ -216,7 +208,7 @@ static void judge_hang(struct launch_job *job)
     char who[1024], step[40] = "", log[PATH_MAX], where[PATH_MAX + 64] = "";
     struct job_watch *w = &job->watch;
     enum hang_decision decision =
-        job_watch_judge(w, job->stop_signal != 0, who, sizeof who);
+        job_watch_judge(w, job->end.stop_signal != 0, who, sizeof who);
     if (decision != HANG_NONE)
         job_watch_log_table(w);
     if (decision == HANG_NAMED)
@@ -251,7 +243,7 @@ static bool copy_results(struct launch_job *job)
         if (n > 0 && !job->write_errno && job->ending_since <= 0 &&
             fs_write_exact(STDOUT_FILENO, buf, (size_t)n)) {
             job->write_errno = errno;
-            job->stop_signal = job->stop_signal ? job->stop_signal : SIGTERM;
+            job->end.stop_signal = job->end.stop_signal ? job->end.stop_signal : SIGTERM;
             job->stop_since = clock_seconds();
         }
     }
@@ -285,9 +277,9 @@ static void stay_with(struct launch_job *job)
         if (!fds[1].revents && !fds[2].revents && clock_seconds() < next_tick)
             continue;
         next_tick = clock_seconds() + TICK_MS / 1000.0;
-        job_watch_look(&job->watch, job->stop_signal);
+        job_watch_look(&job->watch, job->end.stop_signal);
         judge_hang(job); // needs no file of the job's
-        job_files_copy_log(&job->files, job->watch.here.file);
+        job_files_show_progress(&job->files, job->watch.here.file);
         end_in_time(job);
     }
 }
@@ -303,7 +295,7 @@ static bool is_word_missing(const struct launch_job *job)
         if (w->seen[r].is_seen
                 ? w->seen[r].state == BEAT_ALIVE && w->seen[r].condition != RANK_GONE &&
                       w->seen[r].condition != RANK_OUT_OF_REACH
-                : w->n_seen > 0 && has_hosts(job))
+                : w->n_seen > 0 && job->has_hosts)
             return true;
     return false;
 }
@@ -326,77 +318,60 @@ static int end_mpiexec(struct launch_job *job)
     mpiexec_listen(&job->mpiexec, WORKER_LOG_MARK, show_line, job);
     while (job->mpiexec.results >= 0 && !copy_results(job))
         poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, TICK_MS);
-    job_files_copy_log(&job->files, job->watch.here.file);
     return status;
 }
 
+/* 0, or -1 with how it ended in *err. */
 static int run_once(struct launch_job *job, char *const *argv, struct error *err)
 {
-    int code;
     struct error ignored;
-    if (open_try(job, err) || start_mpiexec(job, argv, err))
-        code = error_exit_code(err);
-    else {
+    int rc = -1;
+    if (open_try(job, err) == 0 && start_mpiexec(job, argv, err) == 0) {
         stay_with(job);
-        struct job_end end = {.opt = job->opt,
-                              .log_dir = job->files.log_dir,
-                              .wait_status = end_mpiexec(job),
-                              .ranks = job->watch.seen,
-                              .host = job->watch.here.host,
-                              .mpiexec = job->mpiexec.pid,
-                              .said = job->mpiexec.said,
-                              .stop_signal = job->stop_signal,
-                              .is_stop_repeated = job->is_stop_repeated,
-                              .is_mpiexec_killed = job->is_mpiexec_killed,
-                              .is_unbegun = job->is_unbegun,
-                              .hang = job->hang};
-        code = verdict(&end, err);
+        job->end.wait_status = end_mpiexec(job);
+        job->end.ranks = job->watch.seen;
+        job->end.host = job->watch.here.host;
+        job->end.mpiexec = job->mpiexec.pid;
+        rc = verdict(&job->end, err) ? -1 : 0;
         job->has_begun = job->has_begun || job->watch.n_seen > 0;
     }
     mpiexec_close(&job->mpiexec);
     job_watch_close(&job->watch);
     int unused = fs_remove_tree(job->try_dir, &ignored);
     (void)unused; // goes with the directory of the job, or by the next one
-    return code;
+    return rc;
 }
 
 /* -- and again ----------------------------------------------------------------------- */
-
-/* False: a signal came instead, which is in the job then. */
-static bool pause_seconds(struct launch_job *job, int seconds)
-{
-    struct pollfd fd = {.fd = job->signal_fd, .events = POLLIN};
-    double end = clock_seconds() + seconds;
-    for (double left; (left = end - clock_seconds()) > 0 && !job->stop_signal;)
-        if (poll(&fd, 1, (int)(left * 1000) + 1) == 1)
-            take_signals(job);
-    return !job->stop_signal;
-}
 
 /* The job died as *err tells and is to be started again: say so, and wait. -1 with the
  * signal in *err when one came. */
 static int prepare_restart(struct launch_job *job, int64_t step, struct error *err)
 {
     const struct restart *r = &job->restart;
+    struct pollfd fd = {.fd = job->signal_fd, .events = POLLIN};
     int seconds = restart_pause(r->n_restarts);
     char from[64] = "from the beginning";
     if (step >= 0)
         snprintf(from, sizeof from, "resuming from step %lld", (long long)step);
     log_warning("%s. Restart %lld of %lld in %d s, %s", err->text,
                 (long long)r->n_restarts, (long long)r->most, seconds, from);
-    job_files_skip_log(&job->files);
-    if (pause_seconds(job, seconds))
+    double end = clock_seconds() + seconds;
+    for (double left; (left = end - clock_seconds()) > 0 && !job->end.stop_signal;)
+        if (poll(&fd, 1, (int)(left * 1000) + 1) == 1)
+            take_signals(job);
+    if (!job->end.stop_signal)
         return 0;
     return error_set(err, step >= 0 ? ERROR_STOPPED : ERROR_RUNTIME,
                      "the job was stopped by SIG%s while it waited to be started again, "
                      "and %s",
-                     sigabbrev_np(job->stop_signal),
+                     sigabbrev_np(job->end.stop_signal),
                      step >= 0 ? "can be resumed" : "has saved nothing");
 }
 
 /* Words and newest checkpoint as they are now. */
-static int look_for_checkpoint(const struct launch_job *job, char *const **argv,
-                               int64_t *step, struct error *err)
+static int find_checkpoint(const struct launch_job *job, char *const **argv,
+                           int64_t *step, struct error *err)
 {
     *step = -1;
     return job->opt->resume ? resume_point_next(job->opt->resume, argv, step, err) : 0;
@@ -408,20 +383,17 @@ static int go_on(struct launch_job *job, char *const **argv, struct error *err)
 {
     struct error died = *err;
     int64_t step;
-    if (died.kind != ERROR_RUNTIME || !job->has_begun || job->stop_signal ||
+    if (died.kind != ERROR_RUNTIME || !job->has_begun || job->end.stop_signal ||
         job->opt->max_restarts == 0)
         return -1;
-    if (look_for_checkpoint(job, argv, &step, err))
+    if (find_checkpoint(job, argv, &step, err))
         return error_prefix(err, "%.400s. It is not started again", died.text);
-    switch (restart_decide(&job->restart, step)) {
-    case RESTART_AGAIN:
+    enum restart_decision decision = restart_decide(&job->restart, step);
+    if (decision == RESTART_AGAIN)
         return prepare_restart(job, step, err);
-    case RESTART_SPENT:
+    if (decision == RESTART_SPENT)
         return error_prefix(err, "after %lld restart%s", (long long)job->restart.most,
                             job->restart.most > 1 ? "s" : "");
-    case RESTART_LOOP:
-        break;
-    }
     char newest[32] = "";
     if (job->restart.newest_step >= 0)
         snprintf(newest, sizeof newest, " after step %lld",
@@ -439,14 +411,14 @@ static int go_on(struct launch_job *job, char *const **argv, struct error *err)
  * the job's result is its own. */
 static int catch_signals(struct launch_job *job, struct error *err)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction hangup;
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        sigaddset(&set, numbers[i]);
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN)
-        sigdelset(&set, SIGHUP);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR1);
+    if (sigaction(SIGHUP, NULL, &hangup) || hangup.sa_handler != SIG_IGN)
+        sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -456,43 +428,38 @@ static int catch_signals(struct launch_job *job, struct error *err)
     return 0;
 }
 
-static int close_job(struct launch_job *job, int code, struct error *err)
+static void close_job(struct launch_job *job)
 {
-    if (job->write_errno) { // it is why the job was stopped
-        error_set(err, ERROR_RUNTIME, "cannot write to standard output: %s",
-                  strerror(job->write_errno));
-        code = error_exit_code(err);
-    }
     if (job->signal_fd >= 0) {
         close(job->signal_fd);
         sigprocmask(SIG_SETMASK, &job->old_mask, NULL);
     }
     job_files_close(&job->files);
     prctl(PR_SET_CHILD_SUBREAPER, 0);
-    free(job);
-    return code;
 }
 
 int launch_run(const struct launch_options *opt, char *const *argv, struct error *err)
 {
-    struct launch_job *job = NULL;
+    struct launch_job job = {.opt = opt,
+                             .dialect = mpiexec_dialect(),
+                             .signal_fd = -1,
+                             .has_hosts = opt->hosts || opt->hostfile,
+                             .restart = {.most = opt->max_restarts},
+                             .end = {.opt = opt,
+                                     .log_dir = job.files.log_dir,
+                                     .said = job.mpiexec.said,
+                                     .hang = job.hang}};
     if (launch_check(opt, err))
         return error_exit_code(err);
-    if (!(job = malloc(sizeof *job))) {
-        error_set(err, ERROR_RUNTIME, "out of memory for the launcher");
-        return error_exit_code(err);
+    bool failed = job_files_open(&job.files, opt, err) || catch_signals(&job, err) ||
+                  find_checkpoint(&job, &argv, &job.restart.newest_step, err);
+    for (bool is_over = failed; !is_over;) {
+        failed = run_once(&job, argv, err) != 0;
+        is_over = !failed || go_on(&job, &argv, err);
     }
-    *job = (struct launch_job){.opt = opt,
-                               .dialect = mpiexec_dialect(),
-                               .signal_fd = -1,
-                               .restart = {.most = opt->max_restarts}};
-    int code = 0;
-    if (job_files_open(&job->files, opt, err) || catch_signals(job, err) ||
-        look_for_checkpoint(job, &argv, &job->restart.newest_step, err))
-        code = error_exit_code(err);
-    for (bool is_over = code != 0; !is_over;) {
-        code = run_once(job, argv, err);
-        is_over = code == 0 || go_on(job, &argv, err);
-    }
-    return close_job(job, code ? error_exit_code(err) : 0, err);
+    close_job(&job);
+    if (job.write_errno) // it is why the job was stopped
+        failed = error_set(err, ERROR_RUNTIME, "cannot write to standard output: %s",
+                           strerror(job.write_errno)) != 0;
+    return failed ? error_exit_code(err) : 0;
 }

@@ -5,7 +5,7 @@
  * themselves rather than mpiexec, whose exit code does not tell causes and which gives
  * ranks no time to save (docs/launcher.md):
  *
- *   - each rank writes to LOG_DIR/workerlog.N, rank 0's log is copied to standard error;
+ *   - each rank writes to LOG_DIR/workerlog.N; rank 0's lines go to standard error, too;
  *   - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are acknowledged and passed to the ranks, which
  *     save and end with 75; another one, two seconds later or more, kills the job;
  *   - ranks that do not begin, fail, die, freeze or wait for each other end the job within

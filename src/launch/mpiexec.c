@@ -250,7 +250,6 @@ static int check_rsh(const char *rsh, struct error *err)
 int launch_check(const struct launch_options *opt, struct error *err)
 {
     struct comm_launch me = comm_launch_info();
-    int64_t n_here;
     int n_processors = thread_processors();
     if (opt->n_ranks < 1 || opt->n_ranks > LAUNCH_RANKS_MOST)
         return error_set(err, ERROR_INPUT,
@@ -268,7 +267,7 @@ int launch_check(const struct launch_options *opt, struct error *err)
     if (opt->max_restarts < 0 || opt->max_restarts > LAUNCH_RESTARTS_MOST)
         return error_set(err, ERROR_INPUT, "--max_restarts must be 0 to %d, and is %lld",
                          LAUNCH_RESTARTS_MOST, (long long)opt->max_restarts);
-    n_here = launch_ranks_here(opt);
+    int64_t n_here = launch_ranks_here(opt);
     if (opt->is_oversubscribed || !thread_is_crowded(n_here))
         return 0;
     return error_set(err, ERROR_INPUT,
@@ -282,15 +281,11 @@ int launch_check(const struct launch_options *opt, struct error *err)
 static void add_word(struct mpiexec_command *cmd, const char *word, size_t n)
 {
     char **larger = realloc(cmd->words, ((size_t)cmd->n_words + 2) * sizeof *larger);
-    char *copy = strndup(word, n);
     cmd->words = larger ? larger : cmd->words;
-    if (!larger || !copy) {
-        free(copy);
-        cmd->is_cut = true;
+    cmd->is_cut = cmd->is_cut || !larger || !(larger[cmd->n_words] = strndup(word, n));
+    if (cmd->is_cut)
         return;
-    }
-    cmd->words[cmd->n_words++] = copy;
-    cmd->words[cmd->n_words] = NULL;
+    cmd->words[++cmd->n_words] = NULL;
 }
 
 /* The words of `words`, and then `value` as one; nothing when either is NULL. */
@@ -318,23 +313,24 @@ int mpiexec_command_build(struct mpiexec_command *cmd,
     snprintf(daemon, sizeof daemon, "%s " MPIEXEC_DAEMON_WORDS " orted", program);
     if (opt->hosts && launch_hosts_spell(hosts, sizeof hosts, opt->hosts, err) < 0)
         return -1;
-    add_word(cmd, mpiexec, strlen(mpiexec));
+    add_option(cmd, "", mpiexec);
     add_option(cmd, dialect->always, "");
     add_option(cmd, dialect->daemon, strchr(program, ' ') ? NULL : daemon);
     add_option(cmd, has_hosts ? NULL : dialect->one_host, "");
     add_option(cmd, dialect->hosts, opt->hosts ? hosts : NULL);
     add_option(cmd, dialect->hostfile, opt->hostfile);
     add_option(cmd, is_root ? dialect->as_root : NULL, "");
-    add_option(cmd, opt->rsh ? dialect->rsh : NULL, "");
-    if (opt->rsh)
+    if (opt->rsh) {
+        add_option(cmd, dialect->rsh, "");
         add_word(cmd, opt->rsh, n_rsh);
-    add_option(cmd, dialect->exported, "");
-    if (dialect->exported && opt->is_oversubscribed)
-        add_option(cmd, "-x", "TREFOIL_OVERSUBSCRIBE");
-    if (dialect->exported && opt->has_output)
-        add_option(cmd, "-x", "TREFOIL_OUTPUT");
+    }
+    if (dialect->exported) {
+        add_option(cmd, dialect->exported, "");
+        add_option(cmd, "-x", opt->is_oversubscribed ? "TREFOIL_OVERSUBSCRIBE" : NULL);
+        add_option(cmd, "-x", opt->has_output ? "TREFOIL_OUTPUT" : NULL);
+    }
     add_option(cmd, "-n", n_ranks);
-    add_word(cmd, program, strlen(program));
+    add_option(cmd, "", program);
     for (; *argv; argv++)
         add_word(cmd, *argv, strlen(*argv));
     if (!cmd->is_cut)
@@ -394,35 +390,22 @@ int mpiexec_open(struct mpiexec_process *m, const struct mpiexec_dialect *dialec
     pid_t parent = getpid();
     *m = (struct mpiexec_process){.pid = -1, .pidfd = -1, .output = -1, .results = -1};
     if (pipe2(ends, O_CLOEXEC) == 0 &&
-        (!has_results || pipe2(result_ends, O_CLOEXEC) == 0)) {
-        m->output = ends[0];
-        m->results = result_ends[0];
-        fcntl(m->output, F_SETFL, O_NONBLOCK);
-        if (has_results)
-            fcntl(m->results, F_SETFL, O_NONBLOCK);
-        m->pid = fork();
-        if (m->pid == 0)
-            become_mpiexec(dialect, cmd->words, ends[1],
-                           has_results ? result_ends[1] : ends[1], parent);
-    }
+        (!has_results || pipe2(result_ends, O_CLOEXEC) == 0) && (m->pid = fork()) == 0)
+        become_mpiexec(dialect, cmd->words, ends[1],
+                       has_results ? result_ends[1] : ends[1], parent);
     if (m->pid > 0)
         m->pidfd = pidfd_open(m->pid, 0);
     int why = errno;
+    m->output = ends[0];
+    m->results = result_ends[0];
+    fcntl(m->output, F_SETFL, O_NONBLOCK);
+    fcntl(m->results, F_SETFL, O_NONBLOCK);
     close(ends[1]);
     close(result_ends[1]);
     if (m->pidfd >= 0)
         return 0;
     return error_set(err, ERROR_RUNTIME, "cannot start '%s': %s", cmd->words[0],
                      strerror(why));
-}
-
-static void keep(struct mpiexec_process *m)
-{
-    size_t left = m->is_heard ? 0 : sizeof m->said - 1 - m->n_said;
-    size_t n = m->n_line < left ? m->n_line : left;
-    memcpy(m->said + m->n_said, m->line, n);
-    m->n_said += n;
-    m->said[m->n_said] = '\0';
 }
 
 void mpiexec_listen(struct mpiexec_process *m, const char *mark,
@@ -440,8 +423,11 @@ void mpiexec_listen(struct mpiexec_process *m, const char *mark,
             m->line[m->n_line] = '\0'; // a line, or the end within one
             if (strncmp(m->line, mark, strlen(mark)) == 0)
                 take(context, m->line + strlen(mark));
-            else
-                keep(m);
+            else if (!m->is_heard)
+                m->n_said +=
+                    (size_t)i64_min(snprintf(m->said + m->n_said,
+                                             sizeof m->said - m->n_said, "%s", m->line),
+                                    (int64_t)(sizeof m->said - m->n_said) - 1);
             m->n_line = 0;
         }
     } while (n > 0);
@@ -449,13 +435,10 @@ void mpiexec_listen(struct mpiexec_process *m, const char *mark,
 
 void mpiexec_close(struct mpiexec_process *m)
 {
-    if (m->pidfd >= 0)
-        close(m->pidfd);
-    if (m->output >= 0)
-        close(m->output);
-    if (m->results >= 0)
-        close(m->results);
-    m->pidfd = m->output = m->results = -1;
+    const int fds[] = {m->pidfd, m->output, m->results};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
 }
 
 /* -- its words ----------------------------------------------------------------------- */

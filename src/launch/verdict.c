@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #define EXIT_STOPPED 75
@@ -15,47 +14,39 @@
 
 /* -- causes -------------------------------------------------------------------------- */
 
-struct death { // that mpiexec tells of
-    int rank;  // -1: none
-    int signal_number;
-};
-
-/* MPICH tells the process, and of several on one host not always the right one: asked only
- * about other hosts. */
-static struct death find_told_death(const struct job_end *end)
+/* The rank whose death mpiexec tells of, and the signal; -1: none. MPICH tells the process,
+ * and of several on one host not always the right one: asked only about other hosts. */
+static int find_told_death(const struct job_end *end, int *signal_number)
 {
-    struct death told;
-    int pid;
+    int rank, pid;
     char host[256];
-    mpiexec_told_death(end->said, &told.rank, &pid, host, &told.signal_number);
+    mpiexec_told_death(end->said, &rank, &pid, host, signal_number);
     for (int r = 0; pid > 0 && r < end->opt->n_ranks; r++)
         if (end->ranks[r].is_seen && end->ranks[r].pid == pid &&
             strcmp(end->ranks[r].host, host) == 0 && strcmp(host, end->host) != 0)
-            told.rank = r;
-    told.rank = told.rank < end->opt->n_ranks ? told.rank : -1;
-    return told;
+            rank = r;
+    return rank < end->opt->n_ranks ? rank : -1;
 }
 
-/* The rank to blame: the first that failed as far as was seen; but a death that mpiexec
- * tells of is the cause of what other ranks said in the same moment. */
-static int find_cause(const struct job_end *end, int told)
+/* The rank to blame, and the signal that ended it (0: nobody knows): the first that failed
+ * as far as was seen; but a death that mpiexec tells of is the cause of what other ranks
+ * said in the same moment. */
+static int find_cause(const struct job_end *end, int *number)
 {
-    int first = job_watch_first_failure(end->ranks, (int)end->opt->n_ranks);
-    if (told < 0 || (first >= 0 && end->ranks[told].state != BEAT_ALIVE))
-        return first;
-    bool is_late = first >= 0 && end->ranks[told].is_seen &&
-                   end->ranks[told].said_ns - end->ranks[first].said_ns > SAME_MOMENT_NS;
-    return is_late ? first : told;
-}
-
-/* The signal that ended a rank, as it recorded itself, as was seen, or as mpiexec told; 0:
- * nobody knows. */
-static int find_signal(const struct job_end *end, int r, const struct death *told)
-{
-    const struct seen_rank *seen = &end->ranks[r];
-    if (seen->state == BEAT_CRASHED)
-        return seen->code;
-    return seen->exit_signal || told->rank != r ? seen->exit_signal : told->signal_number;
+    const struct seen_rank *ranks = end->ranks;
+    int told_signal, told = find_told_death(end, &told_signal);
+    int cause = job_watch_first_failure(ranks, (int)end->opt->n_ranks);
+    bool is_late = cause >= 0 && told >= 0 && ranks[told].is_seen &&
+                   ranks[told].said_ns - ranks[cause].said_ns > SAME_MOMENT_NS;
+    if (told >= 0 && !is_late && (cause < 0 || ranks[told].state == BEAT_ALIVE))
+        cause = told;
+    *number = 0;
+    if (cause >= 0 && ranks[cause].state == BEAT_CRASHED)
+        *number = ranks[cause].code;
+    else if (cause >= 0)
+        *number = ranks[cause].exit_signal || told != cause ? ranks[cause].exit_signal
+                                                            : told_signal;
+    return cause;
 }
 
 static bool is_any_seen(const struct job_end *end)
@@ -82,10 +73,8 @@ static const char *log_text(char buf[PATH_MAX + 64], const struct job_end *end, 
 
 static const char *step_text(char buf[40], const struct seen_rank *rank)
 {
-    buf[0] = '\0';
-    if (rank->step >= 0)
-        snprintf(buf, 40, " at step %lld", (long long)rank->step);
-    return buf;
+    snprintf(buf, 40, " at step %lld", (long long)rank->step);
+    return rank->step >= 0 ? buf : "";
 }
 
 /* A failure that the ranks agreed on has "rank R on HOST: " in it, at its head or after
@@ -150,24 +139,23 @@ static int explain_death(const struct job_end *end, int rank, int number,
 }
 
 /* A host that is lost takes its ranks with it, and then the others are killed or complain
- * of its silence: none of that is the cause. */
-static int find_lost_rank(const struct job_end *end)
+ * of its silence: none of that is the cause. NULL: none was lost. */
+static const char *find_lost_host(const struct job_end *end)
 {
     for (int r = 0; r < end->opt->n_ranks; r++)
         if (end->ranks[r].is_seen && end->ranks[r].condition == RANK_OUT_OF_REACH &&
             end->ranks[r].state == BEAT_ALIVE)
-            return r;
-    return -1;
+            return end->ranks[r].host;
+    return NULL;
 }
 
-static int explain_lost_host(const struct job_end *end, int rank, struct error *err)
+static int explain_lost_host(const struct job_end *end, const char *host,
+                             struct error *err)
 {
     char words[600], which[256] = "";
-    const char *host = end->ranks[rank].host;
     size_t used = 0;
-    for (int r = 0; r < end->opt->n_ranks; r++)
-        if (end->ranks[r].is_seen && strcmp(end->ranks[r].host, host) == 0 &&
-            used < sizeof which - 32)
+    for (int r = 0; r < end->opt->n_ranks && used < sizeof which - 32; r++)
+        if (end->ranks[r].is_seen && strcmp(end->ranks[r].host, host) == 0)
             used += (size_t)snprintf(which + used, sizeof which - used, "%s%d",
                                      used ? ", " : "", r);
     mpiexec_condense(end->said, words, sizeof words);
@@ -197,8 +185,7 @@ static void find_silent_host(const struct job_end *end, int rank, char found[256
 
 static int explain_unbegun(const struct job_end *end, struct error *err)
 {
-    char words[600], host[256], remedy[1024], missing[64] = "no rank began";
-    struct rlimit files = {.rlim_cur = RLIM_INFINITY};
+    char words[600], host[256], missing[64] = "no rank began";
     const char *rsh = end->opt->rsh ? end->opt->rsh : "ssh";
     bool is_remote = end->opt->hosts || end->opt->hostfile;
     int rank = 0;
@@ -208,22 +195,11 @@ static int explain_unbegun(const struct job_end *end, struct error *err)
         snprintf(missing, sizeof missing, "rank %d did not begin", rank);
     find_silent_host(end, rank, host);
     mpiexec_condense(end->said, words, sizeof words);
-    getrlimit(RLIMIT_NOFILE, &files);
-    if (files.rlim_cur < 256)
-        snprintf(
-            remedy, sizeof remedy,
-            "the limit of open files is %llu here, which is too low: raise it, as in "
-            "ulimit -n 1024",
-            (unsigned long long)files.rlim_cur);
-    else
-        snprintf(remedy, sizeof remedy, "see that '%s %s true' works by itself",
-                 is_remote ? rsh : "mpiexec",
-                 host[0]     ? host
-                 : is_remote ? "HOST"
-                             : "-n 1");
-    return error_set(err, ERROR_RUNTIME, "%s%s%s; mpiexec said%s%s; %s", missing,
-                     host[0] ? " on " : "", host, words[0] ? ": " : " nothing", words,
-                     remedy);
+    const char *where = host[0] ? host : is_remote ? "HOST" : "-n 1";
+    return error_set(err, ERROR_RUNTIME,
+                     "%s%s%s; mpiexec said%s%s; see that '%s %s true' works by itself",
+                     missing, host[0] ? " on " : "", host, words[0] ? ": " : " nothing",
+                     words, is_remote ? rsh : "mpiexec", where);
 }
 
 static int explain_mpiexec(const struct job_end *end, struct error *err)
@@ -253,10 +229,8 @@ static int explain_missing(const struct job_end *end, int rank, struct error *er
                      log_text(log, end, rank, "its log"));
 }
 
-/* -- the verdict --------------------------------------------------------------------- */
-
-static void stopped(const struct job_end *end, enum error_kind kind, const char *how,
-                    struct error *err)
+static void explain_stop(const struct job_end *end, enum error_kind kind, const char *how,
+                         struct error *err)
 {
     const char *name = end->stop_signal ? sigabbrev_np(end->stop_signal) : NULL;
     error_set(err, kind, "the job was stopped%s%s%s", name ? " by SIG" : "",
@@ -274,30 +248,24 @@ static bool is_stopped_early(const struct job_end *end, int cause, int number)
     return number == SIGTERM || number == SIGINT || number == SIGHUP || number == 0;
 }
 
-/* Whether a rank said at its end that it was stopped and has saved. */
-static bool is_any_stopped(const struct job_end *end)
-{
-    for (int r = 0; r < end->opt->n_ranks; r++)
-        if (end->ranks[r].state == BEAT_ENDED && end->ranks[r].code == EXIT_STOPPED)
-            return true;
-    return false;
-}
-
 int verdict(const struct job_end *end, struct error *err)
 {
-    struct death told = find_told_death(end);
-    int cause = find_cause(end, told.rank), lost = find_lost_rank(end);
-    int number = cause >= 0 ? find_signal(end, cause, &told) : 0;
+    int number, cause = find_cause(end, &number);
     int missing = job_watch_first_unfinished(end->ranks, (int)end->opt->n_ranks);
+    const char *lost = find_lost_host(end);
     const char *reason = cause >= 0 ? end->ranks[cause].reason : NULL;
     bool has_last_word = cause >= 0 && end->ranks[cause].state != BEAT_ALIVE;
     bool is_content = WIFEXITED(end->wait_status) && WEXITSTATUS(end->wait_status) == 0;
     // Hydra's mpiexec also dies of the pipe to its own daemon when a rank was killed
     bool is_shot = WIFSIGNALED(end->wait_status) && !end->is_mpiexec_killed &&
                    WTERMSIG(end->wait_status) != SIGPIPE;
+    bool has_saved = false; // a rank said at its end that it was stopped and has saved
+    for (int r = 0; r < end->opt->n_ranks; r++)
+        has_saved |=
+            end->ranks[r].state == BEAT_ENDED && end->ranks[r].code == EXIT_STOPPED;
 
-    if (missing < 0 && is_any_stopped(end))
-        stopped(end, ERROR_STOPPED, ", and can be resumed", err);
+    if (missing < 0 && has_saved)
+        explain_stop(end, ERROR_STOPPED, ", and can be resumed", err);
     else if (missing < 0 && (is_content || end->is_mpiexec_killed))
         return 0;
     else if (end->hang[0])
@@ -309,8 +277,8 @@ int verdict(const struct job_end *end, struct error *err)
     else if (end->stop_signal && reason && strncmp(reason, "stopped by ", 11) == 0)
         error_set(err, ERROR_RUNTIME, "the job was %s", reason); // it had nothing to save
     else if (is_stopped_early(end, cause, number))
-        stopped(end, ERROR_RUNTIME, " before it had anything to save", err);
-    else if (lost >= 0 && !is_content)
+        explain_stop(end, ERROR_RUNTIME, " before it had anything to save", err);
+    else if (lost && !is_content)
         explain_lost_host(end, lost, err);
     else if (end->is_unbegun ||
              (!is_any_seen(end) && WIFEXITED(end->wait_status) && !is_content))

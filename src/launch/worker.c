@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,19 +30,21 @@
 /* -- output -------------------------------------------------------------------------- */
 
 /* Appended to: the launcher has removed the logs of former jobs, and those that are there
- * are of this one, before it was started again. mpiexec's own way to the launcher is kept
- * for lines of rank 0, which are for the terminal, that the log does not take. */
+ * are of this one, before it was started again. Lines of
+ * rank 0, which are for the terminal, go by mpiexec to the launcher as well. */
 static int redirect_output(int rank, struct error *err)
 {
     char path[4096];
-    const char *dir = getenv(WORKER_ENV_LOG_DIR);
-    job_files_log_path(path, sizeof path, dir ? dir : ".", rank);
-    if (rank == 0)
-        log_set_spare(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1),
-                      WORKER_LOG_MARK);
-    else
+    const char *dir = getenv(WORKER_ENV_LOG_DIR) ? getenv(WORKER_ENV_LOG_DIR) : ".";
+    job_files_log_path(path, sizeof path, dir, rank);
+    if (rank == 0) { // a terminal that is not read must not hold the job up
+        int copy = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        fcntl(copy, F_SETFL, O_NONBLOCK);
+        log_set_copy(copy, WORKER_LOG_MARK);
+    } else {
         log_is_own();
-    if (fs_make_directories(dir ? dir : ".", err))
+    }
+    if (fs_make_directories(dir, err))
         return -1;
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
     fflush(stdout);
@@ -110,7 +111,7 @@ static void on_silent_exit(int code, void *unused)
         return;
     snprintf(reason, sizeof reason, "it ended with exit code %d and did not say why",
              code);
-    if (beat_fail(reason, code ? code : 3, false, INT64_MAX))
+    if (beat_fail(reason, code ? code : 3, false))
         wait_until_reported();
 }
 
@@ -144,11 +145,8 @@ static int join_watch(const struct comm_launch *me, struct error *err)
 {
     char key[256], path[PATH_MAX];
     void *frame;
-    if (me->job)
-        snprintf(key, sizeof key, "%s", me->job);
-    else
-        snprintf(key, sizeof key, "parent.%d", (int)getppid());
-    beat_path(path, sizeof path, key);
+    snprintf(key, sizeof key, "parent.%d", (int)getppid());
+    beat_path(path, sizeof path, me->job ? me->job : key);
     // the first call loads a library, which a signal handler must not do
     int unused = backtrace(&frame, 1);
     (void)unused;
@@ -163,27 +161,27 @@ static int join_watch(const struct comm_launch *me, struct error *err)
 
 int worker_share(int n_processors, int local_rank, int local_size, int *first)
 {
-    if (local_size < 1 || local_rank < 0 || local_rank >= local_size)
-        return 0;
-    int n = n_processors / local_size;
+    bool is_known = local_rank >= 0 && local_rank < local_size;
+    int n = is_known ? n_processors / local_size : 0;
     *first = local_rank * n;
     return n;
 }
 
-/* The key by which neighbours stand together: package, core, number. */
+/* By package, core and number: so neighbours stand together. */
 static int64_t processor_key(int id)
 {
     static const char *const names[] = {"physical_package_id", "core_id"};
     int64_t key = 0;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        char path[128], text[16] = "";
+        char path[128];
+        int number = 0;
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", id,
                  names[i]);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-        if (fd >= 0)
-            close(fd);
-        key = key << 20 | (n > 0 ? atoi(text) & 0xfffff : 0);
+        FILE *f = fopen(path, "re");
+        bool is_told = f && fscanf(f, "%d", &number) == 1;
+        key = key << 20 | (is_told ? number & 0xfffff : 0);
+        if (f)
+            fclose(f);
     }
     return key << 20 | id;
 }
@@ -230,12 +228,11 @@ static int share_processors(const struct comm_launch *me, struct error *err)
     int n_mine = worker_share(n, me->local_rank, me->local_size, &first);
     snprintf(threads, sizeof threads, "%d", n_mine > 0 ? n_mine : 1);
     setenv(ENV_THREADS, threads, 1);
-    if (n_mine > 0) {
-        pin(me->local_rank, me->local_size);
-        return 0;
+    pin(me->local_rank, me->local_size);
+    if (n_mine == 0) {
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+        setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "1", 0);
     }
-    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "1", 0);
     return 0;
 }
 
@@ -285,18 +282,13 @@ int worker_threads(void)
 
 /* -- the end ------------------------------------------------------------------------- */
 
-/* The slot is written before the log line: a launcher that has seen the line can know
- * where it begins, and shows the failure once, in its own words. */
 void worker_report_failure(const struct error *err)
 {
-    struct stat log = {0};
     bool is_ours = comm_launch_info().is_ours;
     fflush(stdout);
-    fstat(STDERR_FILENO, &log);
-    bool is_first = beat_fail(err->text, error_exit_code(err), err->kind != ERROR_RUNTIME,
-                              S_ISREG(log.st_mode) ? log.st_size : 0);
-    if (is_ours && is_first)
-        log_set_spare(-1, NULL); // the launcher has it
+    beat_fail(err->text, error_exit_code(err), err->kind != ERROR_RUNTIME);
+    if (is_ours)
+        log_set_copy(-1, NULL); // the launcher has it, and shows it in its own words
     log_error("%s", err->text);
     if (is_ours)
         wait_until_reported();

@@ -24,21 +24,20 @@
 #define WORKER_ENV_OUTPUT "TREFOIL_OUTPUT"   // "1": rank 0's standard output is the job's
 #define WORKER_ENV_OVERSUBSCRIBE "TREFOIL_OVERSUBSCRIBE" // "1": a host may be crowded
 
-#define WORKER_LOG_MARK "trefoil-log: " // before rank 0's lines that its log did not take
+#define WORKER_LOG_MARK                                                                  \
+    "trefoil-log: " // before rank 0's lines on their way to the terminal
 
 /* Standard output (unless it is the job's) and error become LOG_DIR/workerlog.N; this
- * process dies with the daemon that started it; it is pinned to its share of the processors where each rank of
- * this machine can have one, and told to yield when idle where not; crashes are recorded
- * with the stack in the log. */
+ * process dies with the daemon that started it; it has its share of the processors where
+ * there are enough, and yields when idle where not; crashes are recorded, with the stack in
+ * the log. */
 MUST_CHECK int worker_start(struct error *err);
 
 /* Which of n processors, in the order of their neighbourhood, are this rank's: *first and
  * the returned number; 0 when there are not enough. */
 int worker_share(int n_processors, int local_rank, int local_size, int *first);
-
-/* The threads this rank should use unless its configuration says otherwise: processors it
- * may use / ranks on this machine, at least 1. 0: no opinion, because launch_run() did
- * not start this process or the user has set OMP_NUM_THREADS. */
+/* The threads this rank should use unless its configuration says otherwise. 0: no opinion,
+ * as launch_run() did not start it or the user has set OMP_NUM_THREADS. */
 int worker_threads(void);
 
 /* Log the sentence as an error and record it: the launcher shows it, once, and ends the
@@ -46,10 +45,9 @@ int worker_threads(void);
 void worker_report_failure(const struct error *err);
 
 /* This rank ends: rc 0 is success, -1 a failure or a stop on request told by *err, which
- * is logged (by worker_report_failure() unless this was called before). Returns the exit
- * code for main(). A rank of launch_run() that was stopped returns 0, because mpiexec
- * shoots the ranks still ending when one returns anything else; the launcher finds the 75
- * in the slot. */
+ * is logged unless it was reported before. Returns the exit code for main(). A rank of
+ * launch_run() that was stopped returns 0, because mpiexec shoots the ranks still ending
+ * when one returns anything else; the launcher finds the 75 in the slot. */
 int worker_finish(int rc, const struct error *err);
 
 #endif

@@ -41,10 +41,9 @@ static int do_hello(struct probe *p, struct error *err)
     sched_getaffinity(0, sizeof mine, &mine);
     if (comm_sum_i64(p->world, &sum, 1, err))
         return -1;
-    fprintf(stderr,
-            "hello from rank %d of %d on %s, sum %lld, threads %d, processors %d\n",
-            p->rank, comm_size(p->world), comm_host(p->world), (long long)sum,
-            worker_threads(), CPU_COUNT(&mine));
+    log_info("hello from rank %d of %d on %s, sum %lld, threads %d, processors %d",
+             p->rank, comm_size(p->world), comm_host(p->world), (long long)sum,
+             worker_threads(), CPU_COUNT(&mine));
     return 0;
 }
 
