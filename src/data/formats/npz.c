@@ -152,7 +152,13 @@ static int archive_open(struct npz *z, int fd, const char *name, int flags,
 
 int npz_open(struct npz *z, int fd, const char *name, struct error *err)
 {
-    return archive_open(z, fd, name, ZIP_RDONLY, err);
+    if (archive_open(z, fd, name, ZIP_RDONLY, err))
+        return -1;
+    if (z->file->n_bytes > 0)
+        return 0;
+    npz_close(z); // libzip takes it for an archive without members
+    return error_set(err, ERROR_INPUT, "'%s' is not a readable npz archive: it is empty",
+                     name);
 }
 
 void npz_close(struct npz *z)
