@@ -49,17 +49,20 @@ static void remove_all(const char *dir, const char *prefix,
 
 /* -- the directory of the job -------------------------------------------------------- */
 
-/* A directory of this user that nobody holds. */
-static bool is_dead(const char *path, const char *rest)
+/* Remove a directory of this user that nobody holds, before the lock is given back: a job
+ * that has just made it waits for the lock, and then sees that it is gone. */
+static bool remove_dead(const char *path, const char *rest)
 {
     struct stat info;
     (void)rest;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     bool is_free = fd >= 0 && fstat(fd, &info) == 0 && info.st_uid == geteuid() &&
                    flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (is_free)
+        remove_tree(path);
     if (fd >= 0)
         close(fd);
-    return is_free;
+    return false; // nothing is left to do
 }
 
 void job_files_become_background(const char *name, int kept_fd)
@@ -107,16 +110,36 @@ static int start_keeper(struct job_files *f)
     return f->keeper > 0 ? 0 : -1;
 }
 
-static int open_dir(struct job_files *f, struct error *err)
+/* A directory with a lock. Another job that begins may remove it before it has the lock,
+ * since it looks dead then: -1 with ENOENT. */
+static int make_dir(struct job_files *f, const char *prefix)
 {
-    char prefix[64];
-    snprintf(prefix, sizeof prefix, NAME "%u-", (unsigned)geteuid());
-    remove_all(beat_directory(), prefix, is_dead);
     snprintf(f->dir, sizeof f->dir, "%s/%s%d-XXXXXX", beat_directory(), prefix,
              (int)getpid());
-    if (mkdtemp(f->dir) && (f->dir_fd = open(f->dir, O_RDONLY | O_CLOEXEC)) >= 0 &&
-        flock(f->dir_fd, LOCK_EX) == 0 && access(f->dir, W_OK) == 0 &&
-        start_keeper(f) == 0)
+    if (!mkdtemp(f->dir))
+        return -1;
+    f->dir_fd = open(f->dir, O_RDONLY | O_CLOEXEC);
+    if (f->dir_fd >= 0 && flock(f->dir_fd, LOCK_EX) == 0 && access(f->dir, W_OK) == 0)
+        return 0;
+    int reason = errno;
+    if (f->dir_fd >= 0)
+        close(f->dir_fd);
+    f->dir_fd = -1;
+    errno = reason;
+    return -1;
+}
+
+static int open_dir(struct job_files *f, struct error *err)
+{
+    enum { MOST_TRIES = 100 };
+    char prefix[64];
+    int rc = -1;
+    snprintf(prefix, sizeof prefix, NAME "%u-", (unsigned)geteuid());
+    remove_all(beat_directory(), prefix, remove_dead);
+    errno = ENOENT;
+    for (int i = 0; i < MOST_TRIES && rc && errno == ENOENT; i++)
+        rc = make_dir(f, prefix);
+    if (rc == 0 && start_keeper(f) == 0)
         return 0;
     return error_set(err, ERROR_RUNTIME,
                      "cannot make the directory '%s' for a job: %s; set TMPDIR to one "
