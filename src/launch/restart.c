@@ -47,6 +47,36 @@ static struct timespec time_in(const char *dir)
     return now;
 }
 
+/* Whether the checkpoint is there and was saved after `since`; *saved := when. */
+static bool is_later(const struct resume_point *r, const struct ckpt_name *name,
+                     struct timespec since, struct timespec *saved)
+{
+    char path[PATH_MAX];
+    struct error ignored;
+    struct stat info;
+    if (fs_join(path, sizeof path, r->output_dir, name->text, &ignored) ||
+        stat(path, &info))
+        return false;
+    *saved = info.st_mtim;
+    return saved->tv_sec != since.tv_sec ? saved->tv_sec > since.tv_sec
+                                         : saved->tv_nsec > since.tv_nsec;
+}
+
+/* Now, or later: what is there already is not this run's, also if a clock was ahead. */
+static struct timespec find_since(const struct resume_point *r)
+{
+    struct timespec since = time_in(r->output_dir), saved;
+    struct ckpt_list list;
+    struct error ignored;
+    if (ckpt_scan(r->output_dir, &list, &ignored))
+        return since;
+    for (int64_t i = 0; i < list.n_names; i++)
+        if (is_later(r, &list.names[i], since, &saved))
+            since = saved;
+    ckpt_list_release(&list);
+    return since;
+}
+
 int resume_point_init(struct resume_point *r, const struct config *cfg, char *const *argv,
                       struct error *err)
 {
@@ -64,7 +94,7 @@ int resume_point_init(struct resume_point *r, const struct config *cfg, char *co
     bool continues_old = stat(save->ckpt_dir, &from) == 0 && from.st_dev == out.st_dev &&
                          from.st_ino == out.st_ino;
     if (has_old && !continues_old)
-        r->since = time_in(save->output_dir);
+        r->since = find_since(r);
     return 0;
 }
 
@@ -84,14 +114,8 @@ static const struct ckpt_name *find_own(const struct resume_point *r,
     struct error why;
     *has_others = false;
     for (int64_t i = 0; i < list->n_names; i++) {
-        char path[PATH_MAX];
-        struct stat info = {0};
-        bool is_there =
-            fs_join(path, sizeof path, r->output_dir, list->names[i].text, &why) == 0 &&
-            stat(path, &info) == 0;
-        bool is_own = is_there && (info.st_mtim.tv_sec != r->since.tv_sec
-                                       ? info.st_mtim.tv_sec > r->since.tv_sec
-                                       : info.st_mtim.tv_nsec > r->since.tv_nsec);
+        struct timespec saved;
+        bool is_own = is_later(r, &list->names[i], r->since, &saved);
         *has_others = *has_others || !is_own;
         if (is_own && !own &&
             (ckpt_check(r->output_dir, &list->names[i], NULL, &why) == 0 ||
