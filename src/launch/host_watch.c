@@ -369,7 +369,7 @@ struct hang hang_judge(const struct seen_rank *ranks, int n_ranks,
 {
     struct hang hang = {.culprit = -1};
     bool job_moves = false, all_wait = true, has_frozen = false;
-    double least = INFINITY; // quiet of those at work
+    double least = (double)INFINITY; // quiet of those at work
     for (int i = 0; i < n_ranks; i++) {
         const struct seen_rank *r = &ranks[i];
         bool is_at_work = r->is_seen && !r->is_over;
