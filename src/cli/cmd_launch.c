@@ -117,6 +117,7 @@ static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
     }
     if (rc == 0)
         rc = launch_run(opt, argv, err) ? -1 : 0;
+    opt->resume = NULL; // it was this function's
     resume_point_release(&point);
     pretrain_options_release(&options);
     return rc;
