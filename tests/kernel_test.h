@@ -262,4 +262,12 @@ static inline void assert_same_floats(const float *got, const float *want, int64
                      (long long)n, (double)got[i], (double)want[i]);
 }
 
+/* Runs `check` for every table, the reference too. */
+static inline void for_each_table(void (*check)(const struct kernels *k))
+{
+    struct tables t = all_tables();
+    for (int i = 0; i < t.n; i++)
+        check(t.at[i]);
+}
+
 #endif

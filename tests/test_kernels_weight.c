@@ -282,6 +282,75 @@ static void test_partials__added_later_are_the_sums(void **state)
         check_partials(t.at[i]);
 }
 
+/* -- rows ---------------------------------------------------------------------------- */
+
+static void check_add_rows(const struct kernels *k)
+{
+    enum { ROWS = 9, C = 37, N = 4 };
+    static const int32_t rows[N] = {8, 0, 3, 5};
+    float *x = floats_new_bell(ROWS * C, 1), *y = floats_new_bell(N * C, 2);
+    float *want = words_new(ROWS * C);
+    memcpy(want, x, ROWS * C * sizeof *x);
+    for (int i = 0; i < N * C; i++)
+        want[rows[i / C] * C + i % C] += y[i];
+    k->add_rows(stream_of(k), x, y, rows, N, C);
+    assert_same_floats(x, want, ROWS * C, "add_rows");
+    free(x);
+    free(y);
+    free(want);
+}
+
+static void test_add_rows__adds_to_the_rows_named(void **state)
+{
+    (void)state;
+    for_each_table(check_add_rows);
+}
+
+/* A table of 16 bits gives the rows of the same numbers in 32. */
+static void check_typed_embedding(const struct kernels *k, enum dtype dtype, bool has_wpe)
+{
+    enum { V = 5, P = 4, N = 6, H = 1100 };
+    static const int32_t tokens[N] = {4, -1, 0, 2, -1, 3},
+                         positions[N] = {0, 1, 2, 3, 0, 2};
+    float *wte = floats_new_bell(V * H, 1), *wpe = floats_new_bell(P * H, 2);
+    float *want = words_new(N * H), *got = words_new(N * H);
+    uint16_t *wte16 = words_new(V * H), *wpe16 = words_new(P * H);
+    k->store_rounded(stream_of(k), wte16, wte, dtype, V * H);
+    k->store_rounded(stream_of(k), wpe16, wpe, dtype, P * H);
+    struct weight w = {.data = wte, .rows = V, .cols = H};
+    struct weight p = {.data = wpe, .rows = P, .cols = H};
+    struct embedding e = {.wte = &w,
+                          .wpe = has_wpe ? &p : NULL,
+                          .tokens = tokens,
+                          .positions = positions,
+                          .B = 2,
+                          .S = N / 2,
+                          .H = H,
+                          .drop = dropout_init(0.3, 5, PHILOX_DROP_EMBEDDING, 0, 1, 2)};
+    k->embedding_fwd(stream_of(k), want, &e);
+    w.data = wte16;
+    p.data = wpe16;
+    w.dtype = p.dtype = dtype;
+    k->embedding_fwd(stream_of(k), got, &e);
+    for (int64_t i = 0; i < N * H; i++)
+        assert_true(got[i] == want[i]);
+    void *all[] = {wte, wpe, want, got, wte16, wpe16};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+}
+
+static void check_typed_embeddings(const struct kernels *k)
+{
+    for (int i = 0; i < 4; i++)
+        check_typed_embedding(k, i % 2 ? DTYPE_F16 : DTYPE_BF16, i / 2 > 0);
+}
+
+static void test_embedding__of_16_bits_has_the_numbers_of_32(void **state)
+{
+    (void)state;
+    for_each_table(check_typed_embeddings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +358,8 @@ int main(void)
         cmocka_unit_test(test_stash__is_taken_as_its_numbers_are),
         cmocka_unit_test(test_add_stored__adds_the_numbers),
         cmocka_unit_test(test_partials__added_later_are_the_sums),
+        cmocka_unit_test(test_add_rows__adds_to_the_rows_named),
+        cmocka_unit_test(test_embedding__of_16_bits_has_the_numbers_of_32),
     };
     kernels_set_threads(1);
     return cmocka_run_group_tests(tests, NULL, NULL);
