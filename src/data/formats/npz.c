@@ -127,8 +127,9 @@ static int archive_open(struct npz *z, int fd, const char *name, int flags,
         return error_set(err, ERROR_RUNTIME, "out of memory opening '%s'", name);
     z->file->fd = fd;
     if (fstat(fd, &st)) {
+        error_set(err, ERROR_INPUT, "cannot read '%s': %s", name, strerror(errno));
         free(z->file);
-        return error_set(err, ERROR_INPUT, "cannot read '%s': %s", name, strerror(errno));
+        return -1;
     }
     z->file->n_bytes = (uint64_t)st.st_size;
     zip_source_t *source = zip_source_function_create(serve_file, z->file, &error);
