@@ -5,6 +5,7 @@
 root=$(realpath "$(dirname "$0")/../..")
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
+export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
 
 # -- a project in small --------------------------------------------------------------------
 
