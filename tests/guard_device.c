@@ -56,13 +56,29 @@ static void enter(void)
     pthread_mutex_unlock(&all.lock);
 }
 
-/* With the lock. */
+/* Close a tensor but for what is in flight, which stays open all the time: another rank
+ * may be copying from it. With the lock. */
+static void close_tensor(const struct range *t)
+{
+    char *at = t->first, *end = t->first + t->bytes;
+    while (at < end) {
+        char *flight = end, *flight_end = end;
+        for (int i = 0; i < all.n_open; i++) {
+            char *first = all.open[i].first, *last = first + all.open[i].bytes;
+            if (last > at && first < flight) {
+                flight = first > at ? first : at;
+                flight_end = last;
+            }
+        }
+        protect(&(struct range){at, (size_t)(flight - at)}, PROT_NONE);
+        at = flight_end;
+    }
+}
+
 static void close_all(void)
 {
     for (int i = 0; i < all.n_tensors; i++)
-        protect(&all.tensors[i], PROT_NONE);
-    for (int i = 0; i < all.n_open; i++)
-        protect(&all.open[i], PROT_READ | PROT_WRITE);
+        close_tensor(&all.tensors[i]);
 }
 
 /* What the guard is there to see, on demand: so that a test sees it. */
