@@ -5,8 +5,14 @@
  * All matrices are row-major with the last dim contiguous unless strides are given.
  * "+=" in a formula means the output is accumulated into; "=" that it is overwritten.
  *
- * Every table computes the same functions: `ref` is the slow definition of correct,
- * generic and avx2 are the same sources compiled for two instruction sets.
+ * Activations, their gradients, and what forward leaves for backward have the type that
+ * the device was opened for ("T" below, void pointers): a kernel widens what it reads,
+ * computes in float and rounds what it writes, once. Statistics, vectors, logits, losses
+ * and partial sums over ranks are float. With T = float nothing is ever converted.
+ *
+ * Every table computes the same functions: `ref` is the slow definition of correct in
+ * double precision, `generic` the contract bit for bit (docs/architecture.md, Numerics),
+ * and every other gives the bits of `generic`.
  *
  * Results never depend on the number of threads: a reduction over rows is cut into fixed
  * chunks, whichever thread computes them. A row of an output that has one row per token
@@ -16,7 +22,7 @@
  * the mask of a loss and the results of sum_squares are the host's: read before the call
  * returns, and written by the time the stream was synchronised.
  *
- * Libraries: BLIS (gemm.c and gemm_start.c only), OpenMP.
+ * Libraries: OpenMP.
  */
 #ifndef DEVICE_KERNELS_H
 #define DEVICE_KERNELS_H
@@ -80,51 +86,51 @@ enum activation {
 };
 
 /*
- * GEMMs with a weight w (O, I) of any storage type: a 16-bit one is widened panel by
- * panel on its way into the GEMM, and a 16-bit gradient rounded when its panel is
- * complete. `scratch` holds linear_scratch() elements.
+ * GEMMs with a weight w (O, I). What they give is of type T, or float where y_dtype and
+ * dx_dtype say so: a partial sum, or logits. Rows of dy lie dy_row elements apart.
  *
- *   forward   y (N, O) = x (N, I) w^T; then, with ACTIVATION_NONE, y += bias, and
- *             stash := y rounded, as stash_store(); with another, stash := y rounded and
- *             act_y = act(y + bias).  act_y NULL: the activation is not wanted.
+ *   forward   y (N, O) = x (N, I) w^T; then, with ACTIVATION_NONE, y += bias before it is
+ *             rounded; with another, act_y = act(y + bias) of the rounded y.
+ *             act_y NULL: the activation is not wanted.
  *   by input  dx (N, I) = dy (N, O) w. dx may be anything but dy.
- *   by weight dw (O, I) (+)= dy^T x.
+ *   by weight dw (O, I) (+)= dy^T x. A dw of T: the sum is rounded once, and added to
+ *             what is there in float and rounded again.
  */
 struct linear {
     const struct weight *w;
-    const float *x;
-    float *y;
-    void *stash;       // NULL: y is not stashed
+    const void *x; // (N, I) of T
+    void *y;       // (N, O)
+    enum dtype y_dtype;
     const float *bias; // (O), or NULL
     enum activation act;
-    float *act_y;  // (N, O), another buffer than y, or y itself
-    bool is_fused; // alternate GEMM and element-wise pass, part by part: the same bits
-    float *scratch;
+    void *act_y;   // (N, O) of T, another buffer than y
+    bool is_fused; // element-wise passes run part by part after the GEMM: the same bits
     int64_t N;
 };
 
 struct linear_bwd_input {
-    float *dx;
-    const float *dy;
+    void *dx; // (N, I)
+    enum dtype dx_dtype;
+    const void *dy; // (N, O) of T
+    int64_t dy_row;
     const struct weight *w;
-    float *scratch;
     int64_t N;
 };
 
 struct linear_bwd_weight {
     const struct weight *dw;
-    const float *dy, *x;
+    const void *dy, *x; // (N, O), (N, I) of T
+    int64_t dy_row;
     bool accumulate;
-    float *scratch;
     int64_t N;
 };
 
 /* y = act(x + b).  x, y: (N, C); y may be x. */
 struct activation_fwd {
     enum activation act;
-    float *y;
-    const float *x, *b;
-    const void *stash; // x NULL: what is stashed here
+    void *y;       // of T
+    const void *x; // of T
+    const float *b;
     int64_t N, C;
 };
 
@@ -132,10 +138,11 @@ struct activation_fwd {
  * sum_n dx. dx may be dy, y may be x. */
 struct activation_bwd {
     enum activation act;
-    float *dx, *y, *db; // db NULL: its sums stay in `partial`, see add_partials
-    const float *dy, *x, *b;
-    const void *stash; // x NULL: what is stashed here
-    float *partial;    // kernel_partials(N, C)
+    void *dx, *y;        // of T
+    float *db;           // NULL: its sums stay in `partial`, see add_partials
+    const void *dy, *x;  // of T
+    const float *b;
+    float *partial; // kernel_partials(N, C)
     int64_t N, C;
 };
 
@@ -145,44 +152,48 @@ struct embedding {
     const int32_t *tokens;    // (B, S); a negative one has no row here
     const int32_t *positions; // (B, S)
     int64_t B, S, H;
-    struct dropout drop; // row s
 };
 
 struct embedding_bwd {
-    float *dwte, *dwpe, *dx;
+    float *dwte, *dwpe;
+    const void *dx; // (B*S, H) of T
     const int32_t *tokens, *positions;
     int64_t B, S, H;
-    struct dropout drop;
 };
 
 struct layernorm {
-    float *y;           // (N, C)
+    void *y;            // (N, C) of T
     float *mean, *rstd; // (N)
-    const float *x;     // (N, C)
+    const void *x;      // (N, C) of T
     const float *g, *b; // (C)
     int64_t N, C;
 };
 
 struct layernorm_bwd {
-    float *dx, *dg, *db; // dg NULL: their sums stay in `partial`, see add_partials
-    const float *dy, *x, *g, *mean, *rstd;
+    void *dx;           // (N, C) of T
+    float *dg, *db;     // dg NULL: their sums stay in `partial`, see add_partials
+    const void *dy, *x; // (N, C) of T
+    const float *g, *mean, *rstd;
     float *partial; // kernel_partials(N, 2 * C)
     int64_t N, C;
 };
 
 /* Few rows times a weight (O, I). */
 struct matvec {
-    float *y; // (R, O)
+    void *y; // (R, O)
+    enum dtype y_dtype;
     const struct weight *w;
-    const float *x; // (R, I)
+    const void *x;  // (R, I) of T
     const float *b; // (O), or NULL
     int64_t R;
 };
 
-/* y = res + drop(x + b).  All (B*S, C); row s of dropout. y may be res or x. */
+/* y = res + drop(x + b).  All (B*S, C); row s of dropout. y may be res. */
 struct residual {
-    float *y;
-    const float *res, *x, *b;
+    void *y;         // of T
+    const void *res; // of T
+    const float *x;  // not rounded yet; where T is float, may be y
+    const float *b;
     int64_t B, S, C;
     struct dropout drop;
 };
@@ -194,9 +205,9 @@ struct residual {
 struct attention {
     int64_t B, S;
     int64_t A, A_kv, D;    // heads of q; of k and v, which divides A; size of a head
-    const void *q, *k, *v; // of floats, unless attention_bwd.is_stashed
+    const void *q, *k, *v; // of T
     int64_t q_row, kv_row; // elements from token to token
-    void *out;             // (B, S, A, D), likewise
+    void *out;             // (B, S, A, D) of T
     float *lse;            // (B, A, S): log of the sum of exp of a row's scaled scores
     struct dropout drop; // on the probabilities: row (first_head + h) * S + q, S columns
     int64_t first_head;  // of the whole model's heads, the one that is head 0 here
@@ -208,20 +219,17 @@ struct attention {
 
 struct attention_bwd {
     struct attention fwd; // as left by attention_fwd
-    const float *dout;    // (B, S, A, D)
-    float *dq, *dk, *dv;  // overwritten; rows lie apart as those of q, k, v do
+    const void *dout;     // (B, S, A, D) of T
+    void *dq, *dk, *dv;   // of T, overwritten; rows lie apart as those of q, k, v do
     float *delta;         // (B, A, S) scratch
-    /* fwd.q, k, v and out are stashed: addresses of elements of the device's type, with
-     * the same strides; scratch holds attention_scratch() elements. */
-    bool is_stashed;
-    float *scratch;
+    float *scratch;       // attention_scratch() elements
 };
 
 /* One query of one sample, at position n_keys - 1, against a cache. */
 struct attention_decode {
-    float *out;                 // (A, D)
-    const float *q;             // (A, D)
-    const float *keys, *values; // (n_keys, A_kv, D), rows kv_row apart
+    void *out;                 // (A, D) of T
+    const void *q;             // (A, D) of T
+    const void *keys, *values; // (n_keys, A_kv, D) of T, rows kv_row elements apart
     int64_t kv_row;
     float *scores; // (A, n_keys) scratch
     int64_t n_keys, A, A_kv, D;
@@ -282,10 +290,9 @@ struct update { // a range of parameters and all that belongs to it, n elements 
 struct kernels {
     const char *name;
 
-    /* x[n] = drop(wte[tokens[n]] + wpe[positions[n]]).  x: (B*S, H). */
+    /* x[n] = wte[tokens[n]] + wpe[positions[n]], not rounded.  x: (B*S, H). */
     void (*embedding_fwd)(struct stream *s, float *x, const struct embedding *e);
-    /* d = drop(dx) in place; dwte[tokens[n]] += d[n]; dwpe[positions[n]] += d[n], in the
-     * order of n. */
+    /* dwte[tokens[n]] += dx[n]; dwpe[positions[n]] += dx[n], in the order of n. */
     void (*embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
 
     /* y = g * (x - mean) * rstd + b by rows, rstd = 1/sqrt(var + 1e-5). mean and rstd are
@@ -306,10 +313,8 @@ struct kernels {
      * of them, and the bits of a row do not depend on how many there are. */
     void (*matvec)(struct stream *s, const struct matvec *m);
 
-    /* x[n,c] += b[c]. */
-    void (*bias_add)(struct stream *s, float *x, const float *b, int64_t N, int64_t C);
-    /* db[c] += sum_n dy[n,c].  `partial`: kernel_partials(N, C). */
-    void (*bias_grad)(struct stream *s, float *db, const float *dy, float *partial,
+    /* db[c] += sum_n dy[n,c], dy of T.  `partial`: kernel_partials(N, C). */
+    void (*bias_grad)(struct stream *s, float *db, const void *dy, float *partial,
                       int64_t N, int64_t C);
 
     /* The second half of a sum over N rows, when the first was left in `partial`:
@@ -322,10 +327,14 @@ struct kernels {
     void (*activation_bwd)(struct stream *s, const struct activation_bwd *a);
 
     void (*bias_dropout_residual)(struct stream *s, const struct residual *r);
+    /* y (of T) = drop(x), x of float: the end of the embedding. y may be x where T is
+     * float. */
+    void (*dropout_fwd)(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
+                        int64_t C, const struct dropout *drop);
     /* The gradient before the dropout: drop(dy) written to dx, or dy itself when nothing
-     * is dropped. Returns where it is. */
-    const float *(*dropout_bwd)(struct stream *s, float *dx, const float *dy, int64_t B,
-                                int64_t S, int64_t C, const struct dropout *drop);
+     * is dropped. Returns where it is. Both of T. */
+    const void *(*dropout_bwd)(struct stream *s, void *dx, const void *dy, int64_t B,
+                               int64_t S, int64_t C, const struct dropout *drop);
 
     /* Causal attention: out = drop(softmax(q k^T / sqrt(D))) v; never an S x S buffer. */
     void (*attention_fwd)(struct stream *s, const struct attention *at);
@@ -336,7 +345,9 @@ struct kernels {
      *   xent_exp    row_sum[r] = sum of exp(logits - row_max), and logits :=
      *               exp(logits - row_max); target_logit[r] = logits[r, target] -
      *               row_max[r], or 0 if not here
-     *   xent_grad   logits = (logits / row_sum - (c == target)) * (mask[r] * weight)
+     *   xent_grad   logits = (logits / row_sum - (c == target)) * (mask[r] * weight),
+     *               written as T where the row begins: rows of V elements of T lie
+     *               xent_grad_row() elements apart
      *   xent_top    column[r] = the first one whose logit is row_max, or -1: before
      *               xent_exp */
     void (*xent_max)(struct stream *s, const struct xent *x);
@@ -363,39 +374,14 @@ struct kernels {
      * are in elements; y and x do not overlap. The same bits from every table.
      *   load           y = x
      *   store          y = x rounded
-     *   store_rounded  the same, and x := what y now holds: forward continues with what
-     *                  backward will read
      *   store_add      y = y + x, added in float, rounded
      *   add_stored     the same of an x that is stored likewise */
     void (*load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
     void (*store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
-    void (*store_rounded)(struct stream *s, void *y, float *x, enum dtype dtype,
-                          int64_t n);
     void (*store_add)(struct stream *s, void *y, const float *x, enum dtype dtype,
                       int64_t n);
     void (*add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype,
                        int64_t n);
-    /* The same between a contiguous matrix of floats (rows, cols) and a stored one with
-     * `stride` elements from row to row; accumulate: as store_add. */
-    void (*load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,
-                        int64_t rows, int64_t cols, int64_t x_stride);
-    void (*store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype,
-                         bool accumulate, int64_t rows, int64_t cols, int64_t y_stride);
-
-    /* What forward leaves for backward lies in stashes, of the type that the device was
-     * opened for:
-     *   stash_work   where to compute what a stash is to hold: in the stash or in scratch
-     *   stash_store  x, computed there, is complete: stash it rounded, and x := what the
-     *                stash holds, so that forward continues with what backward will read
-     *   stash_load   what is stashed, as floats: in the stash itself or in scratch */
-    float *(*stash_work)(struct stream *s, void *stash, float *scratch);
-    void (*stash_store)(struct stream *s, void *stash, float *x, int64_t n);
-    const float *(*stash_load)(struct stream *s, const void *stash, float *scratch,
-                               int64_t n);
-    /* y (rows, cols) := the columns that begin at element `first` of a stashed matrix
-     * with `stride` elements from row to row. */
-    void (*stash_columns)(struct stream *s, float *y, const void *stash, int64_t first,
-                          int64_t rows, int64_t cols, int64_t stride);
 
     /* x[i] = y[i], and x[i] += y[i]. */
     void (*copy)(struct stream *s, float *x, const float *y, int64_t n);
@@ -408,11 +394,14 @@ struct kernels {
 
 /* Elements of scratch that a reduction over N rows of C columns needs. */
 int64_t kernel_partials(int64_t N, int64_t C);
-/* Those that GEMMs need with weights and gradients of these types and of up to so many
- * columns; and attention's backward of a stash of that type, for S tokens. */
-int64_t linear_scratch(enum dtype weights, enum dtype grads, int64_t columns);
-int64_t attention_scratch(enum dtype stash, int64_t S, int64_t A, int64_t A_kv,
+/* Those that attention's backward needs: float sums that become gradients of T. */
+int64_t attention_scratch(enum dtype dtype, int64_t S, int64_t A, int64_t A_kv,
                           int64_t D);
+/* Elements of T from row to row of the gradients of V logits. */
+static inline int64_t xent_grad_row(enum dtype dtype, int64_t V)
+{
+    return V * (int64_t)(sizeof(float) / dtype_bytes(dtype));
+}
 
 /* The fastest table for this processor; and all that can run here, the reference first.
  * kernels_list() returns their number. */
