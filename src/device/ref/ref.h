@@ -3,13 +3,14 @@
  * are judged.
  *
  * Plain scalar loops, one thread. Every sum runs in double, in index order, and is
- * rounded to float once, where it is stored. Nothing is allocated. The contracts are
- * those of the members of the same name in kernels.h.
+ * rounded once, where it is stored; what is kept in 16 bits is rounded before anything
+ * uses it. Nothing is allocated. The contracts are those of the members of the same name
+ * in kernels.h.
  */
 #ifndef DEVICE_REF_REF_H
 #define DEVICE_REF_REF_H
 
-#include "device/kernels.h"
+#include "device/device.h"
 
 extern const struct kernels kernels_ref;
 
@@ -25,23 +26,18 @@ void ref_gemm(struct stream *s, const struct gemm *g);
 void ref_linear_fwd(struct stream *s, const struct linear *l);
 void ref_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l);
 void ref_linear_bwd_weight(struct stream *s, const struct linear_bwd_weight *l);
-void ref_stash_columns(struct stream *s, float *y, const void *stash, int64_t first,
-                       int64_t rows, int64_t cols, int64_t stride);
-float *ref_stash_work(struct stream *s, void *stash, float *scratch);
-void ref_stash_store(struct stream *s, void *stash, float *x, int64_t n);
-const float *ref_stash_load(struct stream *s, const void *stash, float *scratch,
-                            int64_t n);
 void ref_matvec(struct stream *s, const struct matvec *m);
-void ref_bias_add(struct stream *s, float *x, const float *b, int64_t N, int64_t C);
-void ref_bias_grad(struct stream *s, float *db, const float *dy, float *partial,
-                   int64_t N, int64_t C);
+void ref_bias_grad(struct stream *s, float *db, const void *dy, float *partial, int64_t N,
+                   int64_t C);
 void ref_add_partials(struct stream *s, float *out, const float *partial, int64_t N,
                       int64_t stride, int64_t C);
 void ref_activation_fwd(struct stream *s, const struct activation_fwd *a);
 void ref_activation_bwd(struct stream *s, const struct activation_bwd *a);
 void ref_bias_dropout_residual(struct stream *s, const struct residual *r);
-const float *ref_dropout_bwd(struct stream *s, float *dx, const float *dy, int64_t B,
-                             int64_t S, int64_t C, const struct dropout *drop);
+void ref_dropout_fwd(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
+                     int64_t C, const struct dropout *drop);
+const void *ref_dropout_bwd(struct stream *s, void *dx, const void *dy, int64_t B,
+                            int64_t S, int64_t C, const struct dropout *drop);
 void ref_attention_fwd(struct stream *s, const struct attention *at);
 void ref_attention_bwd(struct stream *s, const struct attention_bwd *at);
 void ref_attention_decode(struct stream *s, const struct attention_decode *at);
@@ -54,15 +50,10 @@ void ref_sum_squares(struct stream *s, double *partial, const void *x, enum dtyp
                      int64_t n);
 void ref_load(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
 void ref_store(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
-void ref_store_rounded(struct stream *s, void *y, float *x, enum dtype dtype, int64_t n);
 void ref_add_stored(struct stream *s, void *y, const void *x, enum dtype dtype,
                     int64_t n);
 void ref_store_add(struct stream *s, void *y, const float *x, enum dtype dtype,
                    int64_t n);
-void ref_load_matrix(struct stream *s, float *y, const void *x, enum dtype dtype,
-                     int64_t rows, int64_t cols, int64_t x_stride);
-void ref_store_matrix(struct stream *s, void *y, const float *x, enum dtype dtype,
-                      bool accumulate, int64_t rows, int64_t cols, int64_t y_stride);
 void ref_copy(struct stream *s, float *x, const float *y, int64_t n);
 void ref_add_rows(struct stream *s, float *x, const float *y, const int32_t *rows,
                   int64_t n, int64_t C);
@@ -76,5 +67,11 @@ void ref_clear_partials(float *partial, int64_t N, int64_t C);
 /* Element i of x, and of y := value rounded. */
 float ref_element(const void *x, enum dtype dtype, int64_t i);
 void ref_set_element(void *y, enum dtype dtype, int64_t i, float value);
+/* The same of a tensor of the device's type. */
+double ref_get(const struct stream *s, const void *x, int64_t i);
+void ref_set(const struct stream *s, void *y, int64_t i, double value);
+/* What is left of a number when the device's type has rounded it; with float itself it
+ * stays as it is. */
+double ref_rounded(const struct stream *s, double value);
 
 #endif

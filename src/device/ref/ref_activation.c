@@ -1,4 +1,3 @@
-#include "device/device.h"
 #include "device/ref/ref.h"
 
 #include <math.h>
@@ -6,21 +5,14 @@
 #define SQRT_2_OVER_PI 0.79788456080286535588
 #define GELU_CUBIC 0.044715
 
-void ref_bias_add(struct stream *s, float *x, const float *b, int64_t N, int64_t C)
-{
-    for (int64_t n = 0; n < N; n++)
-        for (int64_t c = 0; c < C; c++)
-            x[n * C + c] += b[c];
-}
-
-void ref_bias_grad(struct stream *s, float *db, const float *dy, float *partial,
-                   int64_t N, int64_t C)
+void ref_bias_grad(struct stream *s, float *db, const void *dy, float *partial, int64_t N,
+                   int64_t C)
 {
     (void)partial; // sums one column at a time, in double
     for (int64_t c = 0; c < C; c++) {
         double sum = (double)db[c];
         for (int64_t n = 0; n < N; n++)
-            sum += (double)dy[n * C + c];
+            sum += ref_get(s, dy, n * C + c);
         db[c] = (float)sum;
     }
 }
@@ -44,19 +36,13 @@ static double gelu_derivative(double z)
     return 0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * inner;
 }
 
-/* Element i of x, or of what is stashed. */
-static double input_at(struct stream *s, const float *x, const void *stash, int64_t i)
-{
-    return (double)(x ? x[i] : ref_element(stash, s->dev->dtype, i));
-}
-
 void ref_activation_fwd(struct stream *s, const struct activation_fwd *a)
 {
     CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
     for (int64_t n = 0; n < a->N; n++)
         for (int64_t c = 0; c < a->C; c++)
-            a->y[n * a->C + c] =
-                (float)gelu(input_at(s, a->x, a->stash, n * a->C + c) + (double)a->b[c]);
+            ref_set(s, a->y, n * a->C + c,
+                    gelu(ref_get(s, a->x, n * a->C + c) + (double)a->b[c]));
 }
 
 /* The sums of all chunks but the first are zero when they stay in `partial`. */
@@ -70,11 +56,11 @@ void ref_activation_bwd(struct stream *s, const struct activation_bwd *a)
         for (int64_t n = 0; n < a->N; n++) {
             int64_t i = n * C + c;
             // both read before either is written: y may be x, dx may be dy
-            double z = input_at(s, a->x, a->stash, i) + (double)a->b[c];
-            double d = (double)a->dy[i] * gelu_derivative(z);
+            double z = ref_get(s, a->x, i) + (double)a->b[c];
+            double d = ref_rounded(s, ref_get(s, a->dy, i) * gelu_derivative(z));
             if (a->y)
-                a->y[i] = (float)gelu(z);
-            a->dx[i] = (float)d;
+                ref_set(s, a->y, i, gelu(z));
+            ref_set(s, a->dx, i, d);
             sum += d;
         }
         (a->db ? a->db : a->partial)[c] = (float)sum;
@@ -107,18 +93,30 @@ void ref_bias_dropout_residual(struct stream *s, const struct residual *r)
         for (int64_t c = 0; c < C; c++) {
             double factor = (double)dropout_factor(&r->drop, n / S, n % S, C, c);
             double z = (double)r->x[n * C + c] + (double)r->b[c];
-            r->y[n * C + c] = (float)((double)r->res[n * C + c] + factor * z);
+            ref_set(s, r->y, n * C + c, ref_get(s, r->res, n * C + c) + factor * z);
         }
     }
 }
 
-const float *ref_dropout_bwd(struct stream *s, float *dx, const float *dy, int64_t B,
-                             int64_t S, int64_t C, const struct dropout *drop)
+void ref_dropout_fwd(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
+                     int64_t C, const struct dropout *drop)
+{
+    for (int64_t n = 0; n < B * S; n++)
+        for (int64_t c = 0; c < C; c++) {
+            double factor = (double)dropout_factor(drop, n / S, n % S, C, c);
+            ref_set(s, y, n * C + c, (double)x[n * C + c] * factor);
+        }
+}
+
+const void *ref_dropout_bwd(struct stream *s, void *dx, const void *dy, int64_t B,
+                            int64_t S, int64_t C, const struct dropout *drop)
 {
     if (drop->threshold == 0)
         return dy;
     for (int64_t n = 0; n < B * S; n++)
-        for (int64_t c = 0; c < C; c++)
-            dx[n * C + c] = dy[n * C + c] * dropout_factor(drop, n / S, n % S, C, c);
+        for (int64_t c = 0; c < C; c++) {
+            double factor = (double)dropout_factor(drop, n / S, n % S, C, c);
+            ref_set(s, dx, n * C + c, ref_get(s, dy, n * C + c) * factor);
+        }
     return dx;
 }

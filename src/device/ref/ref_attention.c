@@ -9,82 +9,101 @@
  * needed, so that no row of them is ever held; sums of vectors over the pairs are taken
  * SUM_COLUMNS columns at a time to stay in double on the stack. Backward takes lse as
  * forward stored it, in float.
+ *
+ * With a type of 16 bits f p and ds / sqrt(D) are rounded, as operands of a product are:
+ * forward's p with the largest score up to the end of its tile of keys in the place of
+ * lse, which is not known yet.
  */
-#include "device/device.h"
 #include "device/ref/ref.h"
 
 #include <math.h>
 
 #define SUM_COLUMNS 128
+#define TILE 128 // keys that share a maximum, counted from the sample's key 0
 
-/* One head of one sample; rows of q are q_row apart, those of k and v kv_row, those of
- * gradients by members of their own, those of out and dout `out_stride`. The d-members
- * are NULL in forward. */
-struct head {
-    const struct attention *at;
-    int64_t b, h, S, D, q_row, kv_row, dq_row, dkv_row, out_stride;
-    double scale;
-    const float *q, *k, *v, *dout;
-    float *out, *lse, *dq, *dk, *dv, *delta;
+/* Rows of one head in a tensor of the device's type: row r, column c is the element
+ * first + r * row + c. */
+struct rows {
+    const struct stream *s;
+    void *x;
+    int64_t first, row;
 };
 
-static struct head head_at(const struct attention *at, int64_t b, int64_t h)
+static double get(const struct rows *m, int64_t r, int64_t c)
+{
+    return ref_get(m->s, m->x, m->first + r * m->row + c);
+}
+
+static void set(const struct rows *m, int64_t r, int64_t c, double value)
+{
+    ref_set(m->s, m->x, m->first + r * m->row + c, value);
+}
+
+/* One head of one sample. The d-members are not there in forward. */
+struct head {
+    const struct stream *s;
+    const struct attention *at;
+    int64_t b, h, S, D;
+    double scale;
+    struct rows q, k, v, out, dq, dk, dv, dout;
+    float *lse, *delta;
+};
+
+static struct head head_at(const struct stream *s, const struct attention *at, int64_t b,
+                           int64_t h)
 {
     int64_t H = at->A * at->D, kv_head = h / (at->A / at->A_kv);
     int64_t kv = b * at->S * at->kv_row + kv_head * at->D;
-    return (struct head){
+    struct rows of_q = {s, NULL, b * at->S * at->q_row + h * at->D, at->q_row};
+    struct rows of_kv = {s, NULL, kv, at->kv_row};
+    struct head hd = {
+        .s = s,
         .at = at,
         .b = b,
         .h = h,
         .S = at->S,
         .D = at->D,
-        .q_row = at->q_row,
-        .kv_row = at->kv_row,
-        .out_stride = H,
         .scale = 1.0 / sqrt((double)at->D),
-        .q = (const float *)at->q + b * at->S * at->q_row + h * at->D,
-        .k = (const float *)at->k + kv,
-        .v = (const float *)at->v + kv,
-        .out = (float *)at->out + b * at->S * H + h * at->D,
+        .q = of_q,
+        .k = of_kv,
+        .v = of_kv,
+        .out = {s, at->out, b * at->S * H + h * at->D, H},
         .lse = at->lse + (b * at->A + h) * at->S,
     };
-}
-
-/* What backward works on: the call's forward, or one sample of it, widened; and where the
- * gradients go. */
-struct bwd {
-    struct attention fwd;
-    const float *dout;
-    float *dq, *dk, *dv, *delta;
-    int64_t dq_row, dkv_row;
-};
-
-static struct head head_bwd_at(const struct bwd *at, int64_t b, int64_t h)
-{
-    const struct attention *fwd = &at->fwd;
-    struct head hd = head_at(fwd, b, h);
-    int64_t kv = b * fwd->S * at->dkv_row + h / (fwd->A / fwd->A_kv) * fwd->D;
-    hd.dq = at->dq + b * fwd->S * at->dq_row + h * fwd->D;
-    hd.dk = at->dk + kv;
-    hd.dv = at->dv + kv;
-    hd.dq_row = at->dq_row;
-    hd.dkv_row = at->dkv_row;
-    hd.dout = at->dout + (hd.out - (float *)fwd->out);
-    hd.delta = at->delta + (hd.lse - fwd->lse);
+    hd.q.x = (void *)(uintptr_t)at->q; // only read
+    hd.k.x = (void *)(uintptr_t)at->k;
+    hd.v.x = (void *)(uintptr_t)at->v;
     return hd;
 }
 
-static double dot(const float *x, const float *y, int64_t D)
+static struct head head_bwd_at(const struct stream *s, const struct attention_bwd *at,
+                               int64_t b, int64_t h)
+{
+    struct head hd = head_at(s, &at->fwd, b, h);
+    hd.dq = hd.q;
+    hd.dq.x = at->dq;
+    hd.dk = hd.dv = hd.k;
+    hd.dk.x = at->dk;
+    hd.dv.x = at->dv;
+    hd.dout = hd.out;
+    hd.dout.x = (void *)(uintptr_t)at->dout;
+    hd.delta = at->delta + (hd.lse - at->fwd.lse);
+    return hd;
+}
+
+/* Row i of x times row j of y. */
+static double dot(const struct rows *x, int64_t i, const struct rows *y, int64_t j,
+                  int64_t D)
 {
     double sum = 0;
     for (int64_t d = 0; d < D; d++)
-        sum += (double)x[d] * (double)y[d];
+        sum += get(x, i, d) * get(y, j, d);
     return sum;
 }
 
 static double score(const struct head *hd, int64_t q, int64_t k)
 {
-    return hd->scale * dot(hd->q + q * hd->q_row, hd->k + k * hd->kv_row, hd->D);
+    return hd->scale * dot(&hd->q, q, &hd->k, k, hd->D);
 }
 
 static double factor(const struct head *hd, int64_t q, int64_t k)
@@ -101,103 +120,99 @@ static int64_t first_key(const struct head *hd, int64_t q)
 
 /* -- forward ------------------------------------------------------------------------- */
 
-static double row_lse(const struct head *hd, int64_t q)
+/* Columns first .. first + n of row q of out, and its lse. */
+static void out_columns(const struct head *hd, int64_t q, int64_t first, int64_t n)
 {
-    int64_t first = first_key(hd, q);
-    double max = score(hd, q, first), sum = 0;
-    for (int64_t k = first + 1; k <= q; k++)
-        max = fmax(max, score(hd, q, k));
-    for (int64_t k = first; k <= q; k++)
-        sum += exp(score(hd, q, k) - max);
-    return max + log(sum);
-}
-
-/* Columns first .. first + n of row q of out. */
-static void out_columns(const struct head *hd, int64_t q, double lse, int64_t first,
-                        int64_t n)
-{
-    double sum[SUM_COLUMNS] = {0};
-    for (int64_t k = first_key(hd, q); k <= q; k++) {
-        double p = factor(hd, q, k) * exp(score(hd, q, k) - lse);
+    double max = -HUGE_VAL, total = 0, sum[SUM_COLUMNS] = {0};
+    for (int64_t k0 = first_key(hd, q); k0 <= q; k0 = (k0 / TILE + 1) * TILE) {
+        int64_t end = i64_min((k0 / TILE + 1) * TILE, q + 1);
+        double top = max;
+        for (int64_t k = k0; k < end; k++)
+            top = fmax(top, score(hd, q, k));
+        double shrink = exp(max - top);
+        total *= shrink;
         for (int64_t d = 0; d < n; d++)
-            sum[d] += p * (double)hd->v[k * hd->kv_row + first + d];
+            sum[d] *= shrink;
+        for (int64_t k = k0; k < end; k++) {
+            double p = exp(score(hd, q, k) - top);
+            double operand = ref_rounded(hd->s, p * factor(hd, q, k));
+            total += p;
+            for (int64_t d = 0; d < n; d++)
+                sum[d] += operand * get(&hd->v, k, first + d);
+        }
+        max = top;
     }
+    hd->lse[q] = (float)(max + log(total));
     for (int64_t d = 0; d < n; d++)
-        hd->out[q * hd->out_stride + first + d] = (float)sum[d];
+        set(&hd->out, q, first + d, sum[d] / total);
 }
 
 void ref_attention_fwd(struct stream *s, const struct attention *at)
 {
     for (int64_t bh = 0; bh < at->B * at->A; bh++) {
-        struct head hd = head_at(at, bh / at->A, bh % at->A);
-        for (int64_t q = 0; q < at->S; q++) {
-            double lse = row_lse(&hd, q);
-            hd.lse[q] = (float)lse;
+        struct head hd = head_at(s, at, bh / at->A, bh % at->A);
+        for (int64_t q = 0; q < at->S; q++)
             for (int64_t d = 0; d < at->D; d += SUM_COLUMNS)
-                out_columns(&hd, q, lse, d, i64_min(SUM_COLUMNS, at->D - d));
-        }
+                out_columns(&hd, q, d, i64_min(SUM_COLUMNS, at->D - d));
     }
 }
 
 /* -- backward ------------------------------------------------------------------------ */
 
-/* ds of the pair; *dropped_p = f p. */
+/* scale * ds of the pair; *dropped_p = f p. */
 static double dscore(const struct head *hd, int64_t q, int64_t k, double *dropped_p)
 {
     double p = exp(score(hd, q, k) - (double)hd->lse[q]);
     double f = factor(hd, q, k);
-    double dp = f * dot(hd->dout + q * hd->out_stride, hd->v + k * hd->kv_row, hd->D);
-    *dropped_p = f * p;
-    return p * (dp - (double)hd->delta[q]);
+    double dp = f * dot(&hd->dout, q, &hd->v, k, hd->D);
+    *dropped_p = ref_rounded(hd->s, f * p);
+    return ref_rounded(hd->s, p * (dp - (double)hd->delta[q]) * hd->scale);
 }
 
 static void dq_columns(const struct head *hd, int64_t q, int64_t first, int64_t n)
 {
     double sum[SUM_COLUMNS] = {0};
     for (int64_t k = first_key(hd, q); k <= q; k++) {
-        double dropped_p;
-        double ds = hd->scale * dscore(hd, q, k, &dropped_p);
+        double dropped_p, ds = dscore(hd, q, k, &dropped_p);
         for (int64_t d = 0; d < n; d++)
-            sum[d] += ds * (double)hd->k[k * hd->kv_row + first + d];
+            sum[d] += ds * get(&hd->k, k, first + d);
     }
     for (int64_t d = 0; d < n; d++)
-        hd->dq[q * hd->dq_row + first + d] = (float)sum[d];
+        set(&hd->dq, q, first + d, sum[d]);
 }
 
 /* Over all heads of q that use the keys and values of head `hd`, the first of them. */
-static void dkv_columns(const struct bwd *at, const struct head *hd, int64_t k,
+static void dkv_columns(const struct attention_bwd *at, const struct head *hd, int64_t k,
                         int64_t first, int64_t n)
 {
     double sum_k[SUM_COLUMNS] = {0}, sum_v[SUM_COLUMNS] = {0};
     for (int64_t i = 0; i < at->fwd.A / at->fwd.A_kv; i++) {
-        struct head of_q = head_bwd_at(at, hd->b, hd->h + i);
+        struct head of_q = head_bwd_at(hd->s, at, hd->b, hd->h + i);
         for (int64_t q = k; q < hd->S && first_key(hd, q) <= k; q++) {
-            double dropped_p, ds = of_q.scale * dscore(&of_q, q, k, &dropped_p);
-            const float *dout = of_q.dout + q * of_q.out_stride;
+            double dropped_p, ds = dscore(&of_q, q, k, &dropped_p);
             for (int64_t d = 0; d < n; d++) {
-                sum_k[d] += ds * (double)of_q.q[q * of_q.q_row + first + d];
-                sum_v[d] += dropped_p * (double)dout[first + d];
+                sum_k[d] += ds * get(&of_q.q, q, first + d);
+                sum_v[d] += dropped_p * get(&of_q.dout, q, first + d);
             }
         }
     }
     for (int64_t d = 0; d < n; d++) {
-        hd->dk[k * hd->dkv_row + first + d] = (float)sum_k[d];
-        hd->dv[k * hd->dkv_row + first + d] = (float)sum_v[d];
+        set(&hd->dk, k, first + d, sum_k[d]);
+        set(&hd->dv, k, first + d, sum_v[d]);
     }
 }
 
-static void attention_bwd(const struct bwd *at)
+void ref_attention_bwd(struct stream *s, const struct attention_bwd *at)
 {
     const struct attention *fwd = &at->fwd;
     int64_t shared = fwd->A / fwd->A_kv;
     for (int64_t bh = 0; bh < fwd->B * fwd->A; bh++) {
-        struct head hd = head_bwd_at(at, bh / fwd->A, bh % fwd->A);
+        struct head hd = head_bwd_at(s, at, bh / fwd->A, bh % fwd->A);
         for (int64_t q = 0; q < fwd->S; q++)
-            hd.delta[q] = (float)dot(hd.dout + q * hd.out_stride,
-                                     hd.out + q * hd.out_stride, fwd->D);
+            hd.delta[q] = (float)dot(&hd.dout, q, &hd.out, q, fwd->D);
     }
     for (int64_t bh = 0; bh < fwd->B * fwd->A; bh++) {
-        struct head hd = head_bwd_at(at, bh / fwd->A, bh % fwd->A);
+        struct head hd = head_bwd_at(s, at, bh / fwd->A, bh % fwd->A);
         for (int64_t t = 0; t < fwd->S; t++) {
             for (int64_t d = 0; d < fwd->D; d += SUM_COLUMNS) {
                 int64_t n = i64_min(SUM_COLUMNS, fwd->D - d);
@@ -209,77 +224,20 @@ static void attention_bwd(const struct bwd *at)
     }
 }
 
-/* Sample b alone, what is stashed of it widened into scratch. */
-static struct bwd widened_sample(struct stream *s, const struct attention_bwd *at,
-                                 int64_t b)
-{
-    const struct attention *fwd = &at->fwd;
-    int64_t S = fwd->S, q = fwd->A * fwd->D, kv = fwd->A_kv * fwd->D, first = b * S;
-    float *q_to = at->scratch, *k_to = q_to + S * q, *v_to = k_to + S * kv;
-    float *out_to = v_to + S * kv;
-    enum dtype dtype = s->dev->dtype;
-    ref_load_matrix(s, q_to, (const uint16_t *)fwd->q + first * fwd->q_row, dtype, S, q,
-                    fwd->q_row);
-    ref_load_matrix(s, k_to, (const uint16_t *)fwd->k + first * fwd->kv_row, dtype, S, kv,
-                    fwd->kv_row);
-    ref_load_matrix(s, v_to, (const uint16_t *)fwd->v + first * fwd->kv_row, dtype, S, kv,
-                    fwd->kv_row);
-    ref_load(s, out_to, (const uint16_t *)fwd->out + first * q, dtype, S * q);
-    struct bwd one = {.fwd = *fwd,
-                      .dout = at->dout + first * q,
-                      .dq = at->dq + first * fwd->q_row,
-                      .dk = at->dk + first * fwd->kv_row,
-                      .dv = at->dv + first * fwd->kv_row,
-                      .delta = at->delta,
-                      .dq_row = fwd->q_row,
-                      .dkv_row = fwd->kv_row};
-    one.fwd.B = 1;
-    one.fwd.q = q_to;
-    one.fwd.k = k_to;
-    one.fwd.v = v_to;
-    one.fwd.out = out_to;
-    one.fwd.q_row = q;
-    one.fwd.kv_row = kv;
-    one.fwd.lse = fwd->lse + first * fwd->A;
-    one.fwd.first_key = fwd->first_key ? fwd->first_key + first : NULL;
-    one.fwd.drop.first_sample += (uint32_t)b;
-    return one;
-}
-
-void ref_attention_bwd(struct stream *s, const struct attention_bwd *at)
-{
-    struct bwd whole = {.fwd = at->fwd,
-                        .dout = at->dout,
-                        .dq = at->dq,
-                        .dk = at->dk,
-                        .dv = at->dv,
-                        .delta = at->delta,
-                        .dq_row = at->fwd.q_row,
-                        .dkv_row = at->fwd.kv_row};
-    if (!at->is_stashed || s->dev->dtype == DTYPE_F32) {
-        attention_bwd(&whole);
-        return;
-    }
-    for (int64_t b = 0; b < at->fwd.B; b++) {
-        struct bwd one = widened_sample(s, at, b);
-        attention_bwd(&one);
-    }
-}
-
 /* -- decode -------------------------------------------------------------------------- */
 
 /* scores := softmax of the scores of one query, in float: the scratch is the caller's. */
-static void decode_probabilities(float *scores, const float *q, const float *keys,
-                                 int64_t n_keys, int64_t stride, int64_t D)
+static void decode_probabilities(float *scores, const struct rows *q,
+                                 const struct rows *keys, int64_t n_keys, int64_t D)
 {
     double scale = 1.0 / sqrt((double)D);
-    double max = scale * dot(q, keys, D), sum = 0;
+    double max = scale * dot(q, 0, keys, 0, D), sum = 0;
     for (int64_t k = 1; k < n_keys; k++)
-        max = fmax(max, scale * dot(q, keys + k * stride, D));
+        max = fmax(max, scale * dot(q, 0, keys, k, D));
     for (int64_t k = 0; k < n_keys; k++)
-        sum += exp(scale * dot(q, keys + k * stride, D) - max);
+        sum += exp(scale * dot(q, 0, keys, k, D) - max);
     for (int64_t k = 0; k < n_keys; k++)
-        scores[k] = (float)(exp(scale * dot(q, keys + k * stride, D) - max) / sum);
+        scores[k] = (float)(exp(scale * dot(q, 0, keys, k, D) - max) / sum);
 }
 
 void ref_attention_decode(struct stream *s, const struct attention_decode *at)
@@ -288,12 +246,15 @@ void ref_attention_decode(struct stream *s, const struct attention_decode *at)
     for (int64_t h = 0; h < at->A; h++) {
         int64_t kv = h / (at->A / at->A_kv) * D;
         float *p = at->scores + h * n_keys;
-        decode_probabilities(p, at->q + h * D, at->keys + kv, n_keys, at->kv_row, D);
+        struct rows q = {s, (void *)(uintptr_t)at->q, h * D, 0};
+        struct rows keys = {s, (void *)(uintptr_t)at->keys, kv, at->kv_row};
+        struct rows values = {s, (void *)(uintptr_t)at->values, kv, at->kv_row};
+        decode_probabilities(p, &q, &keys, n_keys, D);
         for (int64_t d = 0; d < D; d++) {
             double sum = 0;
             for (int64_t k = 0; k < n_keys; k++)
-                sum += (double)p[k] * (double)at->values[k * at->kv_row + kv + d];
-            at->out[h * D + d] = (float)sum;
+                sum += (double)p[k] * get(&values, k, d);
+            ref_set(s, at->out, h * D + d, sum);
         }
     }
 }

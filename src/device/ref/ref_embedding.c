@@ -12,8 +12,7 @@ void ref_embedding_fwd(struct stream *s, float *x, const struct embedding *e)
             if (e->wpe)
                 sum += (double)ref_element(e->wpe->data, e->wpe->dtype,
                                            e->positions[n] * H + c);
-            double factor = (double)dropout_factor(&e->drop, n / e->S, n % e->S, H, c);
-            x[n * H + c] = (float)(sum * factor);
+            x[n * H + c] = (float)sum;
         }
     }
 }
@@ -24,9 +23,7 @@ void ref_embedding_bwd(struct stream *s, const struct embedding_bwd *e)
     int64_t H = e->H;
     for (int64_t n = 0; n < e->B * e->S; n++) {
         for (int64_t c = 0; c < H; c++) {
-            float factor = dropout_factor(&e->drop, n / e->S, n % e->S, H, c);
-            float d = e->dx[n * H + c] * factor;
-            e->dx[n * H + c] = d;
+            float d = ref_element(e->dx, s->dev->dtype, n * H + c);
             if (e->tokens[n] >= 0)
                 e->dwte[e->tokens[n] * H + c] += d;
             e->dwpe[e->positions[n] * H + c] += d;

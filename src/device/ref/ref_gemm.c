@@ -28,13 +28,11 @@ void ref_linear_fwd(struct stream *s, const struct linear *l)
         for (int64_t o = 0; o < O; o++) {
             double sum = 0;
             for (int64_t i = 0; i < I; i++)
-                sum += (double)l->x[n * I + i] * weight_at(l->w, o, i);
-            l->y[n * O + o] = (float)sum;
+                sum += ref_get(s, l->x, n * I + i) * weight_at(l->w, o, i);
+            if (l->act == ACTIVATION_NONE && l->bias)
+                sum += (double)l->bias[o];
+            ref_set_element(l->y, l->y_dtype, n * O + o, (float)sum);
         }
-    if (l->act == ACTIVATION_NONE && l->bias)
-        ref_bias_add(s, l->y, l->bias, N, O);
-    if (l->stash)
-        ref_stash_store(s, l->stash, l->y, N * O);
     struct activation_fwd pass = {
         .act = l->act, .y = l->act_y, .x = l->y, .b = l->bias, .N = N, .C = O};
     if (l->act != ACTIVATION_NONE && l->act_y)
@@ -48,8 +46,8 @@ void ref_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l)
         for (int64_t i = 0; i < I; i++) {
             double sum = 0;
             for (int64_t o = 0; o < O; o++)
-                sum += (double)l->dy[n * O + o] * weight_at(l->w, o, i);
-            l->dx[n * I + i] = (float)sum;
+                sum += ref_get(s, l->dy, n * l->dy_row + o) * weight_at(l->w, o, i);
+            ref_set_element(l->dx, l->dx_dtype, n * I + i, (float)sum);
         }
 }
 
@@ -61,7 +59,7 @@ void ref_linear_bwd_weight(struct stream *s, const struct linear_bwd_weight *l)
         for (int64_t i = 0; i < I; i++) {
             double sum = l->accumulate ? weight_at(dw, o, i) : 0;
             for (int64_t n = 0; n < l->N; n++)
-                sum += (double)l->dy[n * O + o] * (double)l->x[n * I + i];
+                sum += ref_get(s, l->dy, n * l->dy_row + o) * ref_get(s, l->x, n * I + i);
             ref_set_element(dw->data, dw->dtype, o * I + i, (float)sum);
         }
 }
@@ -73,7 +71,7 @@ void ref_matvec(struct stream *s, const struct matvec *m)
         for (int64_t o = 0; o < O; o++) {
             double sum = m->b ? (double)m->b[o] : 0.0;
             for (int64_t i = 0; i < I; i++)
-                sum += weight_at(m->w, o, i) * (double)m->x[r * I + i];
-            m->y[r * O + o] = (float)sum;
+                sum += weight_at(m->w, o, i) * ref_get(s, m->x, r * I + i);
+            ref_set_element(m->y, m->y_dtype, r * O + o, (float)sum);
         }
 }

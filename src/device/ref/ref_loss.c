@@ -30,14 +30,16 @@ void ref_xent_exp(struct stream *s, const struct xent *x)
     }
 }
 
+/* A row of a smaller type is written over the same row, behind what is still to be read. */
 void ref_xent_grad(struct stream *s, const struct xent *x)
 {
     for (int64_t r = 0; r < x->R; r++) {
         float *row = x->logits + r * x->V, weight = x->mask[r] * x->weight;
         for (int64_t c = 0; c < x->V; c++) {
+            double logit = (double)ref_element(row, DTYPE_F32, c);
             double one_hot = c == x->targets[r] ? 1.0 : 0.0;
-            double p = (double)row[c] / (double)x->row_sum[r];
-            row[c] = (float)((p - one_hot) * (double)weight);
+            double p = logit / (double)x->row_sum[r];
+            ref_set(s, row, c, (p - one_hot) * (double)weight);
         }
     }
 }

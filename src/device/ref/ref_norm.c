@@ -4,69 +4,76 @@
 
 #define LAYERNORM_EPSILON 1e-5
 
-/* One row from the stored, rounded statistics: forward and again share these bits. */
-static void normalize_row(float *y, const float *x, float mean, float rstd,
-                          const float *g, const float *b, int64_t C)
+/* Row n from the stored, rounded statistics: forward and again share these bits. */
+static void normalize_row(struct stream *s, const struct layernorm *ln, int64_t n)
 {
-    for (int64_t c = 0; c < C; c++) {
-        double xhat = ((double)x[c] - (double)mean) * (double)rstd;
-        y[c] = (float)((double)g[c] * xhat + (double)b[c]);
+    for (int64_t c = 0; c < ln->C; c++) {
+        double x = ref_get(s, ln->x, n * ln->C + c);
+        double xhat = (x - (double)ln->mean[n]) * (double)ln->rstd[n];
+        ref_set(s, ln->y, n * ln->C + c, (double)ln->g[c] * xhat + (double)ln->b[c]);
     }
 }
 
-static double row_mean(const float *x, int64_t C)
+static double row_mean(struct stream *s, const struct layernorm *ln, int64_t n)
 {
     double sum = 0;
-    for (int64_t c = 0; c < C; c++)
-        sum += (double)x[c];
-    return sum / (double)C;
+    for (int64_t c = 0; c < ln->C; c++)
+        sum += ref_get(s, ln->x, n * ln->C + c);
+    return sum / (double)ln->C;
 }
 
-static double row_variance(const float *x, double mean, int64_t C)
+static double row_variance(struct stream *s, const struct layernorm *ln, int64_t n,
+                           double mean)
 {
     double sum = 0;
-    for (int64_t c = 0; c < C; c++)
-        sum += ((double)x[c] - mean) * ((double)x[c] - mean);
-    return sum / (double)C;
+    for (int64_t c = 0; c < ln->C; c++) {
+        double x = ref_get(s, ln->x, n * ln->C + c);
+        sum += (x - mean) * (x - mean);
+    }
+    return sum / (double)ln->C;
 }
 
 void ref_layernorm_fwd(struct stream *s, const struct layernorm *ln)
 {
-    int64_t C = ln->C;
     for (int64_t n = 0; n < ln->N; n++) {
-        const float *x_n = ln->x + n * C;
-        double exact_mean = row_mean(x_n, C);
-        double variance = row_variance(x_n, exact_mean, C);
+        double exact_mean = row_mean(s, ln, n);
+        double variance = row_variance(s, ln, n, exact_mean);
         ln->mean[n] = (float)exact_mean;
         ln->rstd[n] = (float)(1.0 / sqrt(variance + LAYERNORM_EPSILON));
-        normalize_row(ln->y + n * C, x_n, ln->mean[n], ln->rstd[n], ln->g, ln->b, C);
+        normalize_row(s, ln, n);
     }
 }
 
 void ref_layernorm_again(struct stream *s, const struct layernorm *ln)
 {
-    int64_t C = ln->C;
     for (int64_t n = 0; n < ln->N; n++)
-        normalize_row(ln->y + n * C, ln->x + n * C, ln->mean[n], ln->rstd[n], ln->g,
-                      ln->b, C);
+        normalize_row(s, ln, n);
 }
 
-static void layernorm_bwd_row(float *dx, const float *dy, const float *x, const float *g,
-                              double mean, double rstd, int64_t C)
+/* (x - mean) * rstd of row n, column c. */
+static double xhat_at(struct stream *s, const struct layernorm_bwd *ln, int64_t n,
+                      int64_t c)
 {
+    double x = ref_get(s, ln->x, n * ln->C + c);
+    return (x - (double)ln->mean[n]) * (double)ln->rstd[n];
+}
+
+static void layernorm_bwd_row(struct stream *s, const struct layernorm_bwd *ln, int64_t n)
+{
+    int64_t C = ln->C;
     double avg_h = 0, avg_hx = 0;
     for (int64_t c = 0; c < C; c++) {
-        double h = (double)dy[c] * (double)g[c];
+        double h = ref_get(s, ln->dy, n * C + c) * (double)ln->g[c];
         avg_h += h;
-        avg_hx += h * ((double)x[c] - mean) * rstd;
+        avg_hx += h * xhat_at(s, ln, n, c);
     }
     avg_h /= (double)C;
     avg_hx /= (double)C;
 
     for (int64_t c = 0; c < C; c++) {
-        double xhat = ((double)x[c] - mean) * rstd;
-        double h = (double)dy[c] * (double)g[c];
-        dx[c] = (float)((double)dx[c] + rstd * (h - avg_h - xhat * avg_hx));
+        double h = ref_get(s, ln->dy, n * C + c) * (double)ln->g[c];
+        double d = (double)ln->rstd[n] * (h - avg_h - xhat_at(s, ln, n, c) * avg_hx);
+        ref_set(s, ln->dx, n * C + c, ref_get(s, ln->dx, n * C + c) + d);
     }
 }
 
@@ -74,10 +81,8 @@ static void layernorm_bwd_row(float *dx, const float *dy, const float *x, const 
 void ref_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln)
 {
     int64_t N = ln->N, C = ln->C;
-    const float *x = ln->x, *dy = ln->dy;
     for (int64_t n = 0; n < N; n++)
-        layernorm_bwd_row(ln->dx + n * C, dy + n * C, x + n * C, ln->g,
-                          (double)ln->mean[n], (double)ln->rstd[n], C);
+        layernorm_bwd_row(s, ln, n);
 
     float *dg = ln->dg ? ln->dg : ln->partial, *db = ln->dg ? ln->db : ln->partial + C;
     if (!ln->dg)
@@ -85,10 +90,9 @@ void ref_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln)
     for (int64_t c = 0; c < C; c++) {
         double sum_g = 0, sum_b = 0;
         for (int64_t n = 0; n < N; n++) {
-            double xhat =
-                ((double)x[n * C + c] - (double)ln->mean[n]) * (double)ln->rstd[n];
-            sum_g += (double)dy[n * C + c] * xhat;
-            sum_b += (double)dy[n * C + c];
+            double dy = ref_get(s, ln->dy, n * C + c);
+            sum_g += dy * xhat_at(s, ln, n, c);
+            sum_b += dy;
         }
         dg[c] = (float)((double)dg[c] + sum_g);
         db[c] = (float)((double)db[c] + sum_b);
