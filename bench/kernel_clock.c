@@ -1,6 +1,7 @@
 #include "kernel_clock.h"
 
 #include "base/clock.h"
+#include "device/device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,84 +40,108 @@ static void add(const char *name, double start, double flops, double bytes)
     e->bytes += bytes;
 }
 
-/* A kernel whose work is `floats` floats read and written. */
-#define TIMED(name, floats, parameters, arguments)                                       \
+/* Bytes of n elements of the device's type. */
+static double typed(const struct stream *s, int64_t n)
+{
+    return (double)n * (double)dtype_bytes(s->dev->dtype);
+}
+
+static double floats(int64_t n)
+{
+    return (double)n * (double)sizeof(float);
+}
+
+/* Whether the parameters are another array than the master weights. */
+static bool is_rounded(const struct update *u)
+{
+    return u->param && u->param != u->master;
+}
+
+/* A kernel whose work is so many bytes read and written. */
+#define TIMED(name, bytes, parameters, arguments)                                        \
     static void timed_##name parameters                                                  \
     {                                                                                    \
         double start = clock_seconds();                                                  \
         all.k->name arguments;                                                           \
-        add(#name, start, 0, 4.0 * (double)(floats));                                    \
+        add(#name, start, 0, bytes);                                                     \
     }
 
-TIMED(embedding_fwd, 2 * e->B * e->S * e->H,
+TIMED(embedding_fwd, floats(2 * e->B * e->S * e->H),
       (struct stream * s, float *x, const struct embedding *e), (s, x, e))
-TIMED(embedding_bwd, 5 * e->B * e->S * e->H,
+TIMED(embedding_bwd, typed(s, e->B * e->S * e->H) + floats(4 * e->B * e->S * e->H),
       (struct stream * s, const struct embedding_bwd *e), (s, e))
-TIMED(layernorm_fwd, 2 * ln->N * ln->C, (struct stream * s, const struct layernorm *ln),
-      (s, ln))
-TIMED(layernorm_again, 2 * ln->N * ln->C, (struct stream * s, const struct layernorm *ln),
-      (s, ln))
-TIMED(layernorm_bwd, 4 * ln->N * ln->C,
+TIMED(layernorm_fwd, typed(s, 2 * ln->N * ln->C),
+      (struct stream * s, const struct layernorm *ln), (s, ln))
+TIMED(layernorm_again, typed(s, 2 * ln->N * ln->C),
+      (struct stream * s, const struct layernorm *ln), (s, ln))
+TIMED(layernorm_bwd, typed(s, 4 * ln->N * ln->C),
       (struct stream * s, const struct layernorm_bwd *ln), (s, ln))
-TIMED(bias_add, 2 * N * C,
-      (struct stream * s, float *x, const float *b, int64_t N, int64_t C),
-      (s, x, b, N, C))
-TIMED(bias_grad, N *C,
-      (struct stream * s, float *db, const float *dy, float *partial, int64_t N,
+TIMED(bias_grad, typed(s, N *C),
+      (struct stream * s, float *db, const void *dy, float *partial, int64_t N,
        int64_t C),
       (s, db, dy, partial, N, C))
-TIMED(activation_fwd, 2 * a->N * a->C,
+TIMED(activation_fwd, typed(s, 2 * a->N * a->C),
       (struct stream * s, const struct activation_fwd *a), (s, a))
-TIMED(activation_bwd, 4 * a->N * a->C,
+TIMED(activation_bwd, typed(s, (a->y ? 4 : 3) * a->N * a->C),
       (struct stream * s, const struct activation_bwd *a), (s, a))
-TIMED(bias_dropout_residual, 3 * r->B * r->S * r->C,
+TIMED(bias_dropout_residual,
+      typed(s, 2 * r->B * r->S * r->C) + floats(r->B * r->S * r->C),
       (struct stream * s, const struct residual *r), (s, r))
-TIMED(xent_max, x->R * x->V, (struct stream * s, const struct xent *x), (s, x))
-TIMED(xent_exp, 2 * x->R * x->V, (struct stream * s, const struct xent *x), (s, x))
-TIMED(xent_grad, 2 * x->R * x->V, (struct stream * s, const struct xent *x), (s, x))
-TIMED(adamw, 7 * u->n, (struct stream * s, const struct update *u, const struct adamw *a),
-      (s, u, a))
-TIMED(sum_squares, n,
+TIMED(dropout_fwd, typed(s, B *S *C) + floats(B * S * C),
+      (struct stream * s, void *y, const float *x, int64_t B, int64_t S, int64_t C,
+       const struct dropout *drop),
+      (s, y, x, B, S, C, drop))
+TIMED(xent_max, floats(x->R * x->V), (struct stream * s, const struct xent *x), (s, x))
+TIMED(xent_exp, floats(2 * x->R * x->V), (struct stream * s, const struct xent *x),
+      (s, x))
+TIMED(xent_grad, floats(x->R * x->V) + typed(s, x->R * x->V),
+      (struct stream * s, const struct xent *x), (s, x))
+TIMED(adamw,
+      floats(6 * u->n) + (double)u->n * ((double)dtype_bytes(u->grad_dtype) +
+                                         (is_rounded(u) ? 2.0 : 0.0)),
+      (struct stream * s, const struct update *u, const struct adamw *a), (s, u, a))
+TIMED(sum_squares, (double)n *(double)dtype_bytes(dtype),
       (struct stream * s, double *partial, const void *x, enum dtype dtype, int64_t n),
       (s, partial, x, dtype, n))
-TIMED(load, 2 * n,
+TIMED(load, floats(n) + (double)n * (double)dtype_bytes(dtype),
       (struct stream * s, float *y, const void *x, enum dtype dtype, int64_t n),
       (s, y, x, dtype, n))
-TIMED(store, 2 * n,
+TIMED(store, floats(n) + (double)n * (double)dtype_bytes(dtype),
       (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
       (s, y, x, dtype, n))
-TIMED(store_rounded, 2 * n,
-      (struct stream * s, void *y, float *x, enum dtype dtype, int64_t n),
-      (s, y, x, dtype, n))
-TIMED(store_add, 3 * n,
+TIMED(store_add, floats(n) + 2.0 * (double)n * (double)dtype_bytes(dtype),
       (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
       (s, y, x, dtype, n))
-TIMED(stash_store, 2 * n, (struct stream * s, void *stash, float *x, int64_t n),
-      (s, stash, x, n))
-TIMED(copy, 2 * n, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
-TIMED(add, 3 * n, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
-TIMED(fill, n, (struct stream * s, float *x, float value, int64_t n), (s, x, value, n))
+TIMED(add_stored, 3.0 * (double)n * (double)dtype_bytes(dtype),
+      (struct stream * s, void *y, const void *x, enum dtype dtype, int64_t n),
+      (s, y, x, dtype, n))
+TIMED(copy, floats(2 * n), (struct stream * s, float *x, const float *y, int64_t n),
+      (s, x, y, n))
+TIMED(add, floats(3 * n), (struct stream * s, float *x, const float *y, int64_t n),
+      (s, x, y, n))
+TIMED(fill, floats(n), (struct stream * s, float *x, float value, int64_t n),
+      (s, x, value, n))
 
-static const float *timed_dropout_bwd(struct stream *s, float *dx, const float *dy,
-                                      int64_t B, int64_t S, int64_t C,
-                                      const struct dropout *drop)
+static const void *timed_dropout_bwd(struct stream *s, void *dx, const void *dy,
+                                     int64_t B, int64_t S, int64_t C,
+                                     const struct dropout *drop)
 {
     double start = clock_seconds();
-    const float *d = all.k->dropout_bwd(s, dx, dy, B, S, C, drop);
-    add("dropout_bwd", start, 0, d == dy ? 0 : 8.0 * (double)(B * S * C));
+    const void *d = all.k->dropout_bwd(s, dx, dy, B, S, C, drop);
+    add("dropout_bwd", start, 0, d == dy ? 0 : typed(s, 2 * B * S * C));
     return d;
 }
 
-/* A product of m x n x k. */
-static void add_product(const char *kind, int64_t m, int64_t n, int64_t k, bool adds,
-                        double start)
+/* A product of m x n x k, of operands of the device's type. */
+static void add_product(const struct stream *s, const char *kind, int64_t m, int64_t n,
+                        int64_t k, enum dtype result, bool adds, double start)
 {
     char name[48];
-    double dm = (double)m, dn = (double)n, dk = (double)k;
     snprintf(name, sizeof name, "%s %lld x %lld x %lld", kind, (long long)m, (long long)n,
              (long long)k);
-    add(name, start, 2.0 * dm * dn * dk,
-        4.0 * (dm * dk + dk * dn + dm * dn * (adds ? 2 : 1)));
+    add(name, start, 2.0 * (double)m * (double)n * (double)k,
+        typed(s, m * k + k * n) +
+            (double)(m * n) * (double)dtype_bytes(result) * (adds ? 2 : 1));
 }
 
 static void timed_linear_fwd(struct stream *s, const struct linear *l)
@@ -126,21 +151,22 @@ static void timed_linear_fwd(struct stream *s, const struct linear *l)
                        : l->act == ACTIVATION_NONE ? "linear_bias"
                                                    : "linear_bias_gelu";
     all.k->linear_fwd(s, l);
-    add_product(kind, l->N, l->w->rows, l->w->cols, false, start);
+    add_product(s, kind, l->N, l->w->rows, l->w->cols, l->y_dtype, false, start);
 }
 
 static void timed_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l)
 {
     double start = clock_seconds();
     all.k->linear_bwd_input(s, l);
-    add_product("product", l->N, l->w->cols, l->w->rows, false, start);
+    add_product(s, "product", l->N, l->w->cols, l->w->rows, l->dx_dtype, false, start);
 }
 
 static void timed_linear_bwd_weight(struct stream *s, const struct linear_bwd_weight *l)
 {
     double start = clock_seconds();
     all.k->linear_bwd_weight(s, l);
-    add_product("product", l->dw->rows, l->dw->cols, l->N, l->accumulate, start);
+    add_product(s, "product", l->dw->rows, l->dw->cols, l->N, l->dw->dtype, l->accumulate,
+                start);
 }
 
 /* Operations of `products` products over the causal half of S x S. */
@@ -154,7 +180,7 @@ static void timed_attention_fwd(struct stream *s, const struct attention *at)
     double start = clock_seconds();
     all.k->attention_fwd(s, at);
     add("attention_fwd", start, attention_flops(at, 2),
-        16.0 * (double)(at->B * at->S * at->A * at->D));
+        typed(s, 4 * at->B * at->S * at->A * at->D));
 }
 
 static void timed_attention_bwd(struct stream *s, const struct attention_bwd *at)
@@ -162,7 +188,7 @@ static void timed_attention_bwd(struct stream *s, const struct attention_bwd *at
     double start = clock_seconds();
     all.k->attention_bwd(s, at);
     add("attention_bwd", start, attention_flops(&at->fwd, 4),
-        32.0 * (double)(at->fwd.B * at->fwd.S * at->fwd.A * at->fwd.D));
+        typed(s, 8 * at->fwd.B * at->fwd.S * at->fwd.A * at->fwd.D));
 }
 
 const struct kernels *kernel_clock_table(void)
@@ -178,12 +204,11 @@ const struct kernels *kernel_clock_table(void)
     table.linear_fwd = timed_linear_fwd;
     table.linear_bwd_input = timed_linear_bwd_input;
     table.linear_bwd_weight = timed_linear_bwd_weight;
-    table.stash_store = timed_stash_store;
-    table.bias_add = timed_bias_add;
     table.bias_grad = timed_bias_grad;
     table.activation_fwd = timed_activation_fwd;
     table.activation_bwd = timed_activation_bwd;
     table.bias_dropout_residual = timed_bias_dropout_residual;
+    table.dropout_fwd = timed_dropout_fwd;
     table.dropout_bwd = timed_dropout_bwd;
     table.attention_fwd = timed_attention_fwd;
     table.attention_bwd = timed_attention_bwd;
@@ -194,8 +219,8 @@ const struct kernels *kernel_clock_table(void)
     table.sum_squares = timed_sum_squares;
     table.load = timed_load;
     table.store = timed_store;
-    table.store_rounded = timed_store_rounded;
     table.store_add = timed_store_add;
+    table.add_stored = timed_add_stored;
     table.copy = timed_copy;
     table.add = timed_add;
     table.fill = timed_fill;

@@ -220,17 +220,9 @@ GUARDED_STRUCT(gemm, gemm)
 GUARDED_STRUCT(linear_fwd, linear)
 GUARDED_STRUCT(linear_bwd_input, linear_bwd_input)
 GUARDED_STRUCT(linear_bwd_weight, linear_bwd_weight)
-GUARDED(stash_store, (struct stream * s, void *stash, float *x, int64_t n),
-        (s, stash, x, n))
-GUARDED(stash_columns,
-        (struct stream * s, float *y, const void *stash, int64_t first, int64_t rows,
-         int64_t cols, int64_t stride),
-        (s, y, stash, first, rows, cols, stride))
 GUARDED_STRUCT(matvec, matvec)
-GUARDED(bias_add, (struct stream * s, float *x, const float *b, int64_t N, int64_t C),
-        (s, x, b, N, C))
 GUARDED(bias_grad,
-        (struct stream * s, float *db, const float *dy, float *partial, int64_t N,
+        (struct stream * s, float *db, const void *dy, float *partial, int64_t N,
          int64_t C),
         (s, db, dy, partial, N, C))
 GUARDED(add_partials,
@@ -240,6 +232,10 @@ GUARDED(add_partials,
 GUARDED_STRUCT(activation_fwd, activation_fwd)
 GUARDED_STRUCT(activation_bwd, activation_bwd)
 GUARDED_STRUCT(bias_dropout_residual, residual)
+GUARDED(dropout_fwd,
+        (struct stream * s, void *y, const float *x, int64_t B, int64_t S, int64_t C,
+         const struct dropout *drop),
+        (s, y, x, B, S, C, drop))
 GUARDED_STRUCT(attention_fwd, attention)
 GUARDED_STRUCT(attention_bwd, attention_bwd)
 GUARDED_STRUCT(attention_decode, attention_decode)
@@ -258,23 +254,12 @@ GUARDED(load, (struct stream * s, float *y, const void *x, enum dtype dtype, int
         (s, y, x, dtype, n))
 GUARDED(store, (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
         (s, y, x, dtype, n))
-GUARDED(store_rounded,
-        (struct stream * s, void *y, float *x, enum dtype dtype, int64_t n),
-        (s, y, x, dtype, n))
 GUARDED(store_add,
         (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
         (s, y, x, dtype, n))
 GUARDED(add_stored,
         (struct stream * s, void *y, const void *x, enum dtype dtype, int64_t n),
         (s, y, x, dtype, n))
-GUARDED(load_matrix,
-        (struct stream * s, float *y, const void *x, enum dtype dtype, int64_t rows,
-         int64_t cols, int64_t x_stride),
-        (s, y, x, dtype, rows, cols, x_stride))
-GUARDED(store_matrix,
-        (struct stream * s, void *y, const float *x, enum dtype dtype, bool accumulate,
-         int64_t rows, int64_t cols, int64_t y_stride),
-        (s, y, x, dtype, accumulate, rows, cols, y_stride))
 GUARDED(copy, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
 GUARDED(add, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
 GUARDED(add_rows,
@@ -283,32 +268,19 @@ GUARDED(add_rows,
         (s, x, y, rows, n, C))
 GUARDED(fill, (struct stream * s, float *x, float value, int64_t n), (s, x, value, n))
 
-static const float *guard_dropout_bwd(struct stream *s, float *dx, const float *dy,
-                                      int64_t B, int64_t S, int64_t C,
-                                      const struct dropout *drop)
+static const void *guard_dropout_bwd(struct stream *s, void *dx, const void *dy,
+                                     int64_t B, int64_t S, int64_t C,
+                                     const struct dropout *drop)
 {
     enter();
-    const float *d = all.k->dropout_bwd(s, dx, dy, B, S, C, drop);
+    const void *d = all.k->dropout_bwd(s, dx, dy, B, S, C, drop);
     leave();
     return d;
 }
 
-static float *guard_stash_work(struct stream *s, void *stash, float *scratch)
-{
-    return all.k->stash_work(s, stash, scratch);
-}
-
-static const float *guard_stash_load(struct stream *s, const void *stash, float *scratch,
-                                     int64_t n)
-{
-    enter();
-    const float *x = all.k->stash_load(s, stash, scratch, n);
-    leave();
-    return x;
-}
-
 static const struct kernels guarded = {
     .name = "guarded",
+    .dropout_fwd = guard_dropout_fwd,
     .dropout_bwd = guard_dropout_bwd,
     .embedding_fwd = guard_embedding_fwd,
     .embedding_bwd = guard_embedding_bwd,
@@ -319,12 +291,7 @@ static const struct kernels guarded = {
     .linear_fwd = guard_linear_fwd,
     .linear_bwd_input = guard_linear_bwd_input,
     .linear_bwd_weight = guard_linear_bwd_weight,
-    .stash_work = guard_stash_work,
-    .stash_store = guard_stash_store,
-    .stash_load = guard_stash_load,
-    .stash_columns = guard_stash_columns,
     .matvec = guard_matvec,
-    .bias_add = guard_bias_add,
     .bias_grad = guard_bias_grad,
     .add_partials = guard_add_partials,
     .activation_fwd = guard_activation_fwd,
@@ -342,11 +309,8 @@ static const struct kernels guarded = {
     .sum_squares = guard_sum_squares,
     .load = guard_load,
     .store = guard_store,
-    .store_rounded = guard_store_rounded,
     .store_add = guard_store_add,
     .add_stored = guard_add_stored,
-    .load_matrix = guard_load_matrix,
-    .store_matrix = guard_store_matrix,
     .copy = guard_copy,
     .add = guard_add,
     .add_rows = guard_add_rows,
