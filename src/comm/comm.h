@@ -129,16 +129,12 @@ bool comm_test(struct comm_request *req);
 /* Finish an operation. Gives up the processor while it waits for long. */
 MUST_CHECK int comm_wait(struct comm_request *req, struct error *err);
 
-/* -- messages: n elements to or from one rank of the group --------------------------- */
+/* -- messages: n bytes to or from one rank of the group ------------------------------ */
 
 /* Between two ranks, messages of one tag arrive in the order they were sent; sender and
  * receiver give the same count. A message to oneself is our bug. */
 #define COMM_TAG_LIMIT 32000 // 0 <= tag < limit
 
-void comm_send_f32_start(struct comm *c, const float *x, int64_t n, int to, int tag,
-                         struct comm_request *req);
-void comm_recv_f32_start(struct comm *c, float *x, int64_t n, int from, int tag,
-                         struct comm_request *req);
 void comm_send_bytes_start(struct comm *c, const void *x, int64_t n_bytes, int to,
                            int tag, struct comm_request *req);
 void comm_recv_bytes_start(struct comm *c, void *x, int64_t n_bytes, int from, int tag,

@@ -142,18 +142,6 @@ void comm_recv_bytes_start(struct comm *c, void *x, int64_t n_bytes, int from, i
     message_start(c, x, n_bytes, COMM_RECV, from, tag, req);
 }
 
-void comm_send_f32_start(struct comm *c, const float *x, int64_t n, int to, int tag,
-                         struct comm_request *req)
-{
-    comm_send_bytes_start(c, x, n * (int64_t)sizeof *x, to, tag, req);
-}
-
-void comm_recv_f32_start(struct comm *c, float *x, int64_t n, int from, int tag,
-                         struct comm_request *req)
-{
-    comm_recv_bytes_start(c, x, n * (int64_t)sizeof *x, from, tag, req);
-}
-
 int comm_bcast_bytes(struct comm *c, void *x, int64_t n_bytes, int root,
                      struct error *err)
 {

@@ -78,7 +78,7 @@ static void set_rows(struct gpt *g, const struct batch *batch)
 }
 
 /* The vocabulary's rows are sharded over ranks; one of them adds the position. */
-void gpt_embed(struct gpt *g, const struct batch *batch, float *x)
+void gpt_embed(struct gpt *g, const struct batch *batch, void *x)
 {
     struct gpt_scratch *sc = &g->scratch;
     struct dropout drop = embedding_dropout(g, batch);
@@ -91,8 +91,7 @@ void gpt_embed(struct gpt *g, const struct batch *batch, float *x)
                                             .positions = sc->positions,
                                             .B = batch->B,
                                             .S = batch->S,
-                                            .H = g->dims.H,
-                                            .drop = dropout_none()});
+                                            .H = g->dims.H});
     gpt_scatter(g, batch, x, sc->hidden, &drop);
 }
 
@@ -112,12 +111,10 @@ static void trace_layer(const struct gpt *g, double start, int64_t block)
               &(struct trace_span){.name = "layer", .args = {{"layer", block + 1}}});
 }
 
-/* The input of a chunk's first block: as it is stashed, and as float32. */
-static const float *chunk_input(struct gpt *g, int chunk, const struct batch *batch,
-                                struct sublayer_stash *st, const void *x_in)
+/* x: the input of a chunk's first block. */
+static void chunk_input(struct gpt *g, int chunk, const struct batch *batch, void *x,
+                        const void *x_in)
 {
-    int64_t n = gpt_own_rows(g, batch) * g->dims.H;
-    float *x = g->k->stash_work(g->s, st->x, g->scratch.stream);
     if (chunk_has_embedding(g, chunk)) {
         params_open_layer(
             &g->params, LAYER_EMBEDDING, 0,
@@ -125,26 +122,35 @@ static const float *chunk_input(struct gpt *g, int chunk, const struct batch *ba
             false);
         set_rows(g, batch);
         gpt_embed(g, batch, x);
-        g->k->stash_store(g->s, st->x, x, n);
         params_close_layer(&g->params, LAYER_EMBEDDING, 0, false, batch->is_last);
-        return x;
+        return;
     }
     CHECK(x_in, "chunk %d has no input", chunk);
-    device_copy(g->s, st->x, x_in, (size_t)n * dtype_bytes(g->dtype), COPY_ON_DEVICE);
-    return g->k->stash_load(g->s, st->x, g->scratch.stream, n);
+    gpt_copy(g, x, x_in, gpt_own_rows(g, batch) * g->dims.H);
 }
 
-/* Final norm and loss of what the last block left in the stream. */
-static void chunk_head(struct gpt *g, const struct batch *batch, struct gpt_stash *st)
+/* Final norm and loss of x, what the last block left. */
+static void chunk_head(struct gpt *g, const struct batch *batch, struct gpt_stash *st,
+                       const void *x)
 {
     bool is_training = batch->is_training;
     double start = trace_begin(g->trace);
     params_open_layer(&g->params, LAYER_FINAL_NORM, 0, -1, is_training);
     params_open_layer(&g->params, LAYER_HEAD, 0, -1, is_training);
-    gpt_head(g, batch, g->scratch.stream, st->dx);
+    gpt_head(g, batch, x, st->dx);
     trace_layer(g, start, g->dims.L);
     params_close_layer(&g->params, LAYER_HEAD, 0, is_training, batch->is_last);
     params_close_layer(&g->params, LAYER_FINAL_NORM, 0, is_training, batch->is_last);
+}
+
+/* Where the last block of a chunk leaves its output. */
+static void *chunk_output(const struct gpt *g, int chunk, const struct gpt_stash *st,
+                          void *x_out)
+{
+    if (!chunk_has_head(g, chunk))
+        return x_out;
+    // blocks that only evaluate share one stash, and may write what they read
+    return g->scratch.top ? g->scratch.top : st->blocks[0].sub[0].x;
 }
 
 void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
@@ -153,28 +159,22 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
     CHECK(batch->B <= g->dims.B && batch->S <= g->dims.S, "batch of %lld x %lld",
           (long long)batch->B, (long long)batch->S);
     int64_t first = g->part.chunks[chunk].first, end = g->part.chunks[chunk].end;
-    int64_t n = gpt_own_rows(g, batch) * g->dims.H;
-    bool has_head = chunk_has_head(g, chunk);
-    const float *x = chunk_input(g, chunk, batch, &st->blocks[0].sub[0], x_in);
+    void *x = st->blocks[0].sub[0].x;
+    chunk_input(g, chunk, batch, x, x_in);
     for (int64_t i = first; i < end; i++) {
         bool is_end = i + 1 == end;
-        void *kept = !is_end    ? st->blocks[i + 1 - first].sub[0].x
-                     : has_head ? NULL
-                                : x_out;
-        float *to =
-            kept ? g->k->stash_work(g->s, kept, g->scratch.stream) : g->scratch.stream;
+        void *to = is_end ? chunk_output(g, chunk, st, x_out)
+                          : st->blocks[i + 1 - first].sub[0].x;
         double start = trace_begin(g->trace);
         open_block(g, i, is_end ? -1 : i + 1, false);
         beat(BEAT_FORWARD, i + 1);
         gpt_block_fwd(g, i, batch, &st->blocks[i - first], NULL, x, to);
-        if (kept)
-            g->k->stash_store(g->s, kept, to, n);
         params_close_layer(&g->params, LAYER_BLOCK, i, false, batch->is_last);
         trace_layer(g, start, i);
         x = to;
     }
-    if (has_head)
-        chunk_head(g, batch, st);
+    if (chunk_has_head(g, chunk))
+        chunk_head(g, batch, st, x);
 }
 
 /* Give every token of the batch a zeroed row of the lookup's gradient, once per step; and
@@ -200,38 +200,34 @@ static void assign_lookup_rows(struct gpt *g, int32_t *tokens, int64_t N)
     }
 }
 
-static void embed_bwd(struct gpt *g, const struct batch *batch, float *dx)
+static void embed_bwd(struct gpt *g, const struct batch *batch, const void *dx)
 {
     struct gpt_scratch *sc = &g->scratch;
     int64_t N = batch->B * batch->S;
     struct dropout drop = embedding_dropout(g, batch);
     set_rows(g, batch);
     assign_lookup_rows(g, sc->tokens, N);
-    const float *all = gpt_dropout_bwd(g, batch, sc->hidden, dx, &drop);
-    if (all != sc->hidden)
-        g->k->copy(g->s, sc->hidden, all, N * g->dims.H);
     g->k->embedding_bwd(
         g->s, &(struct embedding_bwd){
                   .dwte = g->lookup.rows,
                   .dwpe = gpt_grads(g, LAYER_EMBEDDING)[GPT_POSITION_WEIGHT].data,
-                  .dx = sc->hidden,
+                  .dx = gpt_dropout_bwd(g, batch, sc->norm, dx, &drop),
                   .tokens = sc->tokens,
                   .positions = sc->positions,
                   .B = batch->B,
                   .S = batch->S,
-                  .H = g->dims.H,
-                  .drop = dropout_none()});
+                  .H = g->dims.H});
 }
 
 void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
-                        struct gpt_stash *st, float *dx, enum gpt_half half)
+                        struct gpt_stash *st, void *dx, enum gpt_half half)
 {
     int64_t first = g->part.chunks[chunk].first, end = g->part.chunks[chunk].end;
     bool is_input = half & GPT_BWD_INPUT, is_weight = half & GPT_BWD_WEIGHT;
     if (!dx)
         dx = st->dx;
     else if (chunk_has_head(g, chunk) && is_input)
-        g->k->copy(g->s, dx, st->dx, gpt_own_rows(g, batch) * g->dims.H);
+        gpt_copy(g, dx, st->dx, gpt_own_rows(g, batch) * g->dims.H);
     for (int64_t i = end - 1; i >= first; i--) {
         double start = trace_begin(g->trace);
         open_block(g, i, i > first ? i - 1 : -1, is_weight);

@@ -18,9 +18,13 @@
  * use_recompute. The head does its backward inside forward, one chunk of rows at a time,
  * so that logits never exist for all tokens.
  *
- * Arithmetic is float32. Matrices and stashes have the type that the device was opened
- * for; its kernels convert (device/kernels.h). Forward continues with the rounded values
- * that it stashes, so that recomputing a block gives the same bits.
+ * Matrices, activations and gradients of activations have the type that the device was
+ * opened for ("T"); its kernels compute in float32 and round what they write
+ * (device/kernels.h). What is rounded does not depend on the layout: outputs of norms; q,
+ * k, v with their bias; attention's output; x after each sublayer; the MLP's inner units
+ * before their bias and after GELU; and the gradients of all these. Sums over ranks are
+ * made in float32, before anything is rounded. The stash holds what forward itself goes
+ * on with, so that recomputing a block gives the same bits.
  *
  * Parameters and gradients lie in the model's own memory, or belong to an owner that
  * binds a layer's before it is used (struct params_owner).
@@ -71,12 +75,13 @@ enum gpt_half { GPT_BWD_INPUT = 1, GPT_BWD_WEIGHT = 2, GPT_BWD_BOTH = 3 };
 struct sublayer_stash {
     void *x;            // (own rows, H) input
     float *mean, *rstd; // (own rows) of its norm
-    void *in;           // attention: (N, 3, A, D), bias added; MLP: (N, F) before it
-    void *mixed;        // attention: (N, A, D); GELU's output is recomputed
-    float *lse;         // attention: (B, A, S)
+    void *in;    // attention: (N, 3, A, D), bias added; MLP: (N, F) before it, which
+                 // backward turns into GELU's output
+    void *mixed; // attention: (N, A, D)
+    float *lse;  // attention: (B, A, S)
     /* What backward by input leaves for backward by weight, where they come apart. */
-    float *dout;    // (N, H) the gradient of the output GEMM's result
-    float *din;     // as `in`: the gradient of the input GEMM's result
+    void *dout;     // (N, H) the gradient of the output GEMM's result
+    void *din;      // as `in`: the gradient of the input GEMM's result
     float *partial; // of the norm's gradients, one partial sum per chunk of rows
 };
 
@@ -89,27 +94,29 @@ struct block_stash {
 /* What forward leaves for backward in one micro-batch of one chunk. */
 struct gpt_stash {
     struct block_stash *blocks; // as many as the longest chunk has
-    float *dx; // (own rows, H) gradient of the last block's output, when the head follows
+    void *dx; // (own rows, H) gradient of the last block's output, when the head follows
 };
 
-struct gpt_scratch {     // live within one call
-    float *stream;       // (own rows, H) what flows from block to block
-    float *norm;         // (N, H) a norm's output; later its gradient
-    float *hidden;       // (N, H)
-    float *wide, *dwide; // (N, max(F, 3 A D)); 16-bit models do with one
-    int64_t n_wide;      // elements of both, which lie side by side
-    float *rows;         // attention_scratch(); may share memory with stream
-    float *panel;        // linear_scratch()
-    float *delta;        // (B, A, S)
-    float *partial;      // partial reductions over rows
-    float *logits;       // (R, V) a chunk of rows; shares memory with wide
-    float *mean, *rstd;  // (N) of the final norm
-    float *row_max;      // (R)
-    float *row_sum;      // (2, R): and the target's logit
-    int32_t *tokens;     // (N) relative to V_first; -1: not here
-    int32_t *targets;    // (N) likewise
-    int32_t *positions;  // (N) 0..S-1 for each sample
-    int64_t *bounds;     // (mp + 1) of the parts of a sequence
+struct gpt_scratch {    // live within one call; what is void has the model's type
+    void *top;          // (own rows, H) the last block's output, when the head follows;
+                        // NULL in a model that only evaluates
+    void *norm;         // (N, H) a norm's output; in backward also gradients
+    float *hidden;      // (N, H) what is not rounded yet: forward the output GEMM's
+                        // result, in backward partial sums over the model group
+    void *dout;         // (N, H) in backward; shares memory with hidden
+    void *wide;         // (N, max(F, 3 A D))
+    float *attention;   // attention_scratch(); may share memory with hidden
+    float *delta;       // (B, A, S)
+    float *partial;     // partial reductions over rows
+    float *logits;      // (R, V) a chunk of rows, and their gradients; shares memory with
+                        // wide, and with hidden where that is free
+    float *mean, *rstd; // (N) of the final norm
+    float *row_max;     // (R)
+    float *row_sum;     // (2, R): and the target's logit
+    int32_t *tokens;    // (N) relative to V_first; -1: not here
+    int32_t *targets;   // (N) likewise
+    int32_t *positions; // (N) 0..S-1 for each sample
+    int64_t *bounds;    // (mp + 1) of the parts of a sequence
 };
 
 /* The gradient of the word embedding by the lookup: rows for the tokens that occur. */
@@ -134,7 +141,7 @@ struct gpt {
     bool fuses_bias;
     bool splits_backward; // its halves may come apart
 
-    enum dtype dtype;      // of matrices and stashes
+    enum dtype dtype;      // of matrices and activations
     enum dtype grad_dtype; // of the gradients of matrices
     struct gpt_lookup lookup;
 
@@ -154,7 +161,7 @@ struct gpt_options {
     struct param_part part; // of the model
     struct comm *model_group;
     bool sequence_parallel; // between blocks hold S / mp tokens of each sample
-    enum dtype dtype;       // of matrices and stashes
+    enum dtype dtype;       // of matrices and activations
     enum dtype grad_dtype;
     enum gpt_recompute recompute;
     const bool *keeps_all; // (L) blocks that recompute nothing all the same; or NULL
@@ -197,7 +204,7 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
  * own when dx is NULL), out that of x_in; the embedding, like the head, does both at
  * once. By weight dx is not used, and blocks' gradients are there. */
 void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
-                        struct gpt_stash *st, float *dx, enum gpt_half half);
+                        struct gpt_stash *st, void *dx, enum gpt_half half);
 
 /* Call after the last micro-batch of a step: the gradient of the word embedding becomes
  * the sum of the lookup's and the head's, as far as this process holds them. */
@@ -211,14 +218,14 @@ struct gpt_kv_rows; // gpt_internal.h
  * which holds x already. x_out may be x where backward will not need the stash.
  * With kv each row is a token of its own, that follows what its text has cached. */
 void gpt_block_fwd(struct gpt *g, int64_t block, const struct batch *batch,
-                   struct block_stash *st, const struct gpt_kv_rows *kv, const float *x,
-                   float *x_out);
+                   struct block_stash *st, const struct gpt_kv_rows *kv, const void *x,
+                   void *x_out);
 /* By input, dx: in, the gradient of x_out; out, that of x. By weight: adds to the
  * gradients of the block's parameters. */
 void gpt_block_bwd(struct gpt *g, int64_t block, const struct batch *batch,
-                   struct block_stash *st, float *dx, enum gpt_half half);
+                   struct block_stash *st, void *dx, enum gpt_half half);
 /* Final norm, logits, loss; in training also dx and the gradients of the head. */
-void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx);
+void gpt_head(struct gpt *g, const struct batch *batch, const void *x, void *dx);
 
 /* All-reduce x over the ranks that share each block. A lost peer ends the job. */
 void gpt_sum_over_model(struct gpt *g, float *x, int64_t n);

@@ -102,66 +102,66 @@ bool gpt_completes_grads(const struct gpt *g, const struct batch *batch)
 
 /* -- forward ------------------------------------------------------------------------- */
 
-/* With rows of q, k and v at `qkv`, stored as `dtype`. */
-static struct attention attention_of(const struct pass *p, const void *qkv,
-                                     enum dtype dtype)
+/* Of the rows of q, k and v, and what it gives, in the stash. */
+static struct attention attention_of(const struct at *at)
 {
+    const struct pass *p = at->p;
     const struct gpt *g = p->g;
-    int64_t AD = g->dims.A * g->dims.D, bytes = AD * (int64_t)dtype_bytes(dtype);
+    int64_t AD = at->mid_width;
     return (struct attention){
         .B = p->batch->B,
         .S = p->batch->S,
         .A = g->dims.A,
         .A_kv = g->dims.A,
         .D = g->dims.D,
-        .q = qkv,
-        .k = (const char *)qkv + bytes,
-        .v = (const char *)qkv + 2 * bytes,
+        .q = at->st->in,
+        .k = gpt_at(g, at->st->in, AD),
+        .v = gpt_at(g, at->st->in, 2 * AD),
         .q_row = 3 * AD,
         .kv_row = 3 * AD,
+        .out = at->st->mixed,
+        .lse = at->st->lse,
         .first_key = p->batch->document_start,
         .first_head = g->dims.A_first,
         .drop = pass_dropout(p, g->attention_dropout, PHILOX_DROP_ATTENTION),
     };
 }
 
-/* Each row's key and value join its text's; out (N, A, D) := what its query finds. */
-static void attend_cached(const struct pass *p, float *out, const float *qkv)
+/* Each row's key and value join its text's; mixed := what its query finds. */
+static void attend_cached(const struct at *at)
 {
+    const struct pass *p = at->p;
     const struct gpt *g = p->g;
     const struct gpt_kv_rows *kv = p->kv;
     int64_t A = g->dims.A, D = g->dims.D, AD = A * D;
-    for (int64_t i = 0; i < p->N; i++, qkv += 3 * AD) {
-        float *cache = kv->cache + kv->slots[i] * kv->slot_stride;
+    for (int64_t i = 0; i < p->N; i++) {
+        void *cache = gpt_at(g, kv->cache, kv->slots[i] * kv->slot_stride);
         int64_t n_past = kv->n_past[kv->slots[i]];
-        g->k->copy(g->s, cache + n_past * 2 * AD, qkv + AD, 2 * AD);
-        g->k->attention_decode(g->s, &(struct attention_decode){.out = out + i * AD,
-                                                                .q = qkv,
-                                                                .keys = cache,
-                                                                .values = cache + AD,
-                                                                .kv_row = 2 * AD,
-                                                                .scores = kv->scores,
-                                                                .n_keys = n_past + 1,
-                                                                .A = A,
-                                                                .A_kv = A,
-                                                                .D = D});
+        const void *q = gpt_at(g, at->st->in, i * 3 * AD);
+        gpt_copy(g, gpt_at(g, cache, n_past * 2 * AD), gpt_at_const(g, q, AD), 2 * AD);
+        g->k->attention_decode(
+            g->s, &(struct attention_decode){.out = gpt_at(g, at->st->mixed, i * AD),
+                                             .q = q,
+                                             .keys = cache,
+                                             .values = gpt_at(g, cache, AD),
+                                             .kv_row = 2 * AD,
+                                             .scores = kv->scores,
+                                             .n_keys = n_past + 1,
+                                             .A = A,
+                                             .A_kv = A,
+                                             .D = D});
     }
 }
 
-static const float *attend(const struct at *at, const float *qkv)
+/* mixed := attention of what is in `in`. */
+static void attend(const struct at *at)
 {
-    const struct pass *p = at->p;
-    float *out = p->g->k->stash_work(p->g->s, at->st->mixed, p->g->scratch.norm);
-    if (p->kv) {
-        attend_cached(p, out, qkv);
-    } else {
-        struct attention attention = attention_of(p, qkv, DTYPE_F32);
-        attention.out = out;
-        attention.lse = at->st->lse;
-        p->g->k->attention_fwd(p->g->s, &attention);
-    }
-    p->g->k->stash_store(p->g->s, at->st->mixed, out, p->N * at->mid_width);
-    return out;
+    const struct gpt *g = at->p->g;
+    struct attention attention = attention_of(at);
+    if (at->p->kv)
+        attend_cached(at);
+    else
+        g->k->attention_fwd(g->s, &attention);
 }
 
 /* A GEMM; decoding's few rows go through a kernel that reads the weight once. */
@@ -174,12 +174,12 @@ static void project(const struct pass *p, struct linear l)
         return;
     }
     bool is_biased = l.act == ACTIVATION_NONE;
-    g->k->matvec(
-        g->s,
-        &(struct matvec){
-            .y = l.y, .w = l.w, .x = l.x, .b = is_biased ? l.bias : NULL, .R = p->N});
-    if (l.stash)
-        g->k->stash_store(g->s, l.stash, l.y, p->N * l.w->rows);
+    g->k->matvec(g->s, &(struct matvec){.y = l.y,
+                                        .y_dtype = l.y_dtype,
+                                        .w = l.w,
+                                        .x = l.x,
+                                        .b = is_biased ? l.bias : NULL,
+                                        .R = p->N});
     if (!is_biased && l.act_y)
         g->k->activation_fwd(g->s, &(struct activation_fwd){.act = l.act,
                                                             .y = l.act_y,
@@ -206,55 +206,46 @@ static struct gpt_norm norm_at(const struct at *at)
 
 /* in := norm(x) Win^T, bias added where attention follows; GELU adds its own, and with
  * wants_gelu it is in scratch.wide. */
-static const float *project_in(const struct at *at, const float *x, bool wants_gelu)
+static void project_in(const struct at *at, const void *x, bool wants_gelu)
 {
     const struct pass *p = at->p;
     struct gpt *g = p->g;
-    float *y = g->k->stash_work(g->s, at->st->in, g->scratch.wide);
     struct gpt_norm norm = norm_at(at);
     gpt_norm_fwd(g, p->batch, &norm, g->scratch.norm, x);
     project(p,
             (struct linear){.w = &at->params[at->sub->in_weight],
                             .x = g->scratch.norm,
-                            .y = y,
-                            .stash = at->st->in,
+                            .y = at->st->in,
+                            .y_dtype = g->dtype,
                             .bias = at->params[at->sub->in_bias].data,
                             .act = at->is_attention ? ACTIVATION_NONE : ACTIVATION_GELU,
                             .act_y = wants_gelu ? g->scratch.wide : NULL});
-    return y;
 }
 
 /* y (own rows, H) := the sublayer of x. */
-static void sublayer_fwd(const struct pass *p, int s, const float *x, float *y)
+static void sublayer_fwd(const struct pass *p, int s, const void *x, void *y)
 {
     struct gpt *g = p->g;
     struct at at = sublayer_at(p, s);
-    const float *in = project_in(&at, x, true);
+    project_in(&at, x, !at.is_attention);
+    if (at.is_attention)
+        attend(&at);
     project(p, (struct linear){.w = &at.params[at.sub->out_weight],
-                               .x = at.is_attention ? attend(&at, in) : g->scratch.wide,
-                               .y = g->scratch.hidden});
+                               .x = at.is_attention ? at.st->mixed : g->scratch.wide,
+                               .y = g->scratch.hidden,
+                               .y_dtype = DTYPE_F32});
     struct dropout drop = pass_dropout(p, g->hidden_dropout, at.sub->dropout);
     gpt_residual(g, p->batch, y, x, g->scratch.hidden, at.params[at.sub->out_bias].data,
                  &drop);
 }
 
-/* Returns the MLP's input, stashed. */
-static const float *attention_fwd(const struct pass *p, const float *x)
-{
-    struct gpt *g = p->g;
-    void *stash = p->st->sub[MLP].x;
-    float *x_mid = g->k->stash_work(g->s, stash, g->scratch.stream);
-    sublayer_fwd(p, ATTENTION, x, x_mid);
-    g->k->stash_store(g->s, stash, x_mid, gpt_own_rows(g, p->batch) * g->dims.H);
-    return x_mid;
-}
-
 void gpt_block_fwd(struct gpt *g, int64_t block, const struct batch *batch,
-                   struct block_stash *st, const struct gpt_kv_rows *kv, const float *x,
-                   float *x_out)
+                   struct block_stash *st, const struct gpt_kv_rows *kv, const void *x,
+                   void *x_out)
 {
     struct pass p = {g, block, batch, st, kv, 0, batch->B * batch->S};
-    sublayer_fwd(&p, MLP, attention_fwd(&p, x), x_out);
+    sublayer_fwd(&p, ATTENTION, x, st->sub[MLP].x);
+    sublayer_fwd(&p, MLP, st->sub[MLP].x, x_out);
 }
 
 /* -- recomputation ------------------------------------------------------------------- */
@@ -262,24 +253,19 @@ void gpt_block_fwd(struct gpt *g, int64_t block, const struct batch *batch,
 /* Recompute what the stash does not hold, through the functions of forward. */
 static void recompute_block(const struct pass *p)
 {
-    struct gpt *g = p->g;
     struct at attention = sublayer_at(p, ATTENTION), mlp = sublayer_at(p, MLP);
-    int64_t own = gpt_own_rows(g, p->batch) * g->dims.H;
-    const float *x;
     switch (p->st->recompute) {
     case RECOMPUTE_NOTHING:
         break;
     case RECOMPUTE_CORE:
-        attend(&attention, g->k->stash_load(g->s, attention.st->in, g->scratch.wide,
-                                            p->N * attention.in_width));
+        attend(&attention);
         break;
     case RECOMPUTE_ATTENTION:
-        x = g->k->stash_load(g->s, attention.st->x, g->scratch.stream, own);
-        project_in(&attention, x, false);
+        project_in(&attention, attention.st->x, false);
         break;
     case RECOMPUTE_BLOCK:
-        x = g->k->stash_load(g->s, attention.st->x, g->scratch.stream, own);
-        project_in(&mlp, attention_fwd(p, x), false);
+        sublayer_fwd(p, ATTENTION, attention.st->x, mlp.st->x);
+        project_in(&mlp, mlp.st->x, false);
         break;
     }
 }
@@ -297,28 +283,33 @@ static bool by_weight(const struct pass *p)
 }
 
 /* dw of a parameter (+)= dy^T x. */
-static void weight_grad(const struct at *at, enum gpt_block_param weight, const float *dy,
-                        const float *x)
+static void weight_grad(const struct at *at, enum gpt_block_param weight, const void *dy,
+                        const void *x)
 {
     struct gpt *g = at->p->g;
     gpt_linear_bwd_weight(
         g, (struct linear_bwd_weight){.dw = &at->grads[weight],
                                       .dy = dy,
+                                      .dy_row = at->grads[weight].rows,
                                       .x = x,
                                       .accumulate = adds_grads(g, at->p->batch),
                                       .N = at->p->N});
 }
 
 /* dx = dy w, of a parameter w. */
-static void input_grad(const struct at *at, enum gpt_block_param weight, const float *dy,
-                       float *dx)
+static void input_grad(const struct at *at, enum gpt_block_param weight, const void *dy,
+                       void *dx, enum dtype dtype)
 {
-    gpt_linear_bwd_input(
-        at->p->g, (struct linear_bwd_input){
-                      .dx = dx, .dy = dy, .w = &at->params[weight], .N = at->p->N});
+    const struct weight *w = &at->params[weight];
+    gpt_linear_bwd_input(at->p->g, (struct linear_bwd_input){.dx = dx,
+                                                             .dx_dtype = dtype,
+                                                             .dy = dy,
+                                                             .dy_row = w->rows,
+                                                             .w = w,
+                                                             .N = at->p->N});
 }
 
-static void bias_grad(const struct at *at, enum gpt_block_param bias, const float *dy,
+static void bias_grad(const struct at *at, enum gpt_block_param bias, const void *dy,
                       int64_t O)
 {
     struct gpt *g = at->p->g;
@@ -327,85 +318,85 @@ static void bias_grad(const struct at *at, enum gpt_block_param bias, const floa
 
 /* The gradient of Wout's output, from that of the sublayer's; the weight half finds what
  * the input half left. */
-static const float *output_grad(const struct at *at, const float *dx)
+static const void *output_grad(const struct at *at, const void *dx)
 {
     const struct pass *p = at->p;
     struct gpt *g = p->g;
     if (!by_input(p))
         return at->st->dout;
     struct dropout drop = pass_dropout(p, g->hidden_dropout, at->sub->dropout);
-    float *to = by_weight(p) ? g->scratch.hidden : at->st->dout;
-    const float *dout = gpt_dropout_bwd(g, p->batch, to, dx, &drop);
+    void *to = by_weight(p) ? g->scratch.dout : at->st->dout;
+    const void *dout = gpt_dropout_bwd(g, p->batch, to, dx, &drop);
     if (by_weight(p) || dout == to)
         return dout;
-    g->k->copy(g->s, to, dout, p->N * g->dims.H); // dx goes on to change
+    gpt_copy(g, to, dout, p->N * g->dims.H); // dx goes on to change
     return to;
 }
 
-/* din (N, 3, A, D) := attention's backward of dmixed. */
-static void attend_bwd(const struct at *at, const float *dmixed, float *din)
+/* Where the gradient of Win's output goes. */
+static void *input_grad_of(const struct at *at)
 {
-    const struct pass *p = at->p;
-    const struct gpt *g = p->g;
-    struct attention fwd = attention_of(p, at->st->in, g->dev->dtype);
-    fwd.out = at->st->mixed;
-    fwd.lse = at->st->lse;
-    g->k->attention_bwd(g->s, &(struct attention_bwd){.fwd = fwd,
-                                                      .dout = dmixed,
-                                                      .dq = din,
-                                                      .dk = din + at->mid_width,
-                                                      .dv = din + 2 * at->mid_width,
-                                                      .delta = g->scratch.delta,
-                                                      .is_stashed = true,
-                                                      .scratch = g->scratch.rows});
+    bool is_both = by_weight(at->p) && by_input(at->p);
+    return is_both ? at->p->g->scratch.wide : at->st->din;
+}
+
+/* din (N, 3, A, D) := attention's backward of dmixed. */
+static void attend_bwd(const struct at *at, const void *dmixed, void *din)
+{
+    const struct gpt *g = at->p->g;
+    g->k->attention_bwd(g->s,
+                        &(struct attention_bwd){.fwd = attention_of(at),
+                                                .dout = dmixed,
+                                                .dq = din,
+                                                .dk = gpt_at(g, din, at->mid_width),
+                                                .dv = gpt_at(g, din, 2 * at->mid_width),
+                                                .delta = g->scratch.delta,
+                                                .scratch = g->scratch.attention});
 }
 
 /* Returns the gradient of Win's output; also that of Wout. */
-static const float *attention_bwd(const struct at *at, const float *dout)
+static const void *attention_bwd(const struct at *at, const void *dout)
 {
     const struct pass *p = at->p;
     struct gpt *g = p->g;
-    float *din = by_weight(p) && by_input(p) ? g->scratch.wide : at->st->din;
-    int64_t AD = at->mid_width;
-    if (by_weight(p)) {
-        const float *mixed =
-            g->k->stash_load(g->s, at->st->mixed, g->scratch.norm, p->N * AD);
-        weight_grad(at, at->sub->out_weight, dout, mixed);
-    }
+    void *din = input_grad_of(at);
+    if (by_weight(p))
+        weight_grad(at, at->sub->out_weight, dout, at->st->mixed);
     if (by_input(p)) {
-        input_grad(at, at->sub->out_weight, dout, g->scratch.norm);
-        attend_bwd(at, g->scratch.norm, din);
+        input_grad(at, at->sub->out_weight, dout, g->scratch.norm, g->dtype);
+        attend_bwd(at, g->scratch.norm, din); // dout's memory may be its scratch
     }
     if (by_weight(p))
         bias_grad(at, at->sub->in_bias, din, at->in_width);
     return din;
 }
 
-/* wide := gelu(in + bias) again. */
+/* in := gelu(in + bias). */
 static void gelu_again(const struct at *at)
 {
     const struct gpt *g = at->p->g;
     g->k->activation_fwd(g->s,
                          &(struct activation_fwd){.act = ACTIVATION_GELU,
-                                                  .y = g->scratch.wide,
-                                                  .stash = at->st->in,
+                                                  .y = at->st->in,
+                                                  .x = at->st->in,
                                                   .b = at->params[at->sub->in_bias].data,
                                                   .N = at->p->N,
                                                   .C = at->in_width});
 }
 
-/* d (N, F): in, the gradient of gelu(in + bias); out, that of in. again := gelu(in +
- * bias); again and dbias may be NULL: not wanted. */
-static void gelu_bwd(const struct at *at, float *d, float *again, float *dbias)
+/* d (N, F): in, the gradient of gelu(in + bias); out, that of in. With is_again also in
+ * := gelu(in + bias), and the gradient of the bias. */
+static void gelu_bwd(const struct at *at, void *d, bool is_again)
 {
     const struct gpt *g = at->p->g;
+    float *dbias = at->grads[at->sub->in_bias].data;
     g->k->activation_bwd(g->s,
                          &(struct activation_bwd){.act = ACTIVATION_GELU,
                                                   .dx = d,
-                                                  .y = again,
-                                                  .db = dbias,
+                                                  .y = is_again ? at->st->in : NULL,
+                                                  .db = is_again ? dbias : NULL,
                                                   .dy = d,
-                                                  .stash = at->st->in,
+                                                  .x = at->st->in,
                                                   .b = at->params[at->sub->in_bias].data,
                                                   .partial = g->scratch.partial,
                                                   .N = at->p->N,
@@ -413,65 +404,54 @@ static void gelu_bwd(const struct at *at, float *d, float *again, float *dbias)
 }
 
 /* As attention_bwd(). When both halves run at once, GELU's output and its gradient are
- * made in one pass if scratch has two buffers; otherwise, to save memory, one after the
- * other in one buffer. */
-static const float *mlp_bwd(const struct at *at, const float *dout)
+ * made in one pass; the output takes the place of what GELU read, which nothing needs any
+ * more. */
+static const void *mlp_bwd(const struct at *at, const void *dout)
 {
     const struct pass *p = at->p;
-    struct gpt *g = p->g;
-    float *wide = g->scratch.wide, *dwide = g->scratch.dwide;
-    float *dbias = at->grads[at->sub->in_bias].data;
-    if (by_weight(p) && by_input(p) && dwide) {
-        input_grad(at, at->sub->out_weight, dout, dwide);
-        gelu_bwd(at, dwide, wide, dbias);
-        weight_grad(at, at->sub->out_weight, dout, wide);
-        return dwide;
-    }
-    float *din = by_weight(p) && by_input(p) ? wide : at->st->din;
-    if (by_weight(p)) {
-        gelu_again(at);
-        weight_grad(at, at->sub->out_weight, dout, wide);
-    }
+    void *din = input_grad_of(at);
     if (by_input(p)) {
-        input_grad(at, at->sub->out_weight, dout, din);
-        gelu_bwd(at, din, NULL, by_weight(p) ? dbias : NULL);
+        input_grad(at, at->sub->out_weight, dout, din, p->g->dtype);
+        gelu_bwd(at, din, by_weight(p));
     } else {
+        gelu_again(at);
         bias_grad(at, at->sub->in_bias, din, at->in_width);
     }
+    if (by_weight(p))
+        weight_grad(at, at->sub->out_weight, dout, at->st->in);
     return din;
 }
 
 /* The norm and Win: dx += the gradient of the sublayer's input. */
-static void norm_bwd(const struct at *at, const float *din, float *dx)
+static void norm_bwd(const struct at *at, const void *din, void *dx)
 {
     const struct pass *p = at->p;
     struct gpt *g = p->g;
     struct gpt_norm norm = norm_at(at);
-    int64_t H = g->dims.H, own = gpt_own_rows(g, p->batch);
-    const float *x = g->k->stash_load(g->s, at->st->x, g->scratch.stream, own * H);
+    struct gpt_norm_grad grad = gpt_norm_grad(g);
     if (by_weight(p)) {
-        gpt_norm_again(g, p->batch, &norm, g->scratch.norm, x);
+        gpt_norm_again(g, p->batch, &norm, g->scratch.norm, at->st->x);
         weight_grad(at, at->sub->in_weight, din, g->scratch.norm);
     }
     if (by_input(p)) {
-        input_grad(at, at->sub->in_weight, din, g->scratch.norm);
-        gpt_norm_bwd(g, p->batch, &norm, dx, g->scratch.norm, x);
+        input_grad(at, at->sub->in_weight, din, grad.dy, grad.dtype);
+        gpt_norm_bwd(g, p->batch, &norm, dx, at->st->x);
     }
     if (by_weight(p))
         gpt_norm_grads(g, p->batch, &norm);
 }
 
-static void sublayer_bwd(const struct pass *p, int s, float *dx)
+static void sublayer_bwd(const struct pass *p, int s, void *dx)
 {
     struct at at = sublayer_at(p, s);
-    const float *dout = output_grad(&at, dx);
+    const void *dout = output_grad(&at, dx);
     if (by_weight(p))
         bias_grad(&at, at.sub->out_bias, dout, p->g->dims.H);
     norm_bwd(&at, at.is_attention ? attention_bwd(&at, dout) : mlp_bwd(&at, dout), dx);
 }
 
 void gpt_block_bwd(struct gpt *g, int64_t block, const struct batch *batch,
-                   struct block_stash *st, float *dx, enum gpt_half half)
+                   struct block_stash *st, void *dx, enum gpt_half half)
 {
     struct pass p = {g, block, batch, st, NULL, half, batch->B * batch->S};
     CHECK(half == GPT_BWD_BOTH || g->splits_backward, "half %d of backward", (int)half);

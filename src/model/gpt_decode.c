@@ -35,7 +35,7 @@ static void layout_decoder(struct gpt_decoder *dec, struct arena *ar)
     const struct gpt_dims *d = &g->dims;
     int64_t R = dec->n_slots, mp = g->part.mp;
     dec->n_past = arena_table(ar, (size_t)R * sizeof *dec->n_past);
-    dec->cache = arena_f32(ar, R * n_blocks(g) * d->S * 2 * d->A * d->D);
+    dec->cache = arena_bytes(ar, gpt_bytes(g, R * n_blocks(g) * d->S * 2 * d->A * d->D));
     dec->scores = arena_f32(ar, d->A * d->S);
     dec->logits = arena_f32(ar, R * dec->V);
     dec->logit_row = arena_table(ar, (size_t)dec->V * sizeof *dec->logit_row);
@@ -81,7 +81,7 @@ void gpt_decoder_close(struct gpt_decoder *dec)
 /* -- input and output of a stage ----------------------------------------------------- */
 
 /* x (rows, H) := what this stage begins with; the rows' positions are in scratch. */
-static void stage_input(struct gpt_decoder *dec, const struct batch *batch, float *x)
+static void stage_input(struct gpt_decoder *dec, const struct batch *batch, void *x)
 {
     struct gpt *g = dec->gpt;
     struct comm_request req;
@@ -91,14 +91,14 @@ static void stage_input(struct gpt_decoder *dec, const struct batch *batch, floa
         gpt_embed(g, batch, x);
         return;
     }
-    comm_recv_f32_start(dec->pipe, x, batch->S * g->dims.H, comm_rank(dec->pipe) - 1,
-                        PIPE_TAG, &req);
+    comm_recv_bytes_start(dec->pipe, x, (int64_t)gpt_bytes(g, batch->S * g->dims.H),
+                          comm_rank(dec->pipe) - 1, PIPE_TAG, &req);
     if (comm_wait(&req, &err))
         gpt_lost_peer(g, &err);
 }
 
 /* The logits of n rows: each process computes those of its part of the vocabulary. */
-static void make_logits(struct gpt_decoder *dec, const float *x, int64_t n)
+static void make_logits(struct gpt_decoder *dec, const void *x, int64_t n)
 {
     struct gpt *g = dec->gpt;
     const struct gpt_dims *d = &g->dims;
@@ -109,6 +109,7 @@ static void make_logits(struct gpt_decoder *dec, const float *x, int64_t n)
         dec->gathered[r] = n * dec->bounds[r];
     gpt_norm_fwd(g, &(struct batch){.B = 1, .S = n}, &norm, g->scratch.norm, x);
     g->k->matvec(g->s, &(struct matvec){.y = dec->logits + n * d->V_first,
+                                        .y_dtype = DTYPE_F32,
                                         .w = &head[GPT_HEAD_WEIGHT],
                                         .x = g->scratch.norm,
                                         .R = n});
@@ -118,18 +119,18 @@ static void make_logits(struct gpt_decoder *dec, const float *x, int64_t n)
 }
 
 /* x (n, H) goes to the next stage; or the last n_logits rows of it become logits. */
-static void stage_output(struct gpt_decoder *dec, const float *x, int64_t n,
+static void stage_output(struct gpt_decoder *dec, const void *x, int64_t n,
                          int64_t n_logits)
 {
     struct gpt *g = dec->gpt;
     struct comm_request req;
     struct error err;
     if (g->part.has_head) {
-        make_logits(dec, x + (n - n_logits) * g->dims.H, n_logits);
+        make_logits(dec, gpt_at_const(g, x, (n - n_logits) * g->dims.H), n_logits);
         return;
     }
-    comm_send_f32_start(dec->pipe, x, n * g->dims.H, comm_rank(dec->pipe) + 1, PIPE_TAG,
-                        &req);
+    comm_send_bytes_start(dec->pipe, x, (int64_t)gpt_bytes(g, n * g->dims.H),
+                          comm_rank(dec->pipe) + 1, PIPE_TAG, &req);
     if (comm_wait(&req, &err))
         gpt_lost_peer(g, &err);
 }
@@ -151,10 +152,13 @@ const float *gpt_decoder_logits(struct gpt_decoder *dec, int64_t row)
 
 /* -- prompts and later tokens -------------------------------------------------------- */
 
-/* Only the last stage's last block leaves its output unrounded: the head reads it. */
-static bool is_rounded_after(const struct gpt *g, int64_t block)
+/* The keys and values of a prompt's n rows, from where a block's forward left them. */
+static void cache_prompt(const struct gpt *g, void *cache, const void *qkv, int64_t n)
 {
-    return !g->part.has_head || block + 1 < g->part.chunks[0].end;
+    int64_t AD = g->dims.A * g->dims.D;
+    for (int64_t i = 0; i < n; i++)
+        gpt_copy(g, gpt_at(g, cache, i * 2 * AD), gpt_at_const(g, qkv, (3 * i + 1) * AD),
+                 2 * AD);
 }
 
 /* The rows of the batch through this stage: one for each of `slots`, or the prompt of the
@@ -163,25 +167,22 @@ static void stage_rows(struct gpt_decoder *dec, const struct batch *batch,
                        const int64_t *slots, bool is_prompt)
 {
     struct gpt *g = dec->gpt;
-    int64_t n = batch->S, H = g->dims.H, AD = g->dims.A * g->dims.D;
-    int64_t first = g->part.chunks[0].first, each = g->dims.S * 2 * AD;
+    int64_t n = batch->S, first = g->part.chunks[0].first;
+    int64_t each = g->dims.S * 2 * g->dims.A * g->dims.D;
     struct block_stash st = g->stashes[0].blocks[0]; // shared by all blocks
     struct gpt_kv_rows kv = {.slots = slots,
                              .n_past = dec->n_past,
                              .slot_stride = n_blocks(g) * each,
                              .scores = dec->scores};
-    float *x = g->k->stash_work(g->s, st.sub[0].x, g->scratch.stream);
+    void *x = st.sub[0].x;
     stage_input(dec, batch, x);
-    g->k->stash_store(g->s, st.sub[0].x, x, n * H);
     for (int64_t i = first; i < g->part.chunks[0].end; i++) {
-        kv.cache = dec->cache + (i - first) * each;
+        kv.cache = gpt_at(g, dec->cache, (i - first) * each);
         beat(is_prompt ? BEAT_FORWARD : BEAT_TOKEN, i + 1);
         gpt_block_fwd(g, i, batch, &st, is_prompt ? NULL : &kv, x, x);
         if (is_prompt)
-            g->k->stash_columns(g->s, kv.cache + slots[0] * kv.slot_stride, st.sub[0].in,
-                                AD, n, 2 * AD, 3 * AD);
-        if (is_rounded_after(g, i))
-            g->k->stash_store(g->s, st.sub[0].x, x, n * H);
+            cache_prompt(g, gpt_at(g, kv.cache, slots[0] * kv.slot_stride), st.sub[0].in,
+                         n);
     }
     stage_output(dec, x, n, is_prompt ? 1 : n);
 }

@@ -24,7 +24,7 @@ struct gpt_decoder {
     int64_t n_slots;                  // R: rows of what follows
     int64_t V;                        // of the whole model; 0 without the head
     int64_t *n_past;                  // (R) tokens that a slot has cached
-    float *cache;                     // (R, layers here, S, 2, A, D) keys and values
+    void *cache;                      // (R, layers here, S, 2, A, D) keys and values
     float *scores;                    // (A, S)
     float *logits;                    // for each part of the vocabulary: (rows, its V)
     int64_t n_logit_rows;             // of the last call

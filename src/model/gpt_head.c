@@ -79,8 +79,9 @@ static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, in
     struct gpt_scratch *sc = &g->scratch;
     int64_t H = g->dims.H;
     gpt_linear_fwd(g, (struct linear){.w = &head[GPT_HEAD_WEIGHT],
-                                      .x = sc->norm + row * H,
+                                      .x = gpt_at(g, sc->norm, row * H),
                                       .y = sc->logits,
+                                      .y_dtype = DTYPE_F32,
                                       .N = R});
     struct xent xent = chunk_xent(g, row, R);
     g->k->xent_max(g->s, &xent);
@@ -92,13 +93,13 @@ static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, in
     add_losses(g, batch, row, R);
 }
 
-/* The gradients of that chunk: of the embedding, and of the norm's output, which takes
+/* The gradients of that chunk: of the embedding, and of the norm's output, which may take
  * that output's place. */
 static void chunk_grad(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
 {
     struct gpt_scratch *sc = &g->scratch;
-    int64_t H = g->dims.H;
-    float *norm = sc->norm + row * H;
+    int64_t at = row * g->dims.H, logit_row = xent_grad_row(g->dtype, g->dims.V);
+    struct gpt_norm_grad grad = gpt_norm_grad(g);
     const struct weight *w = gpt_params(g, LAYER_HEAD), *dw = gpt_grads(g, LAYER_HEAD);
     struct xent xent = chunk_xent(g, row, R);
     xent.mask = batch->loss_mask + row;
@@ -107,12 +108,18 @@ static void chunk_grad(struct gpt *g, const struct batch *batch, int64_t row, in
     gpt_linear_bwd_weight(
         g, (struct linear_bwd_weight){.dw = &dw[GPT_HEAD_WEIGHT],
                                       .dy = sc->logits,
-                                      .x = norm,
+                                      .dy_row = logit_row,
+                                      .x = gpt_at(g, sc->norm, at),
                                       .accumulate = batch->accumulate || row > 0,
                                       .N = R});
-    gpt_linear_bwd_input(
-        g, (struct linear_bwd_input){
-               .dx = norm, .dy = sc->logits, .w = &w[GPT_HEAD_WEIGHT], .N = R});
+    gpt_linear_bwd_input(g,
+                         (struct linear_bwd_input){
+                             .dx = (char *)grad.dy + (size_t)at * dtype_bytes(grad.dtype),
+                             .dx_dtype = grad.dtype,
+                             .dy = sc->logits,
+                             .dy_row = logit_row,
+                             .w = &w[GPT_HEAD_WEIGHT],
+                             .N = R});
 }
 
 struct gpt_norm gpt_final_norm(const struct gpt *g)
@@ -128,7 +135,7 @@ struct gpt_norm gpt_final_norm(const struct gpt *g)
                              .partial = g->scratch.partial};
 }
 
-void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *dx)
+void gpt_head(struct gpt *g, const struct batch *batch, const void *x, void *dx)
 {
     struct gpt_scratch *sc = &g->scratch;
     struct gpt_norm norm = gpt_final_norm(g);
@@ -147,7 +154,7 @@ void gpt_head(struct gpt *g, const struct batch *batch, const float *x, float *d
     }
     if (!batch->is_training)
         return;
-    g->k->fill(g->s, dx, 0.0F, gpt_own_rows(g, batch) * g->dims.H);
-    gpt_norm_bwd(g, batch, &norm, dx, sc->norm, x);
+    device_fill(g->s, dx, 0, gpt_bytes(g, gpt_own_rows(g, batch) * g->dims.H));
+    gpt_norm_bwd(g, batch, &norm, dx, x);
     gpt_norm_grads(g, batch, &norm);
 }

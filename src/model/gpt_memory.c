@@ -22,7 +22,7 @@ struct space {
 
 static void *space_typed(struct space *space, const struct gpt *g, int64_t n)
 {
-    size_t bytes = (size_t)n * dtype_bytes(g->dtype);
+    size_t bytes = gpt_bytes(g, n);
     bool fits = arena_has_room(&space->spare, bytes);
     return arena_bytes(fits ? &space->spare : space->own, bytes);
 }
@@ -67,8 +67,8 @@ static void layout_halves(struct block_stash *st, struct arena *ar, const struct
     const struct gpt_dims *d = &g->dims;
     const int64_t in_width[] = {3 * d->A * d->D, d->F};
     for (size_t s = 0; s < ARRAY_LEN(st->sub); s++) {
-        st->sub[s].dout = arena_f32(ar, d->N * d->H);
-        st->sub[s].din = arena_f32(ar, d->N * in_width[s]);
+        st->sub[s].dout = arena_bytes(ar, gpt_bytes(g, d->N * d->H));
+        st->sub[s].din = arena_bytes(ar, gpt_bytes(g, d->N * in_width[s]));
         st->sub[s].partial = arena_f32(ar, gpt_norm_partials(g));
     }
 }
@@ -172,7 +172,7 @@ static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gp
             st->blocks[i] = block;
     }
     bool has_head = opt->has_grads && g->part.has_head;
-    st->dx = arena_f32(ar, has_head ? own * d->H : 0);
+    st->dx = arena_bytes(ar, gpt_bytes(g, has_head ? own * d->H : 0));
 }
 
 static void layout_stashes(struct gpt *g, struct arena *ar, const struct gpt_options *opt)
@@ -188,39 +188,40 @@ static void layout_stashes(struct gpt *g, struct arena *ar, const struct gpt_opt
     }
 }
 
-/* GEMM results of a whole micro-batch, and the logits of a chunk of rows, which never
- * exist at the same time. */
+/* Rows of a whole micro-batch, and the logits of a chunk of rows, which are there at
+ * another time; but partial sums of the head's input gradient gather in `hidden` while
+ * logits come and go. */
 static void layout_wide(struct gpt_scratch *sc, struct arena *ar, const struct gpt *g,
                         bool has_grads)
 {
     const struct gpt_dims *d = &g->dims;
-    int64_t wide = d->N * i64_max(d->F, 3 * d->A * d->D);
-    int64_t logits = g->part.has_head ? d->R * d->V : 0;
-    bool has_two = has_grads && g->dtype == DTYPE_F32;
-    sc->wide = arena_f32(ar, has_two ? wide : i64_max(wide, logits));
-    sc->dwide = has_two ? arena_f32(ar, i64_max(wide, logits)) : NULL;
-    sc->logits = has_two ? sc->dwide : sc->wide;
-    sc->n_wide = (has_two ? wide : 0) + i64_max(wide, logits);
+    bool is_apart = has_grads && g->part.mp > 1;
+    size_t hidden = (size_t)(d->N * d->H) * sizeof(float);
+    size_t wide = gpt_bytes(g, d->N * i64_max(d->F, 3 * d->A * d->D));
+    size_t logits = g->part.has_head ? (size_t)(d->R * d->V) * sizeof(float) : 0;
+    size_t shared = is_apart ? 0 : hidden; // side by side with wide
+    size_t more = logits > shared ? logits - shared : 0;
+    sc->hidden = arena_bytes(ar, hidden);
+    sc->wide = arena_bytes(ar, wide > more ? wide : more);
+    sc->logits = is_apart ? sc->wide : sc->hidden;
+    sc->dout = sc->hidden;
 }
 
 static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struct gpt *g,
                            bool has_grads)
 {
     const struct gpt_dims *d = &g->dims;
-    int64_t N = d->N, R = d->R, AD = d->A * d->D;
-    int64_t widest = i64_max(i64_max(d->F, 3 * AD), 2 * d->H);
-    int64_t rows = attention_scratch(g->dtype, d->S, d->A, d->A, d->D);
-    int64_t columns = i64_max(d->H, i64_max(d->F, AD));
-    bool is_typed = g->dtype != DTYPE_F32;
-    sc->stream = arena_f32(ar, is_typed || g->part.has_head ? N / g->sp * d->H : 0);
-    sc->norm = arena_f32(ar, N * d->H);
-    sc->hidden = arena_f32(ar, N * d->H);
+    int64_t N = d->N, R = d->R;
+    int64_t widest = i64_max(i64_max(d->F, 3 * d->A * d->D), 2 * d->H);
+    int64_t attention = attention_scratch(g->dtype, d->S, d->A, d->A, d->D);
+    bool has_top = has_grads && g->part.has_head;
+    sc->top = has_top ? arena_bytes(ar, gpt_bytes(g, N / g->sp * d->H)) : NULL;
+    sc->norm = arena_bytes(ar, gpt_bytes(g, N * d->H));
     layout_wide(sc, ar, g, has_grads);
-    // attention's backward needs its scratch while nothing is in the stream
-    sc->rows = sc->stream;
-    if (has_grads && rows > N / g->sp * d->H)
-        sc->rows = arena_f32(ar, rows);
-    sc->panel = arena_f32(ar, linear_scratch(g->dtype, g->grad_dtype, columns));
+    // attention's backward comes when the gradient of its output has been used
+    sc->attention = sc->hidden;
+    if (has_grads && attention > N * d->H)
+        sc->attention = arena_f32(ar, attention);
     sc->delta = arena_f32(ar, has_grads ? N * d->A : 0);
     int64_t partials = i64_max(kernel_partials(N, widest), gpt_norm_partials(g));
     sc->partial = arena_f32(ar, has_grads ? partials : 0);
@@ -242,8 +243,8 @@ static void layout_lookup(struct gpt_lookup *lookup, struct arena *ar,
     int64_t most = opt->n_step_tokens > 0 ? opt->n_step_tokens : g->dims.B * g->dims.S;
     lookup->n_rows_most = i64_min(V, most);
     // after the only micro-batch of a step, scratch is free until the gradients are added
-    bool fits = lookup->n_rows_most * g->dims.H <= g->scratch.n_wide;
-    lookup->rows = g->scratch.wide;
+    bool fits = lookup->n_rows_most <= g->dims.N;
+    lookup->rows = g->scratch.hidden;
     if (!opt->has_one_micro_batch || opt->splits_backward || !fits)
         lookup->rows = arena_f32(ar, lookup->n_rows_most * g->dims.H);
     lookup->ids = arena_table(ar, (size_t)lookup->n_rows_most * sizeof *lookup->ids);

@@ -72,7 +72,7 @@ static void sum_rows(struct gpt *g, const struct batch *batch, float *x)
 }
 
 /* x (all rows): all-gather; the rows of the others become what they hold. */
-static void gather_rows(struct gpt *g, const struct batch *batch, float *x)
+static void gather_rows(struct gpt *g, const struct batch *batch, void *x)
 {
     struct error err;
     int64_t each = batch->S * g->dims.H;
@@ -80,18 +80,20 @@ static void gather_rows(struct gpt *g, const struct batch *batch, float *x)
         return;
     const int64_t *bounds = sample_bounds(g, batch);
     for (int64_t b = 0; b < batch->B; b++)
-        if (comm_allgather_f32(g->model_group, x + b * each, bounds, &err))
+        if (comm_allgather(g->model_group, gpt_at(g, x, b * each), gpt_bytes(g, 1),
+                           bounds, &err))
             gpt_lost_peer(g, &err);
 }
 
 /* Rows of one piece. */
-static struct layernorm norm_of(const struct gpt_norm *norm, const struct piece *p,
-                                float *y, const float *x, int64_t H)
+static struct layernorm norm_of(const struct gpt *g, const struct gpt_norm *norm,
+                                const struct piece *p, void *y, const void *x)
 {
-    return (struct layernorm){.y = y + p->all * H,
+    int64_t H = g->dims.H;
+    return (struct layernorm){.y = gpt_at(g, y, p->all * H),
                               .mean = norm->mean + p->own,
                               .rstd = norm->rstd + p->own,
-                              .x = x + p->own * H,
+                              .x = gpt_at_const(g, x, p->own * H),
                               .g = norm->gain,
                               .b = norm->bias,
                               .N = p->B * p->S,
@@ -99,22 +101,22 @@ static struct layernorm norm_of(const struct gpt_norm *norm, const struct piece 
 }
 
 void gpt_norm_fwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
-                  float *y, const float *x)
+                  void *y, const void *x)
 {
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        struct layernorm ln = norm_of(norm, &p, y, x, g->dims.H);
+        struct layernorm ln = norm_of(g, norm, &p, y, x);
         g->k->layernorm_fwd(g->s, &ln);
     }
     gather_rows(g, batch, y);
 }
 
 void gpt_norm_again(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
-                    float *y, const float *x)
+                    void *y, const void *x)
 {
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        struct layernorm ln = norm_of(norm, &p, y, x, g->dims.H);
+        struct layernorm ln = norm_of(g, norm, &p, y, x);
         g->k->layernorm_again(g->s, &ln);
     }
     gather_rows(g, batch, y);
@@ -127,19 +129,39 @@ int64_t gpt_norm_partials(const struct gpt *g)
                       : d->B * kernel_partials(d->S / g->sp, 2 * d->H);
 }
 
+struct gpt_norm_grad gpt_norm_grad(const struct gpt *g)
+{
+    if (g->part.mp > 1)
+        return (struct gpt_norm_grad){g->scratch.hidden, DTYPE_F32};
+    return (struct gpt_norm_grad){g->scratch.norm, g->dtype};
+}
+
+/* The gradient of a norm's output, summed over the group, for n elements from `at` on: as
+ * the model's type. */
+static const void *summed_grad(const struct gpt *g, int64_t at, int64_t n)
+{
+    struct gpt_norm_grad grad = gpt_norm_grad(g);
+    if (grad.dtype == g->dtype)
+        return gpt_at(g, grad.dy, at);
+    void *rounded = gpt_at(g, g->scratch.norm, at);
+    g->k->store(g->s, rounded, (const float *)grad.dy + at, g->dtype, n);
+    return rounded;
+}
+
 void gpt_norm_bwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
-                  float *dx, float *dy, const float *x)
+                  void *dx, const void *x)
 {
     int64_t H = g->dims.H;
-    sum_rows(g, batch, dy);
+    if (g->part.mp > 1)
+        sum_rows(g, batch, g->scratch.hidden);
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
         int64_t N = p.B * p.S;
         g->k->layernorm_bwd(g->s,
                             &(struct layernorm_bwd){
-                                .dx = dx + p.own * H,
-                                .dy = dy + p.all * H,
-                                .x = x + p.own * H,
+                                .dx = gpt_at(g, dx, p.own * H),
+                                .dy = summed_grad(g, p.all * H, N * H),
+                                .x = gpt_at_const(g, x, p.own * H),
                                 .g = norm->gain,
                                 .mean = norm->mean + p.own,
                                 .rstd = norm->rstd + p.own,
@@ -166,7 +188,7 @@ void gpt_norm_grads(struct gpt *g, const struct batch *batch, const struct gpt_n
     }
 }
 
-void gpt_residual(struct gpt *g, const struct batch *batch, float *y, const float *res,
+void gpt_residual(struct gpt *g, const struct batch *batch, void *y, const void *res,
                   float *x, const float *bias, const struct dropout *drop)
 {
     int64_t H = g->dims.H;
@@ -174,8 +196,8 @@ void gpt_residual(struct gpt *g, const struct batch *batch, float *y, const floa
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
         g->k->bias_dropout_residual(
-            g->s, &(struct residual){.y = y + p.own * H,
-                                     .res = res + p.own * H,
+            g->s, &(struct residual){.y = gpt_at(g, y, p.own * H),
+                                     .res = gpt_at_const(g, res, p.own * H),
                                      .x = x + p.all * H,
                                      .b = bias,
                                      .B = p.B,
@@ -185,8 +207,8 @@ void gpt_residual(struct gpt *g, const struct batch *batch, float *y, const floa
     }
 }
 
-const float *gpt_dropout_bwd(struct gpt *g, const struct batch *batch, float *all,
-                             const float *dy, const struct dropout *drop)
+const void *gpt_dropout_bwd(struct gpt *g, const struct batch *batch, void *all,
+                            const void *dy, const struct dropout *drop)
 {
     int64_t H = g->dims.H;
     if (g->sp == 1)
@@ -194,16 +216,17 @@ const float *gpt_dropout_bwd(struct gpt *g, const struct batch *batch, float *al
     for (int64_t i = 0; i < batch->B; i++) {
         struct piece p = piece_of(g, batch, i);
         struct dropout of_piece = piece_dropout(g, batch, i, drop);
-        const float *d = g->k->dropout_bwd(g->s, all + p.all * H, dy + p.own * H, p.B,
-                                           p.S, H, &of_piece);
-        if (d != all + p.all * H)
-            g->k->copy(g->s, all + p.all * H, d, p.S * H);
+        void *to = gpt_at(g, all, p.all * H);
+        const void *d = g->k->dropout_bwd(g->s, to, gpt_at_const(g, dy, p.own * H), p.B,
+                                          p.S, H, &of_piece);
+        if (d != to)
+            gpt_copy(g, to, d, p.S * H);
     }
     gather_rows(g, batch, all);
     return all;
 }
 
-void gpt_scatter(struct gpt *g, const struct batch *batch, float *y, float *x,
+void gpt_scatter(struct gpt *g, const struct batch *batch, void *y, float *x,
                  const struct dropout *drop)
 {
     int64_t H = g->dims.H;
@@ -211,9 +234,7 @@ void gpt_scatter(struct gpt *g, const struct batch *batch, float *y, float *x,
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
         struct dropout of_piece = piece_dropout(g, batch, i, drop);
-        const float *d =
-            g->k->dropout_bwd(g->s, y + p.own * H, x + p.all * H, p.B, p.S, H, &of_piece);
-        if (d != y + p.own * H)
-            g->k->copy(g->s, y + p.own * H, d, p.B * p.S * H);
+        g->k->dropout_fwd(g->s, gpt_at(g, y, p.own * H), x + p.all * H, p.B, p.S, H,
+                          &of_piece);
     }
 }

@@ -3,13 +3,12 @@
 static void layout_buffers(struct pipeline *p, struct arena *ar, int64_t pp, int64_t n,
                            enum dtype dtype)
 {
-    p->n_bytes[PAYLOAD_ACTIVATION] = n * (int64_t)dtype_bytes(dtype);
-    p->n_bytes[PAYLOAD_GRADIENT] = n * (int64_t)sizeof(float);
+    p->n_bytes = n * (int64_t)dtype_bytes(dtype);
     if (pp == 1)
         return;
-    p->dx = arena_f32(ar, n);
+    size_t bytes = (size_t)p->n_bytes;
+    p->dx = arena_bytes(ar, bytes);
     for (int payload = 0; payload < N_PAYLOADS; payload++) {
-        size_t bytes = (size_t)p->n_bytes[payload];
         for (int i = 0; i < SCHEDULE_RECV_SLOTS; i++)
             p->recv[payload][i] = arena_bytes(ar, bytes);
         for (int i = 0; i < SCHEDULE_SEND_SLOTS; i++)
@@ -54,14 +53,14 @@ void pipeline_close(struct pipeline *p)
 
 static void post_recv(struct pipeline *p, const struct schedule_action *a)
 {
-    comm_recv_bytes_start(p->group, p->recv[a->payload][a->slot], p->n_bytes[a->payload],
-                          a->peer, a->tag, &p->recv_request[a->payload][a->slot]);
+    comm_recv_bytes_start(p->group, p->recv[a->payload][a->slot], p->n_bytes, a->peer,
+                          a->tag, &p->recv_request[a->payload][a->slot]);
 }
 
 static void start_send(struct pipeline *p, const struct schedule_action *a)
 {
-    comm_send_bytes_start(p->group, p->send[a->payload][a->slot], p->n_bytes[a->payload],
-                          a->peer, a->tag, &p->send_request[a->payload][a->slot]);
+    comm_send_bytes_start(p->group, p->send[a->payload][a->slot], p->n_bytes, a->peer,
+                          a->tag, &p->send_request[a->payload][a->slot]);
     p->is_sending[a->payload][a->slot] = true;
 }
 
@@ -120,7 +119,7 @@ static int scheduled_task(struct pipeline *p, const struct schedule_action *a,
     task->dx = out ? out : p->dx;
     if (in)
         device_copy(device_stream(p->dev, STREAM_COMPUTE), task->dx, in,
-                    (size_t)p->n_bytes[PAYLOAD_GRADIENT], COPY_ON_DEVICE);
+                    (size_t)p->n_bytes, COPY_ON_DEVICE);
     return 1;
 }
 
@@ -159,8 +158,8 @@ void pipeline_start_forward(struct pipeline *p, int n_micro)
 static int receive_now(struct pipeline *p, int from, int tag, struct error *err)
 {
     struct comm_request request;
-    comm_recv_bytes_start(p->group, p->recv[PAYLOAD_ACTIVATION][0],
-                          p->n_bytes[PAYLOAD_ACTIVATION], from, tag, &request);
+    comm_recv_bytes_start(p->group, p->recv[PAYLOAD_ACTIVATION][0], p->n_bytes, from, tag,
+                          &request);
     return comm_wait(&request, err);
 }
 

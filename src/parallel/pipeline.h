@@ -6,8 +6,8 @@
  * before they are needed and sends do not hold up the stage. With one stage there are no
  * messages and no buffers.
  *
- * Knows no model: messages are arrays of n numbers, in the model's type forward, in
- * float32 backward.
+ * Knows no model: messages are arrays of n numbers of the model's type, forward and
+ * backward.
  */
 #ifndef PARALLEL_PIPELINE_H
 #define PARALLEL_PIPELINE_H
@@ -19,10 +19,10 @@
 struct pipeline {
     struct comm *group; // the stages, rank = stage; borrowed
     struct schedule schedule;
-    int64_t n_bytes[N_PAYLOADS]; // of a message
+    int64_t n_bytes; // of a message
     void *recv[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
     void *send[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
-    float *dx; // the gradient that the first chunk computes, not used
+    void *dx; // the gradient that the first chunk computes, not used
     struct comm_request recv_request[N_PAYLOADS][SCHEDULE_RECV_SLOTS];
     struct comm_request send_request[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
     bool is_sending[N_PAYLOADS][SCHEDULE_SEND_SLOTS];
@@ -40,7 +40,7 @@ struct pipeline_task {   // what a stage computes next
     int chunk, micro, stash;
     const void *x_in; // forward: (n), NULL for the model's first chunk
     void *x_out;      // forward: (n), NULL for its last
-    float *dx;        // backward: (n), in the gradient of x_out (for the last chunk:
+    void *dx;         // backward: (n), in the gradient of x_out (for the last chunk:
                       // anything), out of x_in; NULL when there is but one stage, whose
                       // gradients concern nobody else
 };

@@ -230,10 +230,12 @@ static void test_message__passes_round_the_ring_in_both_directions(void **state)
         struct comm_request reqs[4];
         float *up = values_new(c, 0, n), *down = values_new(c, 1, n);
         float *from_prev = values_new(c, 2, n), *from_next = values_new(c, 2, n);
-        comm_send_f32_start(c, up, n, next, 7, &reqs[0]);
-        comm_send_f32_start(c, down, n, prev, 31999, &reqs[1]);
-        comm_recv_f32_start(c, from_next, n, next, 31999, &reqs[2]);
-        comm_recv_f32_start(c, from_prev, n, prev, 7, &reqs[3]);
+        comm_send_bytes_start(c, up, n * (int64_t)sizeof(float), next, 7, &reqs[0]);
+        comm_send_bytes_start(c, down, n * (int64_t)sizeof(float), prev, 31999, &reqs[1]);
+        comm_recv_bytes_start(c, from_next, n * (int64_t)sizeof(float), next, 31999,
+                              &reqs[2]);
+        comm_recv_bytes_start(c, from_prev, n * (int64_t)sizeof(float), prev, 7,
+                              &reqs[3]);
         for (int i = 0; i < 4; i++)
             assert_ok(comm_wait(&reqs[i], &err), err);
         for (int64_t i = 0; i < n; i++) {
@@ -280,11 +282,12 @@ static void test_message__can_be_awaited_while_a_sum_is_in_flight(void **state)
     comm_allreduce_start(c, x, DTYPE_F32, n, &sum);
     if (comm_rank(c) == 0)
         for (int r = 1; r < comm_size(c); r++) {
-            comm_send_f32_start(c, (const float[]){1, 2, 3}, 3, r, 0, &message);
+            comm_send_bytes_start(c, (const float[]){1, 2, 3}, 3 * (int64_t)sizeof(float),
+                                  r, 0, &message);
             assert_ok(comm_wait(&message, &err), err);
         }
     else {
-        comm_recv_f32_start(c, y, 3, 0, 0, &message);
+        comm_recv_bytes_start(c, y, 3 * (int64_t)sizeof(float), 0, 0, &message);
         assert_ok(comm_wait(&message, &err), err);
         assert_true(y[0] == 1 && y[1] == 2 && y[2] == 3);
     }
