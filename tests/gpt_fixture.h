@@ -102,7 +102,8 @@ static inline void prepare(struct model *m, const struct config *cfg,
     struct config typed = *cfg;
     struct error err;
     typed.mix_precision.dtype = change->dtype;
-    typed.mix_precision.fp32_grads = change->grad_dtype == DTYPE_F32;
+    typed.mix_precision.fp32_grads =
+        change->grad_dtype == DTYPE_F32 ? TRUTH_TRUE : TRUTH_FALSE;
     typed.distributed.pp_schedule = SCHEDULE_F_THEN_B; // all are in flight
     assert_ok(model_prepare(m, &typed, MICRO, B / MICRO, LAYOUT_TRAIN, &err), err);
     m->layout.model.recompute = change->recompute;

@@ -123,12 +123,14 @@ struct config_batch {
     int64_t num_micro_batches; // local_batch_size / micro_batch_size
 };
 
+enum config_truth { TRUTH_EMPTY, TRUTH_FALSE, TRUTH_TRUE };
+
 struct config_precision {
     bool use_pure_fp16;
     double scale_loss;
     bool dynamic_loss_scale;
-    bool fp32_grads;  // of 16-bit parameters
-    enum dtype dtype; // float16 when use_pure_fp16 is on
+    enum config_truth fp32_grads; // of 16-bit parameters; see config_has_fp32_grads()
+    enum dtype dtype;             // float16 when use_pure_fp16 is on
 };
 
 struct config_dataset {
@@ -214,6 +216,11 @@ const char *config_path_at(const struct config_paths *paths, int64_t i);
 /* Whether the run will evaluate after steps or epochs; the latter alone. */
 bool config_evaluates(const struct config *cfg);
 bool config_tests_epochs(const struct config *cfg);
+
+/* Whether gradients of 16-bit matrices are kept and added up in float32. Where that is
+ * left empty: in bfloat16, when a step has several micro-batches, whose sums would lose
+ * what is below 8 bits. */
+bool config_has_fp32_grads(const struct config *cfg);
 
 /* Every key with its effective value, default and meaning, as `trefoil config` shows;
  * what it prints is a configuration file that config_load() reads back. */

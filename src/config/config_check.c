@@ -436,6 +436,14 @@ bool config_evaluates(const struct config *cfg)
     return tests_steps(cfg) || config_tests_epochs(cfg);
 }
 
+bool config_has_fp32_grads(const struct config *cfg)
+{
+    if (cfg->mix_precision.fp32_grads != TRUTH_EMPTY)
+        return cfg->mix_precision.fp32_grads == TRUTH_TRUE;
+    return cfg->mix_precision.dtype == DTYPE_BF16 &&
+           cfg->batch_size.num_micro_batches > 1;
+}
+
 static int check_split(const struct config *cfg, const struct config_origins *origins,
                        struct error *err)
 {

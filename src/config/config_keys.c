@@ -253,9 +253,10 @@ const struct config_key config_keys[] = {
         .default_text = "True",
         .meaning = "Double the loss scale after 1000 steps without overflow and halve it after 2 "
                    "steps in a row with one; False keeps scale_loss."},
-    {KEY("mix_precision.fp32_grads", CONFIG_BOOL, mix_precision.fp32_grads),
-        .default_text = "False",
-        .meaning = "Keep and add up gradients in float32 when parameters have 16 bits."},
+    {KEY("mix_precision.fp32_grads", CONFIG_TRUTH, mix_precision.fp32_grads),
+        .default_text = "",
+        .meaning = "Keep and add up gradients in float32 when parameters have 16 bits. Empty "
+                   "means True for bfloat16 with num_micro_batches above 1, False otherwise."},
     {KEY("mix_precision.dtype", CONFIG_ENUM, mix_precision.dtype),
         .default_text = "float32", .words = dtype_words,
         .meaning = "Storage type of parameters and activations."},

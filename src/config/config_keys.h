@@ -20,6 +20,7 @@ enum config_type {
     CONFIG_INT,     // int64_t
     CONFIG_FLOAT,   // double
     CONFIG_BOOL,    // bool
+    CONFIG_TRUTH,   // enum config_truth: a bool that may be left empty
     CONFIG_ENUM,    // an enum of config.h
     CONFIG_TEXT,    // char[CONFIG_PATH_BYTES]
     CONFIG_WEIGHTS, // double[CONFIG_MAX_SPLIT]

@@ -325,6 +325,10 @@ static int set_from_json(const struct config_key *key, struct config *cfg,
     char buf[2 * CONFIG_LIST_BYTES];
     struct config_text text = {buf, json_is_string(value), json_is_array(value)};
     struct error reason;
+    if (key->type == CONFIG_TRUTH && json_is_null(value)) {
+        set_default(key, cfg, "");
+        return 0;
+    }
     bool is_text = text.is_list ? list_text(value, buf, sizeof buf)
                                 : scalar_text(value, buf, sizeof buf);
     if (!is_text)

@@ -45,6 +45,13 @@ static void write_quoted(const char *text, char *buf, size_t size)
     buf[used] = 0;
 }
 
+static void write_truth(enum config_truth value, char *buf, size_t size)
+{
+    static const char *const words[] = {
+        [TRUTH_EMPTY] = "", [TRUTH_FALSE] = "False", [TRUTH_TRUE] = "True"};
+    snprintf(buf, size, "%s", words[value]);
+}
+
 static void write_enum(const struct config_key *key, const void *member, char *buf,
                        size_t size)
 {
@@ -106,6 +113,9 @@ void config_value_text(const struct config_key *key, const struct config *cfg, c
         break;
     case CONFIG_BOOL:
         snprintf(buf, size, "%s", *(const bool *)member ? "True" : "False");
+        break;
+    case CONFIG_TRUTH:
+        write_truth(*(const enum config_truth *)member, buf, size);
         break;
     case CONFIG_ENUM:
         write_enum(key, member, buf, size);
@@ -403,6 +413,10 @@ static json_t *value_to_json(const struct config_key *key, const struct config *
         return json_real(*reals);
     case CONFIG_BOOL:
         return json_boolean(*(const bool *)member);
+    case CONFIG_TRUTH:
+        return *(const enum config_truth *)member == TRUTH_EMPTY
+                   ? json_null()
+                   : json_boolean(*(const enum config_truth *)member == TRUTH_TRUE);
     case CONFIG_ENUM:
         config_value_text(key, cfg, text, sizeof text);
         return json_string(text);

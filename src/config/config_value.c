@@ -83,6 +83,9 @@ void config_describe_type(const struct config_key *key, char *buf, size_t size)
     case CONFIG_BOOL:
         snprintf(buf, size, "True or False");
         break;
+    case CONFIG_TRUTH:
+        snprintf(buf, size, "True, False or empty");
+        break;
     case CONFIG_ENUM:
         describe_words(key, buf, size);
         break;
@@ -318,6 +321,15 @@ static int set_bool(bool *member, const char *text, struct error *err)
                      shown);
 }
 
+static int set_truth(enum config_truth *member, const char *text, struct error *err)
+{
+    bool is_true = false;
+    if (text[0] && set_bool(&is_true, text, err))
+        return -1;
+    *member = !text[0] ? TRUTH_EMPTY : is_true ? TRUTH_TRUE : TRUTH_FALSE;
+    return 0;
+}
+
 static int set_enum(const struct config_key *key, void *member, const char *text,
                     struct error *err)
 {
@@ -510,6 +522,8 @@ int config_value_set(const struct config_key *key, struct config *cfg,
         return set_float(key, member, text->text, err);
     case CONFIG_BOOL:
         return set_bool(member, text->text, err);
+    case CONFIG_TRUTH:
+        return set_truth(member, text->text, err);
     case CONFIG_ENUM:
         return set_enum(key, member, text->text, err);
     case CONFIG_TEXT:

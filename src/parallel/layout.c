@@ -139,7 +139,7 @@ static int set_training(struct layout *l, const struct config *cfg, struct error
     l->zero.offload_dir = stage == 3 ? layout_offload_dir(cfg) : NULL;
     model->has_grads = true;
     model->sequence_parallel = cfg->distributed.sequence_parallel;
-    model->grad_dtype = cfg->mix_precision.fp32_grads ? DTYPE_F32 : model->dtype;
+    model->grad_dtype = config_has_fp32_grads(cfg) ? DTYPE_F32 : model->dtype;
     model->recompute = recompute_of(cfg);
     model->params_are_owned = stage >= 3;
     model->grads_are_owned = stage >= 2;

@@ -146,10 +146,10 @@ static bool half_precision(struct trial *t, int step)
 
 static bool half_gradients(struct trial *t, int step)
 {
-    if (step > 0 || !t->cfg.mix_precision.fp32_grads ||
+    if (step > 0 || !config_has_fp32_grads(&t->cfg) ||
         t->cfg.mix_precision.dtype == DTYPE_F32)
         return false;
-    t->cfg.mix_precision.fp32_grads = false;
+    t->cfg.mix_precision.fp32_grads = TRUTH_FALSE;
     append_words(t, "mix_precision.fp32_grads=False");
     return true;
 }
@@ -246,17 +246,18 @@ static const struct change *const candidates[][MOST_TOGETHER] = {
     {&type},
     {&all, &micro},
     {&all, &type, &micro},
+    {&all, &type, &micro, &grads},
     {&all, &micro, &sharding},
-    {&all, &micro, &type, &sharding},
+    {&all, &micro, &type, &grads, &sharding},
     {&disk},
     {&all, &micro, &disk},
-    {&all, &micro, &type, &sharding, &disk},
+    {&all, &micro, &type, &grads, &sharding, &disk},
     {NULL}, // more machines
     {&length},
-    {&all, &micro, &type, &length},
-    {&all, &micro, &type, &sharding, &layers},
-    {&all, &micro, &type, &sharding, &disk, &layers},
-    {&all, &micro, &type, &sharding, &disk, &width},
+    {&all, &micro, &type, &grads, &length},
+    {&all, &micro, &type, &grads, &sharding, &layers},
+    {&all, &micro, &type, &grads, &sharding, &disk, &layers},
+    {&all, &micro, &type, &grads, &sharding, &disk, &width},
 };
 
 static void go_far(struct trial *t, change_fn *make)
