@@ -55,6 +55,17 @@ static bool chunk_has_head(const struct gpt *g, int chunk)
     return g->part.has_head && chunk == g->part.n_chunks - 1;
 }
 
+/* Where gradients of blocks hold stashes until a block's backward, it is there that those
+ * which accumulate are zeroed. */
+static bool is_zeroed_late(const struct gpt *g, int64_t row)
+{
+    const struct param_table *table = g->params.table;
+    if (!g->stashes_in_grads || table->n_blocks == 0)
+        return false;
+    const struct param_layer *blocks = &table->layers[table->by_kind[LAYER_BLOCK]];
+    return row >= blocks[0].first_row && row < blocks[table->n_blocks - 1].end_row;
+}
+
 void gpt_start_step(struct gpt *g)
 {
     const struct weight *grads = g->params.weights[STORE_GRADS];
@@ -63,7 +74,7 @@ void gpt_start_step(struct gpt *g)
                    g->dims.P * g->dims.H);
     for (int64_t i = 0; i < g->params.table->n_params; i++)
         if (g->params.table->params[i].grad == GRAD_ACCUMULATED &&
-            !g->params.owner.takes_grads)
+            !g->params.owner.takes_grads && !is_zeroed_late(g, i))
             g->k->fill(g->s, grads[i].data, 0.0F, g->params.table->params[i].n_elements);
 }
 

@@ -139,7 +139,8 @@ struct gpt {
     struct comm *model_group; // the ranks that share each block; borrowed
     int sp;                   // parts of a sequence between blocks: 1, or mp
     bool fuses_bias;
-    bool splits_backward; // its halves may come apart
+    bool splits_backward;  // its halves may come apart
+    bool stashes_in_grads; // see gpt_memory.c
 
     enum dtype dtype;      // of matrices and activations
     enum dtype grad_dtype; // of the gradients of matrices

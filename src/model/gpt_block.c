@@ -450,11 +450,22 @@ static void sublayer_bwd(const struct pass *p, int s, void *dx)
     norm_bwd(&at, at.is_attention ? attention_bwd(&at, dout) : mlp_bwd(&at, dout), dx);
 }
 
+/* Vectors lie before matrices. */
+static void zero_vector_grads(const struct pass *p)
+{
+    const struct weight *grads = gpt_block_grads(p->g, p->block);
+    const char *matrices = grads[GPT_QKV_WEIGHT].data;
+    device_fill(p->g->s, grads[0].data, 0,
+                (size_t)(matrices - (const char *)grads[0].data));
+}
+
 void gpt_block_bwd(struct gpt *g, int64_t block, const struct batch *batch,
                    struct block_stash *st, void *dx, enum gpt_half half)
 {
     struct pass p = {g, block, batch, st, NULL, half, batch->B * batch->S};
     CHECK(half == GPT_BWD_BOTH || g->splits_backward, "half %d of backward", (int)half);
+    if (g->stashes_in_grads)
+        zero_vector_grads(&p);
     recompute_block(&p);
     sublayer_bwd(&p, MLP, dx);
     comm_progress(g->model_group);

@@ -5,9 +5,9 @@
  * that they share. Scratch buffers that are never in use at the same time share memory,
  * where that does not cost a copy.
  *
- * In a step of one micro-batch, gradients of matrices are written once, by the backward
- * of their block. Before it their memory is free: there the next block, whose backward is
- * over by then, stashes what fits.
+ * In a step of one micro-batch a block's gradients are written once, by its backward.
+ * Before it their memory is free: there later blocks, whose backward is over by then,
+ * stash what fits, one after the other.
  */
 #include "model/gpt.h"
 #include "model/gpt_internal.h"
@@ -20,11 +20,20 @@ struct space {
     struct arena *own, spare;
 };
 
-static void *space_typed(struct space *space, const struct gpt *g, int64_t n)
+static void *space_bytes(struct space *space, size_t bytes)
 {
-    size_t bytes = gpt_bytes(g, n);
     bool fits = arena_has_room(&space->spare, bytes);
     return arena_bytes(fits ? &space->spare : space->own, bytes);
+}
+
+static void *space_typed(struct space *space, const struct gpt *g, int64_t n)
+{
+    return space_bytes(space, gpt_bytes(g, n));
+}
+
+static float *space_f32(struct space *space, int64_t n)
+{
+    return space_bytes(space, (size_t)n * sizeof(float));
 }
 
 /* Which members of a block's stash recomputation drops. Attention's output is a third of
@@ -42,7 +51,7 @@ static bool gives_up_qkv(enum gpt_recompute r)
 static void layout_core(struct block_stash *st, struct space *space, const struct gpt *g)
 {
     st->sub[0].mixed = space_typed(space, g, g->dims.N * g->dims.A * g->dims.D);
-    st->sub[0].lse = arena_f32(space->own, g->dims.N * g->dims.A);
+    st->sub[0].lse = space_f32(space, g->dims.N * g->dims.A);
 }
 
 static void layout_qkv(struct block_stash *st, struct space *space, const struct gpt *g)
@@ -56,8 +65,8 @@ static void layout_rest(struct block_stash *st, struct space *space, const struc
     st->sub[1].in = space_typed(space, g, g->dims.N * g->dims.F);
     st->sub[1].x = space_typed(space, g, own * g->dims.H);
     for (size_t s = 0; s < ARRAY_LEN(st->sub); s++) {
-        st->sub[s].mean = arena_f32(space->own, own);
-        st->sub[s].rstd = arena_f32(space->own, own);
+        st->sub[s].mean = space_f32(space, own);
+        st->sub[s].rstd = space_f32(space, own);
     }
 }
 
@@ -105,31 +114,40 @@ static void layout_shared(struct block_stash *st, struct arena *ar, const struct
         layout_rest(st, &space, g);
 }
 
-/* The gradients of a block that are overwritten, if nothing is in them before its
- * backward, and nothing but them is there: gaps between parameters stay zero. */
-static struct arena free_grads(const struct gpt *g, const struct gpt_options *opt,
-                               int64_t block)
+/* Whether nothing is in the gradients of blocks before their backward, and nothing but
+ * them is there: gaps behind matrices must stay zero. Vectors, with their gaps, are zeroed
+ * when a block's backward begins. */
+static bool grads_are_free(const struct gpt_options *opt)
 {
+    const struct param_table *table = opt->table;
+    if (!opt->has_grads || !opt->has_one_micro_batch || opt->n_stashes != 1 ||
+        opt->part.n_chunks != 1 || opt->grads_are_owned || opt->splits_backward)
+        return false;
+    for (int i = 0; i < table->n_layers; i++)
+        for (int64_t r = table->layers[i].first_row; r < table->layers[i].end_row; r++)
+            if (table->layers[i].kind == LAYER_BLOCK &&
+                table->params[r].grad == GRAD_OVERWRITTEN &&
+                table->params[r].n_elements % PARAM_ALIGN != 0)
+                return false;
+    return true;
+}
+
+/* Give the i-th block, too, what may be free when it stashes: the gradients of the block
+ * before it. Those of the last block are free until the head's backward is over. */
+static void free_grads_before(struct arena *spare, const struct gpt *g, int64_t i)
+{
+    int64_t first = g->part.chunks[0].first, n_bytes;
+    if (!g->stashes_in_grads || i == 0)
+        return;
     const struct param_table *table = g->params.table;
-    const struct param_layer *l =
-        &table->layers[param_table_layer(table, LAYER_BLOCK, block)];
-    int64_t row = l->first_row, end = l->end_row;
     uint8_t *grads = g->params.storage[STORE_GRADS];
-    while (row < end && table->params[row].grad != GRAD_OVERWRITTEN)
-        row++;
-    bool is_free = opt->has_one_micro_batch && opt->n_stashes == 1 &&
-                   opt->part.n_chunks == 1 && !opt->grads_are_owned &&
-                   !opt->splits_backward && row < end;
-    if (!is_free)
-        return arena_over(NULL, 0);
-    int64_t from = table->params[row].in[STORE_GRADS].at, to = from;
-    for (; row < end; row++) {
-        const struct param *p = &table->params[row];
-        if (p->in[STORE_GRADS].at != to)
-            return arena_over(NULL, 0);
-        to += p->n_elements * (int64_t)dtype_bytes(p->in[STORE_GRADS].dtype);
-    }
-    return arena_over(grads ? grads + from : NULL, (size_t)(to - from));
+    int last = param_table_layer(table, LAYER_BLOCK, first + i - 1);
+    int64_t from = param_table_layer_bytes(
+        table, STORE_GRADS, param_table_layer(table, LAYER_BLOCK, first), &n_bytes);
+    int64_t at = param_table_layer_bytes(table, STORE_GRADS, last, &n_bytes);
+    if (i == 1)
+        *spare = arena_over(grads ? grads + from : NULL, 0);
+    spare->capacity_bytes = (size_t)(at + n_bytes - from);
 }
 
 static int64_t longest_chunk(const struct param_part *part)
@@ -152,40 +170,46 @@ static enum gpt_recompute recompute_of(const struct gpt_options *opt, int64_t i)
     return opt->recompute;
 }
 
-static void layout_stash(struct gpt_stash *st, struct arena *ar, const struct gpt *g,
+/* Elements of what passes between the last block and the head, there and back. */
+static int64_t n_top(const struct gpt *g, const struct gpt_options *opt)
+{
+    return opt->has_grads && g->part.has_head ? g->dims.N / g->sp * g->dims.H : 0;
+}
+
+static void layout_stash(struct gpt_stash *st, struct space *space, const struct gpt *g,
                          const struct gpt_options *opt, const struct block_stash *shared)
 {
-    const struct gpt_dims *d = &g->dims;
-    int64_t own = d->N / g->sp, n_blocks = longest_chunk(&g->part);
-    st->blocks = arena_table(ar, (size_t)n_blocks * sizeof *st->blocks);
+    int64_t n_blocks = longest_chunk(&g->part);
+    st->blocks = arena_table(space->own, (size_t)n_blocks * sizeof *st->blocks);
     for (int64_t i = 0; i < n_blocks; i++) {
         struct block_stash block = *shared;
-        struct space space = {.own = ar};
         block.recompute = recompute_of(opt, i);
-        if (i > 0)
-            space.spare = free_grads(g, opt, g->part.chunks[0].first + i - 1);
+        free_grads_before(&space->spare, g, i);
         if (opt->has_grads)
-            layout_block(&block, &space, g);
+            layout_block(&block, space, g);
         if (opt->splits_backward)
-            layout_halves(&block, ar, g);
+            layout_halves(&block, space->own, g);
         if (st->blocks)
             st->blocks[i] = block;
     }
-    bool has_head = opt->has_grads && g->part.has_head;
-    st->dx = arena_bytes(ar, gpt_bytes(g, has_head ? own * d->H : 0));
+    st->dx = arena_bytes(space->own, gpt_bytes(g, n_top(g, opt)));
 }
 
 static void layout_stashes(struct gpt *g, struct arena *ar, const struct gpt_options *opt)
 {
     struct block_stash shared;
+    struct space space = {.own = ar};
     layout_shared(&shared, ar, g, opt);
     g->stashes = arena_table(ar, (size_t)opt->n_stashes * sizeof *g->stashes);
     for (int i = 0; i < opt->n_stashes; i++) {
         struct gpt_stash st;
-        layout_stash(&st, ar, g, opt, &shared);
+        layout_stash(&st, &space, g, opt, &shared);
         if (g->stashes)
             g->stashes[i] = st;
     }
+    free_grads_before(&space.spare, g,
+                      longest_chunk(&g->part)); // they come after the head's
+    g->scratch.top = n_top(g, opt) > 0 ? space_typed(&space, g, n_top(g, opt)) : NULL;
 }
 
 /* Rows of a whole micro-batch, and the logits of a chunk of rows, which are there at
@@ -214,8 +238,6 @@ static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struc
     int64_t N = d->N, R = d->R;
     int64_t widest = i64_max(i64_max(d->F, 3 * d->A * d->D), 2 * d->H);
     int64_t attention = attention_scratch(g->dtype, d->S, d->A, d->A, d->D);
-    bool has_top = has_grads && g->part.has_head;
-    sc->top = has_top ? arena_bytes(ar, gpt_bytes(g, N / g->sp * d->H)) : NULL;
     sc->norm = arena_bytes(ar, gpt_bytes(g, N * d->H));
     layout_wide(sc, ar, g, has_grads);
     // attention's backward comes when the gradient of its output has been used
@@ -315,6 +337,7 @@ static void prepare_model(struct gpt *g, const struct config *cfg,
         .grad_dtype = opt->grad_dtype,
         .fuses_bias = opt->fuses_bias,
         .splits_backward = opt->splits_backward,
+        .stashes_in_grads = grads_are_free(opt),
     };
 }
 
