@@ -112,6 +112,32 @@ static void test_fit__shards_what_data_ranks_hold_each(void **state)
     assert_non_null(strstr(words, "machines like this one"));
 }
 
+/* Smaller micro-batches make a bfloat16 model add its gradients in float32, unless told. */
+static void test_fit__knows_what_micro_batches_do_to_gradients(void **state)
+{
+    (void)state;
+    static const char one[] = "batch_size.global_batch_size=4 "
+                              "batch_size.local_batch_size=4 "
+                              "batch_size.micro_batch_size=4 "
+                              "use_recompute=True "
+                              "mix_precision.dtype=bfloat16 ";
+    static const char four[] = "batch_size.micro_batch_size=1 ";
+    static const char narrow[] = "batch_size.micro_batch_size=1 "
+                                 "mix_precision.fp32_grads=False ";
+    char words[FIT_CHANGES_BYTES], base[512];
+    struct config whole = load(one, ""), cut = load(one, four), told = load(one, narrow);
+    struct plan plan;
+    struct error err;
+    assert_ok(plan_init(&plan, &whole, (struct grid_coord){0}, &err), err);
+    double matrices = 2.0 * (double)plan.layout.table.n_elements; // about
+    plan_release(&plan);
+    double more = needed_by(&cut, 1) - needed_by(&told, 1);
+    assert_true(more > 0.5 * matrices && more < matrices);
+    snprintf(base, sizeof base, "%s%s", one, four);
+    assert_true(try_all(base, 1, needed_by(&told, 1) + 1e6, words) > 0);
+    assert_ptr_equal(strstr(words, "-o mix_precision.fp32_grads=False ("), words);
+}
+
 static void test_fit__fewer_layers_leave_none_to_keep(void **state)
 {
     (void)state;
@@ -159,6 +185,7 @@ int main(void)
         cmocka_unit_test(test_fit__proposes_what_is_accepted_and_fits),
         cmocka_unit_test(test_fit__does_not_propose_what_is_done),
         cmocka_unit_test(test_fit__shards_what_data_ranks_hold_each),
+        cmocka_unit_test(test_fit__knows_what_micro_batches_do_to_gradients),
         cmocka_unit_test(test_fit__fewer_layers_leave_none_to_keep),
         cmocka_unit_test(test_fit__knows_the_divisors_of_great_batches),
     };
