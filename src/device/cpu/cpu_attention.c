@@ -377,7 +377,7 @@ static void score_grad_row(float *restrict dp, float *restrict p, int64_t n, flo
                            float lse, float delta)
 {
     for (int64_t c = 0; c < n; c++) {
-        p[c] = fast_exp(p[c] * scale - lse);
+        p[c] = fast_exp(fused(p[c], scale, -lse));
         dp[c] = p[c] * (dp[c] - delta) * scale;
     }
 }
@@ -580,7 +580,7 @@ void K(attention_decode)(struct stream *s, const struct attention_decode *at)
         for (int64_t i = 0; i < n_keys; i++) {
             const float *v = at->values + i * at->kv_row + kv;
             for (int64_t d = 0; d < D; d++)
-                out_h[d] += p[i] * inverse * v[d];
+                out_h[d] = fused(p[i] * inverse, v[d], out_h[d]);
         }
     }
 }

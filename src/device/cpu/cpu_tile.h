@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) void tile_rows(float *c, int64_t c_
     for (int64_t k = 0; k < t->k; k++) {
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < TILE_COLUMNS / VEC; i++)
-                sum[r][i] += a[r * a_row] * vecs(b)[i];
+                sum[r][i] = vec_fused(vec_of(a[r * a_row]), vecs(b)[i], sum[r][i]);
         a += a_col;
         b += TILE_COLUMNS;
     }
@@ -125,7 +125,13 @@ static inline void tile_pack(float *packed, int64_t height, const float *x, int6
 }
 
 /* The lower and the upper halves of two vectors, element by element in turn. */
-#if VEC == 8
+#if VEC == 16
+#define TILE_LOWER(x, y)                                                                 \
+    __builtin_shufflevector(x, y, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define TILE_UPPER(x, y)                                                                 \
+    __builtin_shufflevector(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,  \
+                            15, 31)
+#elif VEC == 8
 #define TILE_LOWER(x, y) __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11)
 #define TILE_UPPER(x, y) __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15)
 #else
