@@ -22,7 +22,6 @@
 #include "base/base.h"
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/kernel_set.h"
 
 #include <stdio.h>
 
@@ -178,8 +177,7 @@ struct config {
     struct config_numbers no_recompute_layers;
     bool fused_linear;
     bool tensor_fusion;
-    int64_t num_threads; // 0: all cores this process may use
-    enum kernel_set cpu_kernels;
+    int64_t num_threads;           // 0: all cores this process may use
     double hang_timeout;           // seconds; 0: the default rule of launch/host_watch.h
     char trace[CONFIG_PATH_BYTES]; // "": none
 };

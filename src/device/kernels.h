@@ -16,7 +16,7 @@
  * the mask of a loss and the results of sum_squares are the host's: read before the call
  * returns, and written by the time the stream was synchronised.
  *
- * Libraries: BLIS (gemm.c and gemm_start.c only), OpenMP.
+ * Libraries: OpenMP.
  */
 #ifndef DEVICE_KERNELS_H
 #define DEVICE_KERNELS_H
@@ -61,7 +61,9 @@ float dropout_factor(const struct dropout *drop, int64_t b, int64_t row, int64_t
 
 struct stream; // what a kernel runs on, see device.h
 
-/* C(m,n) = A(m,k) B(k,n), or C += A B; every matrix with row and column stride. */
+/* C(m,n) = A(m,k) B(k,n), or C += A B; every matrix with row and column stride. For each
+ * block of 256 values of k, p = a chain of fused multiply-adds in ascending k from 0; then
+ * c = c + p. The first block overwrites c, unless it is accumulated into. */
 struct gemm {
     int64_t m, n, k;
     const float *a;
@@ -414,17 +416,19 @@ int64_t linear_scratch(enum dtype weights, enum dtype grads, int64_t columns);
 int64_t attention_scratch(enum dtype stash, int64_t S, int64_t A, int64_t A_kv,
                           int64_t D);
 
-/* The table that computes a model of this type, see kernel_sets.h; and all that can run
- * here, the reference first. kernels_list() returns their number. */
-const struct kernels *kernels_best(enum dtype dtype);
+/* The fastest table for this processor; and all that can run here, the reference first.
+ * kernels_list() returns their number. */
+const struct kernels *kernels_best(void);
 int kernels_list(const struct kernels **tables, int max_tables);
 
 /* Threads that every kernel uses from now on; less than one means one. */
 void kernels_set_threads(int n_threads);
 
-/* Choose BLIS's kernels; the first GEMM does so, too. */
-void kernels_choose(void);
 /* Allocate what GEMMs on that many threads need, so that none fails later. */
 MUST_CHECK int kernels_start(struct error *err);
+
+/* What computes here, such as "avx2". */
+#define KERNELS_WORDS_BYTES 128
+void kernels_words(char words[KERNELS_WORDS_BYTES]);
 
 #endif

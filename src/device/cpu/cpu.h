@@ -11,11 +11,14 @@
 #ifndef DEVICE_CPU_CPU_H
 #define DEVICE_CPU_CPU_H
 
-#include "device/cpu/cpu_simd.h"
-#include "device/cpu/gemm.h"
 #include "device/kernels.h"
 
 #include <string.h>
+#if defined(__FMA__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 /* Program order is the CPU's stream: kernels take one and have nothing to ask it. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -28,9 +31,9 @@
 
 /* What one register holds, wherever it lies in memory. Where sums have to stay in
  * registers, loops are written with it: the compiler would spill arrays of lanes. */
-#if KERNEL_AVX512
+#if defined(__AVX512F__)
 #define VEC 16
-#elif KERNEL_AVX2
+#elif defined(__AVX__)
 #define VEC 8
 #else
 #define VEC 4
@@ -56,7 +59,7 @@ static inline float fused(float a, float b, float c)
 
 static inline vec vec_fused(vec a, vec b, vec c)
 {
-#if KERNEL_AVX512
+#if defined(__AVX512F__)
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
@@ -228,6 +231,7 @@ void K(embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
 void K(layernorm_fwd)(struct stream *s, const struct layernorm *ln);
 void K(layernorm_again)(struct stream *s, const struct layernorm *ln);
 void K(layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln);
+void K(gemm)(struct stream *s, const struct gemm *g);
 void K(linear_fwd)(struct stream *s, const struct linear *l);
 void K(linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l);
 void K(linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l);
