@@ -65,7 +65,7 @@ static void product_close(struct product *p)
 /* The same product of absolute values: what rounding errors are relative to. */
 static void best_gemm(const struct gemm *g)
 {
-    kernels_best()->gemm(stream_of(kernels_best()), g);
+    kernels_best(DTYPE_F32)->gemm(stream_of(kernels_best(DTYPE_F32)), g);
 }
 
 static float *magnitudes(const struct product *p, const struct kernels *ref)

@@ -416,9 +416,9 @@ int64_t linear_scratch(enum dtype weights, enum dtype grads, int64_t columns);
 int64_t attention_scratch(enum dtype stash, int64_t S, int64_t A, int64_t A_kv,
                           int64_t D);
 
-/* The fastest table for this processor; and all that can run here, the reference first.
- * kernels_list() returns their number. */
-const struct kernels *kernels_best(void);
+/* The table that computes a model of this type, see kernel_sets.h; and all that can run
+ * here, the reference first. kernels_list() returns their number. */
+const struct kernels *kernels_best(enum dtype dtype);
 int kernels_list(const struct kernels **tables, int max_tables);
 
 /* Threads that every kernel uses from now on; less than one means one. */
@@ -426,9 +426,5 @@ void kernels_set_threads(int n_threads);
 
 /* Allocate what GEMMs on that many threads need, so that none fails later. */
 MUST_CHECK int kernels_start(struct error *err);
-
-/* What computes here, such as "avx2". */
-#define KERNELS_WORDS_BYTES 128
-void kernels_words(char words[KERNELS_WORDS_BYTES]);
 
 #endif

@@ -11,14 +11,10 @@
 #ifndef DEVICE_CPU_CPU_H
 #define DEVICE_CPU_CPU_H
 
+#include "device/cpu/cpu_simd.h"
 #include "device/kernels.h"
 
 #include <string.h>
-#if defined(__FMA__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
 
 /* Program order is the CPU's stream: kernels take one and have nothing to ask it. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -31,9 +27,9 @@
 
 /* What one register holds, wherever it lies in memory. Where sums have to stay in
  * registers, loops are written with it: the compiler would spill arrays of lanes. */
-#if defined(__AVX512F__)
+#if KERNEL_AVX512
 #define VEC 16
-#elif defined(__AVX__)
+#elif KERNEL_AVX2
 #define VEC 8
 #else
 #define VEC 4
@@ -59,7 +55,7 @@ static inline float fused(float a, float b, float c)
 
 static inline vec vec_fused(vec a, vec b, vec c)
 {
-#if defined(__AVX512F__)
+#if KERNEL_AVX512
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
