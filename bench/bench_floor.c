@@ -108,7 +108,6 @@ static int load_libraries(struct gemms *g, int64_t n_threads)
          NULL},
     };
     int n_loaded = 0;
-    kernels_choose(); // BLIS multiplies as it does for the program
     for (int i = 0; i < N_LIBRARIES; i++) {
         g->blas[i] = known[i];
         load_library(&g->blas[i], n_threads);

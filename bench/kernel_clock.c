@@ -194,7 +194,7 @@ static void timed_attention_bwd(struct stream *s, const struct attention_bwd *at
 const struct kernels *kernel_clock_table(void)
 {
     static struct kernels table;
-    all.k = kernels_best();
+    all.k = kernels_best(DTYPE_F32);
     table = *all.k;
     table.embedding_fwd = timed_embedding_fwd;
     table.embedding_bwd = timed_embedding_bwd;

@@ -1,11 +1,12 @@
 /*
- * The promise that layouts rest on: an element of a product has the same bits whoever
- * computes it. So neither the number of threads, nor a split of the rows or of the
- * columns over calls, nor the other rows and columns may change one.
+ * The promise that layouts and processors rest on: an element of a product is one chain
+ * of operations, written down in kernels.h. So neither the instruction set, nor the number
+ * of threads, nor a split of the rows or of the columns over calls, nor the other rows and
+ * columns may change a bit of one.
  */
 #include "kernel_test.h"
 
-#include "device/cpu/gemm.h"
+#include <float.h>
 
 /* How a matrix lies in memory: by rows, by columns, or by rows with a gap behind each. */
 enum lie { BY_ROWS, BY_COLUMNS, WITH_GAP };
@@ -64,7 +65,7 @@ static void product_close(struct product *p)
 /* The same product of absolute values: what rounding errors are relative to. */
 static void best_gemm(const struct gemm *g)
 {
-    kernels_best()->gemm(stream_of(kernels_best()), g);
+    kernels_best(DTYPE_F32)->gemm(stream_of(kernels_best(DTYPE_F32)), g);
 }
 
 static float *magnitudes(const struct product *p, const struct kernels *ref)
@@ -179,6 +180,143 @@ static void test_gemm__overwrites_nan_unless_it_accumulates(void **state)
     }
 }
 
+/* -- the contract -------------------------------------------------------------------- */
+
+/* One element, as kernels.h says. */
+static float chain(const struct gemm *g, int64_t i, int64_t j, float before)
+{
+    enum { BLOCK = 256 };
+    float c = before;
+    for (int64_t first = 0; first < g->k; first += BLOCK) {
+        float p = 0;
+        for (int64_t k = first; k < i64_min(first + BLOCK, g->k); k++)
+            p = fmaf(g->a[i * g->a_row + k * g->a_col], g->b[k * g->b_row + j * g->b_col],
+                     p);
+        c = first > 0 || g->accumulate ? c + p : p;
+    }
+    return c;
+}
+
+static void assert_same_number(float got, float want, const struct gemm *g, int64_t i,
+                               int64_t j, const char *what)
+{
+    if (isnan(want) ? isnan(got) : memcmp(&got, &want, sizeof got) == 0)
+        return;
+    fail_msg("%s, %lld x %lld x %lld: C(%lld, %lld) is %a, not %a", what, (long long)g->m,
+             (long long)g->n, (long long)g->k, (long long)i, (long long)j, (double)got,
+             (double)want);
+}
+
+/* p's product by every table, on each number of threads: its elements are the chain, and
+ * what lies between them stays. */
+static void check_chain(const struct product *p, const int *threads, size_t n_threads)
+{
+    struct tables t = all_tables();
+    struct gemm g = p->g;
+    int64_t n = room(g.m, g.n);
+    float *want = words_new(n), *got = words_new(n);
+    memcpy(want, p->c, (size_t)n * sizeof *want);
+    for (int64_t i = 0; i < g.m; i++)
+        for (int64_t j = 0; j < g.n; j++) {
+            int64_t at = i * g.c_row + j * g.c_col;
+            want[at] = chain(&g, i, j, p->c[at]);
+        }
+    g.c = got;
+    for (int table = 1; table < t.n; table++)
+        for (size_t i = 0; i < n_threads; i++) {
+            char what[80];
+            snprintf(what, sizeof what, "%s, %d threads", t.at[table]->name, threads[i]);
+            kernels_set_threads(threads[i]);
+            memcpy(got, p->c, (size_t)n * sizeof *got);
+            t.at[table]->gemm(stream_of(t.at[table]), &g);
+            for (int64_t at = 0; at < n; at++)
+                assert_same_number(got[at], want[at], &g, at / g.n, at % g.n, what);
+        }
+    kernels_set_threads(1);
+    free(want);
+    free(got);
+}
+
+static void test_gemm__is_the_chain_of_the_contract(void **state)
+{
+    (void)state;
+    static const int64_t depths[] = {1,   2,   31,  255, 256,  257,  511,
+                                     512, 513, 767, 900, 1025, 1281, 2100};
+    static const int threads[] = {1, 2, 3};
+    struct rng r = {17};
+    for (unsigned i = 0; i < 3 * ARRAY_LEN(depths); i++) {
+        struct product p =
+            product_open(1 + rng_below(&r, 70), 1 + rng_below(&r, 100),
+                         depths[i % ARRAY_LEN(depths)], i % 3, i / 3 % 3, i / 9 % 3);
+        p.g.accumulate = i % 2;
+        check_chain(&p, threads, ARRAY_LEN(threads));
+        product_close(&p);
+    }
+}
+
+/* Whole, and a few rows, which are divided by columns alone; K beyond what is packed at a
+ * time. The threads are more than the processors. */
+static void test_gemm__many_threads_do_not_change_a_bit(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t m, n, k;
+    } sizes[] = {{400, 330, 300}, {3, 1200, 513}, {1500, 20, 257},
+                 {6, 40, 9000},   {33, 65, 4000}, {130, 1100, 600}};
+    static const int threads[] = {1, 2, 3, 8, 32, 128};
+    for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct product p = product_open(sizes[i].m, sizes[i].n, sizes[i].k, i % 3,
+                                        (i + 1) % 3, i % 2 ? BY_ROWS : WITH_GAP);
+        p.g.accumulate = i % 2;
+        check_chain(&p, threads, ARRAY_LEN(threads));
+        product_close(&p);
+    }
+}
+
+/* Numbers whose sums overflow, are subnormal or are none: in the same elements. */
+static void test_gemm__has_the_same_infinities_and_nans(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 2};
+    static const float odd[] = {INFINITY, -INFINITY, NAN,        FLT_MAX, -FLT_MAX,
+                                FLT_MIN,  0x1p-149F, -0x1p-140F, 0.0F,    -0.0F};
+    struct rng r = {5};
+    for (unsigned pattern = 0; pattern < 9; pattern++) {
+        struct product p =
+            product_open(29, 71, 300, pattern % 3, pattern / 3, pattern % 2);
+        for (int64_t i = 0; i < room(29, 300); i++)
+            if (rng_below(&r, 200) == 0)
+                p.a[i] = odd[rng_below(&r, (int64_t)ARRAY_LEN(odd))];
+        for (int64_t i = 0; i < room(300, 71); i++)
+            if (pattern % 2 && rng_below(&r, 2000) == 0)
+                p.b[i] = odd[rng_below(&r, (int64_t)ARRAY_LEN(odd))];
+            else if (pattern == 8)
+                p.b[i] *= 0x1p-126F;
+        p.g.accumulate = pattern % 4 == 1;
+        check_chain(&p, threads, ARRAY_LEN(threads));
+        product_close(&p);
+    }
+}
+
+static void test_gemm__a_sum_of_nothing_is_zero(void **state)
+{
+    (void)state;
+    struct tables t = all_tables();
+    for (int i = 1; i < t.n; i++) {
+        struct product p = product_open(5, 7, 3, BY_ROWS, BY_ROWS, BY_ROWS);
+        p.g.k = 0;
+        float first = p.c[0];
+        p.g.accumulate = true;
+        t.at[i]->gemm(stream_of(t.at[i]), &p.g);
+        assert_memory_equal(p.c, &first, sizeof first);
+        p.g.accumulate = false;
+        t.at[i]->gemm(stream_of(t.at[i]), &p.g);
+        for (int64_t at = 0; at < 5 * 7; at++)
+            assert_true(p.c[at] == 0);
+        product_close(&p);
+    }
+}
+
 /* -- bits ---------------------------------------------------------------------------- */
 
 struct bits_case {
@@ -283,11 +421,6 @@ static void test_gemm__number_of_threads_does_not_change_a_bit(void **state)
             best_gemm(&run.p.g);
             assert_bits(&run, "with more threads");
         }
-        for (int shares = 2; shares <= 8; shares++) {
-            bits_restart(&run);
-            gemm_blis_shares(&run.p.g, shares);
-            assert_bits(&run, "in shares");
-        }
         bits_close(&run);
     }
 }
@@ -329,45 +462,13 @@ static void test_gemm__split_of_the_columns_does_not_change_a_bit(void **state)
     check_splits(multiply_columns, false, "split by columns");
 }
 
-/* -- the choice of kernels ---------------------------------------------------------- */
-
-static void test_gemm__takes_avx512_where_it_is_faster(void **state)
-{
-    (void)state;
-    static const struct {
-        struct gemm_processor processor;
-        bool wants;
-    } cases[] = {
-        {{"GenuineIntel", 6, true}, true},      // Skylake-X and later
-        {{"GenuineIntel", 6, false}, false},    // Haswell; a system without the registers
-        {{"AuthenticAMD", 0x17, false}, false}, // Zen 2
-        {{"AuthenticAMD", 0x19, true}, false},  // Zen 4: in halves
-        {{"AuthenticAMD", 0x1a, true}, true},   // Zen 5
-        {{"CentaurHauls", 7, true}, true},      // whoever has it
-        {{"", 0, false}, false},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        assert_int_equal(gemm_wants_avx512(&cases[i].processor), cases[i].wants);
-}
-
-/* What is chosen for this process is not left to those that it starts. */
-static void test_gemm__leaves_the_environment_as_it_was(void **state)
-{
-    (void)state;
-    const char *before = getenv("BLIS_ARCH_TYPE");
-    struct error err;
-    kernels_set_threads(3);
-    assert_int_equal(kernels_start(&err), 0);
-    assert_true(getenv("BLIS_ARCH_TYPE") == before);
-    assert_true(strlen(gemm_kernels_name()) > 0);
-    kernels_set_threads(1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm__leaves_the_environment_as_it_was),
-        cmocka_unit_test(test_gemm__takes_avx512_where_it_is_faster),
+        cmocka_unit_test(test_gemm__is_the_chain_of_the_contract),
+        cmocka_unit_test(test_gemm__many_threads_do_not_change_a_bit),
+        cmocka_unit_test(test_gemm__has_the_same_infinities_and_nans),
+        cmocka_unit_test(test_gemm__a_sum_of_nothing_is_zero),
         cmocka_unit_test(test_gemm__agrees_with_the_reference_for_all_strides),
         cmocka_unit_test(test_gemm__agrees_with_the_reference_at_the_edges_of_its_blocks),
         cmocka_unit_test(test_gemm__overwrites_nan_unless_it_accumulates),

@@ -1,6 +1,7 @@
 /*
  * Every kernel of every table, over the table of kernel_cases.h:
  *   - against the reference, at odd sizes;
+ *   - against `generic`: the same bits;
  *   - in place, where the contract allows that: the same bits as out of place;
  *   - with 1, 2, 3 and 5 threads: the same bits;
  *   - on all samples and on some of them: a sample's bits do not depend on the others.
@@ -215,6 +216,29 @@ static void test_kernels__agree_with_the_reference_at_odd_sizes(void **state)
     for_each_case(1, check_against_reference);
 }
 
+static void check_against_generic(const struct kernel_case *kc, const struct shape *s,
+                                  const struct set *inputs)
+{
+    struct tables t = all_tables();
+    struct set want, got;
+    assert_string_equal(t.at[1]->name, "generic");
+    set_copy(&want, inputs, kc, s);
+    kc->run(t.at[1], s, want.at);
+    for (int i = 2; i < t.n; i++) {
+        set_copy(&got, inputs, kc, s);
+        kc->run(t.at[i], s, got.at);
+        assert_same_sets(kc, t.at[i], s, &got, &want);
+        set_close(&got, kc);
+    }
+    set_close(&want, kc);
+}
+
+static void test_kernels__of_every_table_have_the_bits_of_generic(void **state)
+{
+    (void)state;
+    for_each_case(1, check_against_generic);
+}
+
 /* Run with outputs put where `pairs` says; they must hold the bits of `want`. */
 static void check_aliased(const struct kernel_case *kc, const struct kernels *k,
                           const struct shape *s, const struct set *inputs,
@@ -339,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels__agree_with_the_reference_at_odd_sizes),
+        cmocka_unit_test(test_kernels__of_every_table_have_the_bits_of_generic),
         cmocka_unit_test(test_kernels__in_place_gives_the_same_bits),
         cmocka_unit_test(test_kernels__number_of_threads_does_not_change_a_bit),
         cmocka_unit_test(test_kernels__bits_of_a_sample_do_not_depend_on_its_neighbours),

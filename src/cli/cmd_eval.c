@@ -202,7 +202,7 @@ static struct eval_stream stream_of(struct eval_data *data)
 /* -- the command --------------------------------------------------------------------- */
 
 struct eval {
-    const char *data_name, *cloze_path, *tokenizer_name;
+    const char *data_name, *cloze_path, *tokenizer_name, *cpu_kernels;
     struct eval_data_form form;
     int64_t stride; // 0: the whole window
     int64_t num_threads;
@@ -362,7 +362,8 @@ static int plan_eval(void *context, int64_t n_processes, struct self_launch_plan
                                      .hang_timeout = ev->hang_timeout,
                                      .has_output = true,
                                      .is_oversubscribed = ev->is_oversubscribed};
-    if (check_options(ev, err))
+    if (check_options(ev, err) ||
+        kernel_set_parse(&job->cpu_kernels, ev->cpu_kernels, err))
         return -1;
     // ranks that join a job agree on it later
     return n_processes > 0 ? 0
@@ -390,6 +391,7 @@ int cmd_eval(int argc, char **argv)
 {
     struct eval ev = {
         .argv = argv,
+        .cpu_kernels = "auto",
         .layout = {.mp_degree = 1,
                    .pp_degree = 1,
                    .micro_batch_size = 8,
@@ -434,6 +436,8 @@ int cmd_eval(int argc, char **argv)
          "Allow more than 4 processes per processor."},
         {"num_threads", 0, OPTION_INT, &ev.num_threads, false, "N",
          "Threads per process (0: all cores)."},
+        {"cpu_kernels", 0, OPTION_TEXT, &ev.cpu_kernels, false, "SET",
+         "Instructions to compute with: auto, generic, avx2, avx512 or amx (auto)."},
     };
     const struct command cmd = {
         "trefoil eval",

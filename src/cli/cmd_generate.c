@@ -39,6 +39,7 @@ struct prompts { // zero-initialised is empty
 
 struct generate {
     const char *tokenizer_name; // NULL: not given
+    const char *cpu_kernels;
     int64_t max_tokens, batch_size, num_threads, seed;
     double hang_timeout;
     bool is_greedy, is_json, is_oversubscribed;
@@ -208,7 +209,9 @@ static int plan_generate(void *context, int64_t n_processes, struct self_launch_
                                      .hang_timeout = gen->hang_timeout,
                                      .has_output = true,
                                      .is_oversubscribed = gen->is_oversubscribed};
-    if (check_options(gen, err) || text_encoding_check(gen->prompts.encoding, err))
+    if (check_options(gen, err) ||
+        kernel_set_parse(&job->cpu_kernels, gen->cpu_kernels, err) ||
+        text_encoding_check(gen->prompts.encoding, err))
         return -1;
     // ranks that join a job agree on it later
     if (n_processes == 0 && trained_model_check(&gen->layout, 0, &job->n_processes, err))
@@ -472,6 +475,8 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
          "Allow more than 4 processes per processor."},
         {"num_threads", 0, OPTION_INT, &gen->num_threads, false, "N",
          "Threads per process (0: all cores)."},
+        {"cpu_kernels", 0, OPTION_TEXT, &gen->cpu_kernels, false, "SET",
+         "Instructions to compute with: auto, generic, avx2, avx512 or amx (auto)."},
     };
     const struct command cmd = {
         "trefoil generate",
@@ -484,6 +489,7 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
 int cmd_generate(int argc, char **argv)
 {
     struct generate gen = {
+        .cpu_kernels = "auto",
         .max_tokens = 200,
         .batch_size = 8,
         .seed = 1024,

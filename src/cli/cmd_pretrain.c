@@ -192,6 +192,7 @@ static int plan_pretrain(void *context, int64_t n_processes, struct self_launch_
     job->n_processes = n_wanted;
     job->is_oversubscribed = p->options.is_oversubscribed;
     job->num_threads = cfg->num_threads;
+    job->cpu_kernels = cfg->cpu_kernels;
     job->hang_timeout = cfg->hang_timeout;
     snprintf(job->log_dir, sizeof job->log_dir, "%s/log", cfg->save_load.output_dir);
     job->log_dir_key = "save_load.output_dir";

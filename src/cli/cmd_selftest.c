@@ -12,9 +12,11 @@
 #include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
+#include "cli/selftest_kernels.h"
 #include "cli/selftest_layout.h"
 #include "comm/comm.h"
 #include "data/formats/dataset_writer.h"
+#include "device/kernel_sets.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +40,7 @@
 struct selftest { // everything lies in one temporary directory
     char dir[1024];
     int64_t n_steps;
+    enum kernel_set cpu_kernels;
     int64_t n_runs; // so far; each has its directory and its log
 };
 
@@ -105,11 +108,10 @@ static int write_corpus(const char *dir, struct error *err)
     return rc;
 }
 
-static int selftest_open(struct selftest *st, int64_t n_steps, struct error *err)
+static int selftest_open(struct selftest *st, struct error *err)
 {
     char path[2048];
     const char *tmp = getenv("TMPDIR");
-    *st = (struct selftest){.n_steps = n_steps};
     int n = snprintf(st->dir, sizeof st->dir, "%s/trefoil-selftest-XXXXXX",
                      tmp && *tmp ? tmp : "/tmp");
     if (n >= (int)sizeof st->dir || !mkdtemp(st->dir)) {
@@ -183,6 +185,8 @@ static void build_command(struct command_line *line, const struct selftest *st,
     add_word(line, "config.yaml");
     add_setting(line, "max_steps", st->n_steps);
     add_setting(line, "num_threads", layout->threads);
+    add_word(line, "-o");
+    add_word(line, "cpu_kernels=%s", kernel_set_name(st->cpu_kernels));
     add_setting(line, "Distributed.dp_degree", layout->dp);
     add_setting(line, "Distributed.mp_degree", layout->mp);
     add_setting(line, "Distributed.pp_degree", layout->pp);
@@ -329,7 +333,8 @@ static int selftest_run(struct selftest *st, const struct selftest_layout *layou
 /* -- the request --------------------------------------------------------------------- */
 
 struct request {
-    const char *layouts;
+    bool is_of_kernels;
+    const char *layouts, *cpu_kernels;
     int64_t n_steps;
     struct selftest_layout list[LAYOUTS_MOST];
     int n_layouts;
@@ -363,6 +368,12 @@ static int check_request(struct request *r, struct error *err)
                          "trefoil selftest starts its processes itself; run it without "
                          "mpirun or srun");
     return parse_layouts(r, err);
+}
+
+/* The set that all runs compute with; one that cannot run is refused before any does. */
+static int check_kernels(const struct request *r, enum kernel_set *set, struct error *err)
+{
+    return kernel_set_parse(set, r->cpu_kernels, err) || kernels_use(*set, err) ? -1 : 0;
 }
 
 /* -- the table ----------------------------------------------------------------------- */
@@ -457,7 +468,7 @@ static int run_all(const struct request *r, struct selftest *st, int *n_bad,
                    struct error *err)
 {
     struct selftest_curve reference;
-    if (selftest_open(st, r->n_steps, err) || run_reference(st, &reference, err))
+    if (selftest_open(st, err) || run_reference(st, &reference, err))
         return -1;
     print_head(r);
     for (int i = 0; i < r->n_layouts; i++) {
@@ -485,9 +496,13 @@ static int print_conclusion(const struct request *r, const struct selftest *st, 
 
 static int run_selftest(struct request *r, struct error *err)
 {
-    struct selftest st = {0};
+    struct selftest st = {.n_steps = r->n_steps};
     int n_bad = 0;
     double start = clock_seconds();
+    if (check_kernels(r, &st.cpu_kernels, err))
+        return -1;
+    if (r->is_of_kernels)
+        return selftest_kernels(err);
     if (check_request(r, err))
         return -1;
     stop_watch(STOP_COMMAND);
@@ -501,12 +516,18 @@ static int run_selftest(struct request *r, struct error *err)
 
 int cmd_selftest(int argc, char **argv)
 {
-    struct request r = {.layouts = LAYOUTS_DEFAULT, .n_steps = 5, .name_width = 6};
+    struct request r = {
+        .layouts = LAYOUTS_DEFAULT, .cpu_kernels = "auto", .n_steps = 5, .name_width = 6};
     const struct option_spec options[] = {
         {"layouts", 0, OPTION_TEXT, &r.layouts, false, "LIST",
          "Layouts, separated by commas, made of the words dpN mpN ppN vN (chunks) shN "
          "(sharding) stageN tN (threads) fthenb sp recompute; by "
          "default: " LAYOUTS_DEFAULT "."},
+        {"cpu_kernels", 0, OPTION_TEXT, &r.cpu_kernels, false, "SET",
+         "Instructions to compute with: auto, generic, avx2, avx512 or amx (auto)."},
+        {"kernels", 0, OPTION_FLAG, &r.is_of_kernels, false, NULL,
+         "Show instead which sets of kernels there are and which of them this processor "
+         "can run, and what is chosen."},
         {"steps", 0, OPTION_INT, &r.n_steps, false, "N", "Updates per run (5)."},
     };
     const struct command cmd = {

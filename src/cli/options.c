@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "device/kernels.h"
+#include "device/kernel_sets.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 
 static void print_version(void)
 {
-    char words[KERNELS_WORDS_BYTES];
+    char words[KERNEL_SET_WORDS_BYTES];
     kernels_words(words);
     printf("trefoil %s\nkernels: %s\n", TREFOIL_VERSION, words);
 }

@@ -3,7 +3,7 @@
 #include "base/beat.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "device/kernels.h"
+#include "device/kernel_sets.h"
 #include "launch/launch.h"
 #include "launch/worker.h"
 
@@ -30,7 +30,7 @@ static int make_plan(const struct self_launch *command, int64_t n_processes,
     if (command->plan(command->context, n_processes, plan, err))
         return -1;
     if (plan->hang_timeout >= 0 && plan->hang_timeout <= HANG_TIMEOUT_MOST)
-        return 0;
+        return kernels_use(plan->cpu_kernels, err);
     return error_set(err, ERROR_INPUT,
                      "--hang_timeout is %g; it must lie in 0..%g seconds",
                      plan->hang_timeout, HANG_TIMEOUT_MOST);
@@ -61,7 +61,6 @@ static int run_here(const struct self_launch *command,
                     const struct self_launch_plan *plan, struct error *err)
 {
     struct comm *world;
-    kernels_choose(); // by the environment, as long as there are no other threads
     beat_set_hang_timeout(plan->hang_timeout);
     if (comm_world_open(&world, err))
         return -1;

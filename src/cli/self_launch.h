@@ -13,14 +13,16 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "base/kernel_set.h"
 #include "comm/comm.h"
 #include "launch/launch.h"
 
 #include <limits.h>
 
-struct self_launch_plan {    // filled by the command; zeros before
-    int64_t n_processes;     // that it needs; not read when there are several already
-    int64_t num_threads;     // of each process; 0: its share of the processors
+struct self_launch_plan { // filled by the command; zeros before
+    int64_t n_processes;  // that it needs; not read when there are several already
+    int64_t num_threads;  // of each process; 0: its share of the processors
+    enum kernel_set cpu_kernels;
     double hang_timeout;     // seconds without progress that end a job; 0: the default
                              // rule of launch/host_watch.h
     char log_dir[PATH_MAX];  // of a job started here; "": one in the system's temporary

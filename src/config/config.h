@@ -22,6 +22,7 @@
 #include "base/base.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/kernel_set.h"
 
 #include <stdio.h>
 
@@ -179,7 +180,8 @@ struct config {
     struct config_numbers no_recompute_layers;
     bool fused_linear;
     bool tensor_fusion;
-    int64_t num_threads;           // 0: all cores this process may use
+    int64_t num_threads; // 0: all cores this process may use
+    enum kernel_set cpu_kernels;
     double hang_timeout;           // seconds; 0: the default rule of launch/host_watch.h
     char trace[CONFIG_PATH_BYTES]; // "": none
 };

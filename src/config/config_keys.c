@@ -28,6 +28,8 @@
 
 static const struct config_word device_words[] = {
     {"cpu", DEVICE_CPU}, {"gpu", DEVICE_GPU}, {"xpu", DEVICE_XPU}, {NULL, 0}};
+#define SET_WORD(word, id) {word, KERNEL_SET_##id},
+static const struct config_word kernel_words[] = {KERNEL_SETS(SET_WORD){NULL, 0}};
 static const struct config_word dtype_words[] = {
     {"float32", DTYPE_F32}, {"float16", DTYPE_F16}, {"bfloat16", DTYPE_BF16}, {NULL, 0}};
 static const struct config_word recompute_words[] = {{"full", GRANULARITY_FULL},
@@ -110,6 +112,11 @@ const struct config_key config_keys[] = {
     {KEY("num_threads", CONFIG_INT, num_threads),
         .default_text = "0", .range = BETWEEN(0, 4096),
         .meaning = "Threads of a process; 0 means all cores it may use. Never changes a "
+                   "result."},
+    {KEY("cpu_kernels", CONFIG_ENUM, cpu_kernels),
+        .default_text = "auto", .words = kernel_words,
+        .meaning = "Instructions that the kernels use; auto means the fastest that the processor "
+                   "has. amx is for bfloat16, and means avx512 in other models. Never changes a "
                    "result."},
     {KEY("hang_timeout", CONFIG_FLOAT, hang_timeout),
         .default_text = "0", .range = BETWEEN(0, 1e6), .empty = "0",

@@ -67,7 +67,9 @@ float dropout_factor(const struct dropout *drop, int64_t b, int64_t row, int64_t
 
 struct stream; // what a kernel runs on, see device.h
 
-/* C(m,n) = A(m,k) B(k,n), or C += A B; every matrix with row and column stride. */
+/* C(m,n) = A(m,k) B(k,n), or C += A B; every matrix with row and column stride. For each
+ * block of 256 values of k, p = a chain of fused multiply-adds in ascending k from 0; then
+ * c = c + p. The first block overwrites c, unless it is accumulated into. */
 struct gemm {
     int64_t m, n, k;
     const float *a;
@@ -403,21 +405,15 @@ static inline int64_t xent_grad_row(enum dtype dtype, int64_t V)
     return V * (int64_t)(sizeof(float) / dtype_bytes(dtype));
 }
 
-/* The fastest table for this processor; and all that can run here, the reference first.
- * kernels_list() returns their number. */
-const struct kernels *kernels_best(void);
+/* The table that computes a model of this type, see kernel_sets.h; and all that can run
+ * here, the reference first. kernels_list() returns their number. */
+const struct kernels *kernels_best(enum dtype dtype);
 int kernels_list(const struct kernels **tables, int max_tables);
 
 /* Threads that every kernel uses from now on; less than one means one. */
 void kernels_set_threads(int n_threads);
 
-/* Choose BLIS's kernels; the first GEMM does so, too. */
-void kernels_choose(void);
 /* Allocate what GEMMs on that many threads need, so that none fails later. */
 MUST_CHECK int kernels_start(struct error *err);
-
-/* What computes here, such as "avx2; products by BLIS 0.9.0, its kernels for skx". */
-#define KERNELS_WORDS_BYTES 128
-void kernels_words(char words[KERNELS_WORDS_BYTES]);
 
 #endif

@@ -334,13 +334,6 @@ static int write_trace(struct train *t, int rc, struct error *err)
     return -1;
 }
 
-static void log_kernels(void)
-{
-    char words[KERNELS_WORDS_BYTES];
-    kernels_words(words);
-    log_info("kernels: %s", words);
-}
-
 static void watch_signals(void)
 {
     struct comm_launch launch = comm_launch_info();
@@ -375,7 +368,7 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
     struct train t;
     int rc = -1;
     watch_signals();
-    log_kernels();
+    log_info("kernels: %s", kernels_best(cfg->mix_precision.dtype)->name);
     layout_log(cfg);
     if (train_open(&t, cfg, world, err))
         goto done;

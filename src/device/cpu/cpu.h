@@ -2,14 +2,16 @@
  * cpu - what the fast kernels share. Each file of this folder is compiled once for every
  * instruction set; K(name) gives the functions of each compilation their own name.
  *
- * Two rules keep results independent of alignment, length and threads:
+ * Three rules keep results independent of alignment, length, threads and processor:
  *   - an element-wise loop may be vectorised as the compiler likes;
- *   - a sum runs over LANES fixed partial sums, added in one fixed order at the end.
+ *   - a sum runs over LANES fixed partial sums, added in one fixed order at the end;
+ *   - a product is fused with a sum where fused() says so and nowhere else: the compiler
+ *     is told to join none (-ffp-contract=off).
  */
 #ifndef DEVICE_CPU_CPU_H
 #define DEVICE_CPU_CPU_H
 
-#include "device/cpu/gemm.h"
+#include "device/cpu/cpu_simd.h"
 #include "device/kernels.h"
 
 #include <string.h>
@@ -25,7 +27,9 @@
 
 /* What one register holds, wherever it lies in memory. Where sums have to stay in
  * registers, loops are written with it: the compiler would spill arrays of lanes. */
-#ifdef __AVX__
+#if KERNEL_AVX512
+#define VEC 16
+#elif KERNEL_AVX2
 #define VEC 8
 #else
 #define VEC 4
@@ -35,6 +39,68 @@ typedef float vec __attribute__((vector_size(VEC * 4), aligned(4), may_alias));
 static inline const vec *vecs(const float *x)
 {
     return (const vec *)x;
+}
+
+/*
+ * a * b + c rounded once, alone and by vectors. A processor without the instruction adds
+ * the exact product in double, rounded to odd: an inexact sum takes the neighbour with an
+ * odd last bit, which cannot lie halfway between two floats, so that rounding it to float
+ * rounds the exact sum. Loops over either form vectorise.
+ */
+#if defined(__FMA__) || defined(__aarch64__)
+static inline float fused(float a, float b, float c)
+{
+    return __builtin_fmaf(a, b, c);
+}
+
+static inline vec vec_fused(vec a, vec b, vec c)
+{
+#if KERNEL_AVX512
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#endif
+}
+#else
+static inline float fused(float a, float b, float c)
+{
+    union {
+        double d;
+        uint64_t bits;
+    } sum, rest;
+    double product = (double)a * (double)b, addend = (double)c;
+    sum.d = product + addend;
+    double part = sum.d - product;
+    rest.d = (product - (sum.d - part)) + (addend - part); // exact; NaN beside inf
+    rest.d = rest.d > 0.0 || rest.d < 0.0 ? rest.d : 0.0;
+    // in the shape that compilers turn into vectors: no comparison gives an integer
+    uint64_t size = rest.bits << 1, is_inexact = (size | -size) >> 63;
+    uint64_t is_below = (rest.bits ^ sum.bits) >> 63; // towards zero from the sum
+    sum.bits += (1 - 2 * is_below) & -(is_inexact & ~sum.bits);
+    return (float)sum.d;
+}
+
+static inline vec vec_fused(vec a, vec b, vec c)
+{
+    typedef double dvec __attribute__((vector_size(VEC * 8)));
+    typedef int64_t ivec __attribute__((vector_size(VEC * 8)));
+    dvec product = __builtin_convertvector(a, dvec) * __builtin_convertvector(b, dvec);
+    dvec addend = __builtin_convertvector(c, dvec), sum = product + addend;
+    dvec part = sum - product;
+    dvec rest = (product - (sum - part)) + (addend - part);
+    ivec away = 1 | (ivec)((rest > 0.0) ^ (sum > 0.0));
+    ivec is_inexact = (ivec)((rest < 0.0) | (rest > 0.0)), bits = (ivec)sum;
+    bits += away & is_inexact & ((bits & 1) - 1);
+    return __builtin_convertvector((dvec)bits, vec);
+}
+#endif
+
+/* The same number in every lane. */
+static inline vec vec_of(float x)
+{
+    return x - (vec){0};
 }
 
 static inline void lanes_store(float lane[LANES], const vec sum[LANES / VEC])
@@ -94,10 +160,10 @@ static inline float lanes_dot(const float *x, const float *y, int64_t n)
     int64_t c = 0;
     for (; c + LANES <= n; c += LANES)
         for (int i = 0; i < LANES / VEC; i++)
-            sum[i] += vecs(x + c)[i] * vecs(y + c)[i];
+            sum[i] = vec_fused(vecs(x + c)[i], vecs(y + c)[i], sum[i]);
     lanes_store(lane, sum);
     for (int i = 0; c + i < n; i++)
-        lane[i] += x[c + i] * y[c + i];
+        lane[i] = fused(x[c + i], y[c + i], lane[i]);
     return lanes_sum(lane);
 }
 
@@ -115,17 +181,17 @@ static inline float fast_exp(float x)
         uint32_t bits;
     } rounded, power, y;
     float cut = 88.3F < x ? 88.3F : x;
-    rounded.f = cut * 1.44269504088896341F + magic;
+    rounded.f = fused(cut, 1.44269504088896341F, magic);
     float n = rounded.f - magic;
-    float r = cut - n * 0.693359375F;
-    r = r + n * 2.12194440e-4F;
+    float r = fused(-n, 0.693359375F, cut);
+    r = fused(n, 2.12194440e-4F, r);
     float p = 1.9875691500e-4F;
-    p = p * r + 1.3981999507e-3F;
-    p = p * r + 8.3334519073e-3F;
-    p = p * r + 4.1665795894e-2F;
-    p = p * r + 1.6666665459e-1F;
-    p = p * r + 5.0000001201e-1F;
-    p = p * r * r + r + 1.0F;
+    p = fused(p, r, 1.3981999507e-3F);
+    p = fused(p, r, 8.3334519073e-3F);
+    p = fused(p, r, 4.1665795894e-2F);
+    p = fused(p, r, 1.6666665459e-1F);
+    p = fused(p, r, 5.0000001201e-1F);
+    p = fused(p * r, r, r) + 1.0F;
     power.bits = (rounded.bits - magic_bits + 127u) << 23;
     y.f = p * power.f;
     y.bits &= (uint32_t)(x < -87.3F) - 1u; // what is no number stays none
@@ -139,12 +205,12 @@ static inline float lanes_exp(float *x, int64_t n, float scale, float shift)
     int64_t c = 0;
     for (; c + LANES <= n; c += LANES)
         for (int i = 0; i < LANES; i++) {
-            float e = fast_exp(x[c + i] * scale - shift);
+            float e = fast_exp(fused(x[c + i], scale, -shift));
             x[c + i] = e;
             lane[i] += e;
         }
     for (int i = 0; c + i < n; i++) {
-        x[c + i] = fast_exp(x[c + i] * scale - shift);
+        x[c + i] = fast_exp(fused(x[c + i], scale, -shift));
         lane[i] += x[c + i];
     }
     return lanes_sum(lane);
@@ -161,6 +227,7 @@ void K(embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
 void K(layernorm_fwd)(struct stream *s, const struct layernorm *ln);
 void K(layernorm_again)(struct stream *s, const struct layernorm *ln);
 void K(layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln);
+void K(gemm)(struct stream *s, const struct gemm *g);
 void K(linear_fwd)(struct stream *s, const struct linear *l);
 void K(linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l);
 void K(linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l);

@@ -58,7 +58,7 @@ void K(bias_grad)(struct stream *s, float *db, const float *dy, float *partial, 
 /* exp(-2u); the gate is 1 / (1 + that), and one minus the gate is that times the gate. */
 static inline float gelu_exp(float x)
 {
-    return fast_exp(-2.0F * GELU_A * (x + GELU_B * x * x * x));
+    return fast_exp(-2.0F * GELU_A * fused(GELU_B * x * x, x, x));
 }
 
 static void gelu_row(float *y, const float *x, const float *restrict b, int64_t C)
@@ -100,8 +100,8 @@ static void gelu_row_bwd(float *dx, float *y, float *restrict db, const float *d
         float t = x[c] + b[c];
         float e = gelu_exp(t);
         float gate = 1.0F / (1.0F + e);
-        float du = GELU_A * (1.0F + 3.0F * GELU_B * t * t);
-        float d = dy[c] * (gate + 2.0F * t * gate * (e * gate) * du);
+        float du = GELU_A * fused(3.0F * GELU_B * t, t, 1.0F);
+        float d = dy[c] * fused(2.0F * t * gate * (e * gate), du, gate);
         y[c] = t * gate;
         dx[c] = d;
         db[c] += d;
@@ -187,7 +187,7 @@ static void dropped_residual_row(float *y, const float *res, const float *x,
                                  int64_t n)
 {
     for (int64_t c = 0; c < n; c++)
-        y[c] = res[c] + (x[c] + b[c]) * factor[c];
+        y[c] = fused(x[c] + b[c], factor[c], res[c]);
 }
 
 void K(bias_dropout_residual)(struct stream *s, const struct residual *r)

@@ -10,6 +10,7 @@
  * its rows are cut where the GEMM cuts its own, at multiples of its block of 256.
  */
 #include "device/cpu/cpu.h"
+#include "device/cpu/product.h"
 #include "device/device.h"
 
 /* Rows of I elements that a panel has. */
@@ -60,7 +61,7 @@ static void gemm_rows(struct stream *s, const struct linear *l, int64_t first, i
                          .c = l->y + first * O + o,
                          .c_row = O,
                          .c_col = 1};
-        gemm_blis(s, &g);
+        K(gemm)(s, &g);
     }
 }
 
@@ -119,7 +120,7 @@ void K(linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l)
                          .c_row = I,
                          .c_col = 1,
                          .accumulate = o > 0};
-        gemm_blis(s, &g);
+        K(gemm)(s, &g);
     }
 }
 
@@ -143,7 +144,7 @@ void K(linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l)
                          .c_row = I,
                          .c_col = 1,
                          .accumulate = is_direct && l->accumulate};
-        gemm_blis(s, &g);
+        K(gemm)(s, &g);
         if (is_direct)
             continue;
         (l->accumulate ? K(store_add) : K(store))(s, weight_row(dw, o), l->scratch,

@@ -25,7 +25,7 @@ static inline __attribute__((always_inline)) void add_steps(vec sum[GROUP][LANES
         for (int i = 0; i < LANES / VEC; i++) {
             vec w_i = vecs(w + c)[i];
             for (int r = 0; r < rows; r++)
-                sum[r][i] += w_i * vecs(x + r * x_row + c)[i];
+                sum[r][i] = vec_fused(w_i, vecs(x + r * x_row + c)[i], sum[r][i]);
         }
 }
 

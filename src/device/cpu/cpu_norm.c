@@ -16,9 +16,9 @@ static float row_variance(const float *x, float mean, int64_t C)
     int64_t c = 0;
     for (; c + LANES <= C; c += LANES)
         for (int i = 0; i < LANES; i++)
-            lane[i] += (x[c + i] - mean) * (x[c + i] - mean);
+            lane[i] = fused(x[c + i] - mean, x[c + i] - mean, lane[i]);
     for (int i = 0; c + i < C; i++)
-        lane[i] += (x[c + i] - mean) * (x[c + i] - mean);
+        lane[i] = fused(x[c + i] - mean, x[c + i] - mean, lane[i]);
     return lanes_sum(lane) / (float)C;
 }
 
@@ -27,7 +27,7 @@ static void normalise_row(float *restrict y, const float *restrict x, float mean
                           int64_t C)
 {
     for (int64_t c = 0; c < C; c++)
-        y[c] = (x[c] - mean) * rstd * g[c] + b[c];
+        y[c] = fused((x[c] - mean) * rstd, g[c], b[c]);
 }
 
 void K(layernorm_fwd)(struct stream *s, const struct layernorm *ln)
@@ -64,14 +64,14 @@ static void row_averages(float avg[2], const float *dy, const float *x, const fl
         for (int i = 0; i < LANES / VEC; i++) {
             vec h = vecs(dy + c)[i] * vecs(g + c)[i];
             sum_h[i] += h;
-            sum_hx[i] += h * ((vecs(x + c)[i] - mean) * rstd);
+            sum_hx[i] = vec_fused(h, (vecs(x + c)[i] - mean) * rstd, sum_hx[i]);
         }
     lanes_store(lane_h, sum_h);
     lanes_store(lane_hx, sum_hx);
     for (int i = 0; c + i < C; i++) {
         float h = dy[c + i] * g[c + i];
         lane_h[i] += h;
-        lane_hx[i] += h * ((x[c + i] - mean) * rstd);
+        lane_hx[i] = fused(h, (x[c + i] - mean) * rstd, lane_hx[i]);
     }
     avg[0] = lanes_sum(lane_h) / (float)C;
     avg[1] = lanes_sum(lane_hx) / (float)C;
@@ -86,9 +86,10 @@ static void row_bwd(float *restrict dx, float *restrict dg, float *restrict db,
     float avg_h = avg[0], avg_hx = avg[1];
     for (int64_t c = 0; c < C; c++) {
         float xhat = (x[c] - mean) * rstd;
-        dg[c] += dy[c] * xhat;
+        dg[c] = fused(dy[c], xhat, dg[c]);
         db[c] += dy[c];
-        dx[c] += rstd * (dy[c] * g[c] - avg_h - xhat * avg_hx);
+        float h = fused(-xhat, avg_hx, fused(dy[c], g[c], -avg_h));
+        dx[c] = fused(rstd, h, dx[c]);
     }
 }
 

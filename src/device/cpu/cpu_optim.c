@@ -20,11 +20,12 @@ static void adamw_block(float *restrict p, const float *restrict g, float *restr
     float root_bias2 = (float)(1.0 / sqrt(a->bias2));
     for (int64_t i = 0; i < n; i++) {
         float d = g[i] * grad_scale;
-        float m_i = beta1 * m[i] + rest1 * d;
-        float v_i = beta2 * v[i] + rest2 * (d * d);
+        float m_i = fused(beta1, m[i], rest1 * d);
+        float v_i = fused(beta2, v[i], rest2 * (d * d));
         m[i] = m_i;
         v[i] = v_i;
-        p[i] = p[i] * keep - rate * m_i / (sqrtf(v_i) * root_bias2 + epsilon);
+        float step = rate * m_i / fused(sqrtf(v_i), root_bias2, epsilon);
+        p[i] = fused(p[i], keep, -step);
     }
 }
 
@@ -38,12 +39,12 @@ static void adam_l2_block(float *restrict p, const float *restrict g, float *res
     float decay = (float)a->decay, rate = (float)(a->lr / a->bias1);
     float root_bias2 = (float)(1.0 / sqrt(a->bias2));
     for (int64_t i = 0; i < n; i++) {
-        float d = g[i] * grad_scale + decay * p[i];
-        float m_i = beta1 * m[i] + rest1 * d;
-        float v_i = beta2 * v[i] + rest2 * (d * d);
+        float d = fused(g[i], grad_scale, decay * p[i]);
+        float m_i = fused(beta1, m[i], rest1 * d);
+        float v_i = fused(beta2, v[i], rest2 * (d * d));
         m[i] = m_i;
         v[i] = v_i;
-        p[i] = p[i] - rate * m_i / (sqrtf(v_i) * root_bias2 + epsilon);
+        p[i] -= rate * m_i / fused(sqrtf(v_i), root_bias2, epsilon);
     }
 }
 
@@ -74,6 +75,7 @@ void K(adamw)(struct stream *s, const struct update *u, const struct adamw *a)
         update_block(u, a, i, i64_min(BLOCK, u->n - i));
 }
 
+/* Squares of floats are exact in double: fused or not, the sums are the same. */
 static double chunk_squares(const float *x, int64_t n)
 {
     double lane[LANES] = {0}, sum = 0;

@@ -5,63 +5,65 @@
  */
 #include "device/device.h"
 
-#include "device/cpu/gemm.h"
+#include "base/log.h"
+#include "device/cpu/product.h"
+#include "device/kernel_sets.h"
 
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#ifdef __x86_64__
-#include <cpuid.h>
-#endif
 
 /* -- tables -------------------------------------------------------------------------- */
 
 extern const struct kernels kernels_ref;
-extern const struct kernels kernels_cpu_generic;
-#ifdef __x86_64__
-extern const struct kernels kernels_cpu_avx2;
-#endif
 
-#ifdef __x86_64__
-/* The F16C instructions, by hand: not every compiler's __builtin_cpu_supports() knows the
- * name. */
-static bool has_f16c(void)
-{
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) &&
-           (c & bit_F16C) != 0;
-}
-#endif
-
-/* The table for instructions that not every processor of this kind has; NULL: none. */
-static const struct kernels *special_kernels(void)
-{
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
-        return &kernels_cpu_avx2;
-#endif
-    return NULL;
-}
+/* Mutable, but set before there is a model. */
+static enum kernel_set wanted = KERNEL_SET_AUTO;
+static struct device devices[DTYPE_BF16 + 1];
 
 int kernels_list(const struct kernels **tables, int max_tables)
 {
+    char lacking[KERNEL_SET_WORDS_BYTES];
     int n = 0;
     if (n < max_tables)
         tables[n++] = &kernels_ref;
-    if (n < max_tables)
-        tables[n++] = &kernels_cpu_generic;
-    const struct kernels *special = special_kernels();
-    if (n < max_tables && special)
-        tables[n++] = special;
+    for (int i = KERNEL_SET_GENERIC; i < N_KERNEL_SETS && n < max_tables; i++)
+        if (!kernel_set_lacks((enum kernel_set)i, processor_facts(), lacking))
+            tables[n++] = kernel_set_table((enum kernel_set)i);
     return n;
 }
 
-const struct kernels *kernels_best(void)
+const struct kernels *kernels_best(enum dtype dtype)
 {
-    const struct kernels *special = special_kernels();
-    return special ? special : &kernels_cpu_generic;
+    return kernel_set_table(kernel_set_for(wanted, processor_facts(), dtype));
+}
+
+int kernels_use(enum kernel_set set, struct error *err)
+{
+    char words[KERNEL_SET_WORDS_BYTES];
+    uint32_t facts = processor_facts();
+    if (kernel_set_check(set, facts, err))
+        return -1;
+    if (set == KERNEL_SET_AUTO && kernel_set_lies(facts, words))
+        log_warning("this processor says that it has AMX, but it lacks %s; kernels: %s",
+                    words, kernel_set_name(kernel_set_for(set, facts, DTYPE_BF16)));
+    wanted = set;
+    for (size_t i = 0; i < ARRAY_LEN(devices); i++) // those that a plan was made with
+        if (devices[i].k)
+            devices[i].k = kernels_best(devices[i].dtype);
+    return 0;
+}
+
+void kernels_words(char words[KERNEL_SET_WORDS_BYTES])
+{
+    const char *usual = kernels_best(DTYPE_F32)->name;
+    const char *of_bf16 = kernels_best(DTYPE_BF16)->name;
+    if (usual == of_bf16)
+        snprintf(words, KERNEL_SET_WORDS_BYTES, "%s", usual);
+    else
+        snprintf(words, KERNEL_SET_WORDS_BYTES, "%s; %s for bfloat16", usual, of_bf16);
 }
 
 int64_t linear_scratch(enum dtype weights, enum dtype grads, int64_t columns)
@@ -86,20 +88,9 @@ void kernels_set_threads(int n_threads)
     omp_set_num_threads(n_threads > 0 ? n_threads : 1);
 }
 
-void kernels_choose(void)
-{
-    gemm_choose();
-}
-
 int kernels_start(struct error *err)
 {
-    return gemm_start(err);
-}
-
-void kernels_words(char words[KERNELS_WORDS_BYTES])
-{
-    snprintf(words, KERNELS_WORDS_BYTES, "%s; products by BLIS %s, its kernels for %s",
-             kernels_best()->name, gemm_version(), gemm_kernels_name());
+    return product_start(err);
 }
 
 /* -- the device ---------------------------------------------------------------------- */
@@ -178,9 +169,8 @@ void device_cpu_over(struct device *dev, const struct kernels *k, enum dtype dty
 
 struct device *device_cpu(enum dtype dtype)
 {
-    static struct device devices[DTYPE_BF16 + 1];
     struct device *dev = &devices[dtype];
     if (!dev->k)
-        device_cpu_over(dev, kernels_best(), dtype);
+        device_cpu_over(dev, kernels_best(dtype), dtype);
     return dev;
 }

@@ -1,0 +1,120 @@
+/*
+ * The buffers of products, and what else a process needs before its first kernel: a stack
+ * that has grown, and one heap where addresses are limited.
+ */
+#include "device/cpu/product.h"
+
+#include <malloc.h>
+#include <omp.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#define KERNEL_STACK_BYTES (1 << 20) // at least twice what the deepest kernel takes
+
+/* Mutable, but only by the thread that calls kernels, between them. */
+static struct product_room room;
+static int room_threads; // that it is for; 0: there is none
+
+/* -- the buffers --------------------------------------------------------------------- */
+
+#define SHARED_BYTES (2 * (size_t)PRODUCT_SLAB_ELEMENTS * sizeof(float))
+#define OWN_BYTES ((size_t)PRODUCT_OWN_ELEMENTS * sizeof(float))
+
+static void *pages_new(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    madvise(memory, bytes, MADV_HUGEPAGE); // a wish: without them only speed differs
+    return memory;
+}
+
+/* Room for n_threads threads, unless there is; or -1. */
+static int room_reserve(int n_threads)
+{
+    if (room_threads >= n_threads)
+        return 0;
+    float *own = pages_new((size_t)n_threads * OWN_BYTES);
+    float *shared = room.slabs[0] ? room.slabs[0] : pages_new(SHARED_BYTES);
+    if (!own || !shared) {
+        if (own)
+            munmap(own, (size_t)n_threads * OWN_BYTES);
+        if (shared && !room.slabs[0])
+            munmap(shared, SHARED_BYTES);
+        return -1;
+    }
+    if (room.own)
+        munmap(room.own, (size_t)room_threads * OWN_BYTES);
+    room = (struct product_room){{shared, shared + PRODUCT_SLAB_ELEMENTS}, own};
+    room_threads = n_threads;
+    return 0;
+}
+
+const struct product_room *product_room(int n_threads)
+{
+    CHECK(!omp_in_parallel(), "a product inside a parallel region");
+    CHECK(room_reserve(n_threads) == 0, "no memory for the buffers of matrix products");
+    return &room;
+}
+
+/* -- the start ----------------------------------------------------------------------- */
+
+static size_t stack_bytes(void)
+{
+    enum { USUAL = 8 << 20 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return USUAL;
+    return limit.rlim_cur;
+}
+
+/* The stack of the first thread grows as it is used, and a process without memory for
+ * that dies; those of other threads are mapped from their start. */
+static void __attribute__((noinline)) grow_stack(void)
+{
+    enum { PAGE = 4096 };
+    volatile char stack[KERNEL_STACK_BYTES];
+    for (size_t i = sizeof stack; i > 0; i -= i < PAGE ? i : PAGE)
+        stack[i - 1] = 0;
+}
+
+/* A thread that allocates gets 64 MiB of addresses for a heap of its own: where they are
+ * limited, that would be what buffers and stacks need. */
+static void share_one_heap(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        mallopt(M_ARENA_MAX, 1);
+}
+
+/* Whether so many bytes can be had now. */
+static bool can_have(size_t n_bytes)
+{
+    void *memory = pages_new(n_bytes);
+    if (memory)
+        munmap(memory, n_bytes);
+    return memory != NULL;
+}
+
+/* Threads of OpenMP are started here, too, while a lack of memory still has a sentence. */
+int product_start(struct error *err)
+{
+    enum { SMALL_THINGS = 1 << 20 }; // what OpenMP notes about itself
+    int n = omp_get_max_threads(), n_started = 0;
+    share_one_heap();
+    size_t buffers = SHARED_BYTES + (size_t)n * OWN_BYTES;
+    size_t needed = buffers + (size_t)(n - 1) * stack_bytes();
+    if (!can_have(needed + KERNEL_STACK_BYTES + SMALL_THINGS) || room_reserve(n))
+        return error_set(err, ERROR_RUNTIME,
+                         "not enough memory: %d threads need %.1f MB for the buffers of "
+                         "matrix products before anything else; lower num_threads, or "
+                         "raise the limit on memory (ulimit -v)",
+                         n, (double)needed / 1e6);
+    if (stack_bytes() >= 2 * KERNEL_STACK_BYTES)
+        grow_stack();
+#pragma omp parallel num_threads(n) reduction(+ : n_started)
+    n_started++;
+    CHECK(n_started <= n, "%d threads of %d", n_started, n);
+    return 0;
+}
