@@ -25,6 +25,9 @@
 
 #define LANES 16
 
+/* For functions whose arguments are constants where they are called. */
+#define INLINE static inline __attribute__((always_inline))
+
 /* What one register holds, wherever it lies in memory. Where sums have to stay in
  * registers, loops are written with it: the compiler would spill arrays of lanes. */
 #if KERNEL_AVX512
@@ -35,6 +38,7 @@
 #define VEC 4
 #endif
 typedef float vec __attribute__((vector_size(VEC * 4), aligned(4), may_alias));
+typedef uint32_t uvec __attribute__((vector_size(VEC * 4), aligned(4), may_alias));
 
 static inline const vec *vecs(const float *x)
 {
@@ -53,11 +57,15 @@ static inline float fused(float a, float b, float c)
     return __builtin_fmaf(a, b, c);
 }
 
-static inline vec vec_fused(vec a, vec b, vec c)
+INLINE vec vec_fused(vec a, vec b, vec c)
 {
-#if KERNEL_AVX512
+#ifdef KERNEL_EMULATED // not SIMDe's, which rounds twice where there is no FMA for x86
+    for (int i = 0; i < VEC; i++)
+        c[i] = fused(a[i], b[i], c[i]);
+    return c;
+#elif KERNEL_AVX512
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(__FMA__)
+#elif KERNEL_AVX2
     return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
     return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
@@ -82,7 +90,7 @@ static inline float fused(float a, float b, float c)
     return (float)sum.d;
 }
 
-static inline vec vec_fused(vec a, vec b, vec c)
+INLINE vec vec_fused(vec a, vec b, vec c)
 {
     typedef double dvec __attribute__((vector_size(VEC * 8)));
     typedef int64_t ivec __attribute__((vector_size(VEC * 8)));
@@ -98,7 +106,7 @@ static inline vec vec_fused(vec a, vec b, vec c)
 #endif
 
 /* The same number in every lane. */
-static inline vec vec_of(float x)
+INLINE vec vec_of(float x)
 {
     return x - (vec){0};
 }
@@ -167,51 +175,93 @@ static inline float lanes_dot(const float *x, const float *y, int64_t n)
     return lanes_sum(lane);
 }
 
+#define EXP_MOST 8 // vectors that take the steps of an exponential together
+
+/* a where it is less than b, else b: what is no number stays none in b. */
+INLINE vec vec_min(vec a, vec b)
+{
+#if KERNEL_AVX512
+    return (vec)_mm512_min_ps((__m512)a, (__m512)b);
+#elif KERNEL_AVX2
+    return (vec)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    uvec less = (uvec)(a < b);
+    return (vec)((less & (uvec)a) | (~less & (uvec)b));
+#endif
+}
+
+/* y, and 0 where x is less than `least`. */
+INLINE vec vec_cut(vec y, vec x, float least)
+{
+#if KERNEL_AVX512
+    __mmask16 keep = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(least), _CMP_NLT_UQ);
+    return (vec)_mm512_maskz_mov_ps(keep, (__m512)y);
+#else
+    return (vec)((uvec)y & ~(uvec)(x < least));
+#endif
+}
+
 /*
- * exp(x), within 2 units in the last place over the float range; 0 below -87.3, never
- * inf (x is cut at 88.3). Branch-free, so that loops over it vectorise.
+ * x[i] := exp(x[i]), i < n, within 2 units in the last place over the float range; 0
+ * below -87.3, never inf (x is cut at 88.3). Several vectors take each step together:
+ * one alone would wait for its own results.
  */
-static inline float fast_exp(float x)
+INLINE void vec_exp(vec *x, const int n)
 {
     // adding 1.5 * 2^23 rounds to an integer, which then stands in the lowest bits
     const float magic = 12582912.0F;
     const uint32_t magic_bits = 0x4B400000u;
-    union {
-        float f;
-        uint32_t bits;
-    } rounded, power, y;
-    float cut = 88.3F < x ? 88.3F : x;
-    rounded.f = fused(cut, 1.44269504088896341F, magic);
-    float n = rounded.f - magic;
-    float r = fused(-n, 0.693359375F, cut);
-    r = fused(n, 2.12194440e-4F, r);
-    float p = 1.9875691500e-4F;
-    p = fused(p, r, 1.3981999507e-3F);
-    p = fused(p, r, 8.3334519073e-3F);
-    p = fused(p, r, 4.1665795894e-2F);
-    p = fused(p, r, 1.6666665459e-1F);
-    p = fused(p, r, 5.0000001201e-1F);
-    p = fused(p * r, r, r) + 1.0F;
-    power.bits = (rounded.bits - magic_bits + 127u) << 23;
-    y.f = p * power.f;
-    y.bits &= (uint32_t)(x < -87.3F) - 1u; // what is no number stays none
-    return y.f;
+    const float factor[] = {1.3981999507e-3F, 8.3334519073e-3F, 4.1665795894e-2F,
+                            1.6666665459e-1F, 5.0000001201e-1F};
+    vec cut[EXP_MOST], whole[EXP_MOST], r[EXP_MOST], p[EXP_MOST];
+    for (int i = 0; i < n; i++) {
+        cut[i] = vec_min(vec_of(88.3F), x[i]);
+        whole[i] = vec_fused(cut[i], vec_of(1.44269504088896341F), vec_of(magic));
+    }
+    for (int i = 0; i < n; i++) {
+        vec count = whole[i] - magic;
+        r[i] = vec_fused(-count, vec_of(0.693359375F), cut[i]);
+        r[i] = vec_fused(count, vec_of(2.12194440e-4F), r[i]);
+        p[i] = vec_of(1.9875691500e-4F);
+    }
+    for (int k = 0; k < 5; k++)
+        for (int i = 0; i < n; i++)
+            p[i] = vec_fused(p[i], r[i], vec_of(factor[k]));
+    for (int i = 0; i < n; i++)
+        p[i] = vec_fused(p[i] * r[i], r[i], r[i]) + 1.0F;
+    for (int i = 0; i < n; i++) {
+        uvec power = ((uvec)whole[i] - magic_bits + 127u) << 23;
+        x[i] = vec_cut(p[i] * (vec)power, x[i], -87.3F);
+    }
+}
+
+static inline float fast_exp(float x)
+{
+    vec y = vec_of(x);
+    vec_exp(&y, 1);
+    return y[0];
 }
 
 /* x := exp(x * scale - shift); the sum of the results. */
 static inline float lanes_exp(float *x, int64_t n, float scale, float shift)
 {
+    enum { STEP = 2 * LANES / VEC };
     float lane[LANES] = {0};
+    vec sum[LANES / VEC] = {{0}}, e[STEP];
     int64_t c = 0;
-    for (; c + LANES <= n; c += LANES)
-        for (int i = 0; i < LANES; i++) {
-            float e = fast_exp(fused(x[c + i], scale, -shift));
-            x[c + i] = e;
-            lane[i] += e;
+    for (; c + 2 * LANES <= n; c += 2 * LANES) {
+        for (int i = 0; i < STEP; i++)
+            e[i] = vec_fused(vecs(x + c)[i], vec_of(scale), vec_of(-shift));
+        vec_exp(e, STEP);
+        for (int i = 0; i < STEP; i++) {
+            ((vec *)(x + c))[i] = e[i];
+            sum[i % (LANES / VEC)] += e[i];
         }
-    for (int i = 0; c + i < n; i++) {
+    }
+    lanes_store(lane, sum);
+    for (int64_t i = 0; c + i < n; i++) {
         x[c + i] = fast_exp(fused(x[c + i], scale, -shift));
-        lane[i] += x[c + i];
+        lane[i % LANES] += x[c + i];
     }
     return lanes_sum(lane);
 }
@@ -231,47 +281,37 @@ void K(gemm)(struct stream *s, const struct gemm *g);
 void K(linear_fwd)(struct stream *s, const struct linear *l);
 void K(linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l);
 void K(linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l);
-void K(stash_columns)(struct stream *s, float *y, const void *stash, int64_t first,
-                      int64_t rows, int64_t cols, int64_t stride);
-float *K(stash_work)(struct stream *s, void *stash, float *scratch);
-void K(stash_store)(struct stream *s, void *stash, float *x, int64_t n);
-const float *K(stash_load)(struct stream *s, const void *stash, float *scratch,
-                           int64_t n);
 void K(matvec)(struct stream *s, const struct matvec *m);
-void K(bias_add)(struct stream *s, float *x, const float *b, int64_t N, int64_t C);
-void K(bias_grad)(struct stream *s, float *db, const float *dy, float *partial, int64_t N,
+void K(bias_grad)(struct stream *s, float *db, const void *dy, float *partial, int64_t N,
                   int64_t C);
 void K(add_partials)(struct stream *s, float *out, const float *partial, int64_t N,
                      int64_t stride, int64_t C);
 void K(activation_fwd)(struct stream *s, const struct activation_fwd *a);
 void K(activation_bwd)(struct stream *s, const struct activation_bwd *a);
 void K(bias_dropout_residual)(struct stream *s, const struct residual *r);
-const float *K(dropout_bwd)(struct stream *s, float *dx, const float *dy, int64_t B,
-                            int64_t S, int64_t C, const struct dropout *drop);
+void K(dropout_fwd)(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
+                    int64_t C, const struct dropout *drop);
+const void *K(dropout_bwd)(struct stream *s, void *dx, const void *dy, int64_t B,
+                           int64_t S, int64_t C, const struct dropout *drop);
 void K(attention_fwd)(struct stream *s, const struct attention *at);
 void K(attention_bwd)(struct stream *s, const struct attention_bwd *at);
 void K(attention_decode)(struct stream *s, const struct attention_decode *at);
 void K(xent_max)(struct stream *s, const struct xent *x);
 void K(xent_exp)(struct stream *s, const struct xent *x);
 void K(xent_grad)(struct stream *s, const struct xent *x);
+void K(xent_top)(struct stream *s, int32_t *column, const struct xent *x);
 void K(reduce)(struct stream *s, const struct reduction *r);
 void K(adamw)(struct stream *s, const struct update *u, const struct adamw *a);
 void K(sum_squares)(struct stream *s, double *partial, const void *x, enum dtype dtype,
                     int64_t n);
 void K(load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
 void K(store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
-void K(store_rounded)(struct stream *s, void *y, float *x, enum dtype dtype, int64_t n);
-void K(add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype, int64_t n);
 void K(store_add)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
-void K(load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,
-                    int64_t rows, int64_t cols, int64_t x_stride);
-void K(store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype,
-                     bool accumulate, int64_t rows, int64_t cols, int64_t y_stride);
+void K(add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype, int64_t n);
 void K(copy)(struct stream *s, float *x, const float *y, int64_t n);
+void K(add)(struct stream *s, float *x, const float *y, int64_t n);
 void K(add_rows)(struct stream *s, float *x, const float *y, const int32_t *rows,
                  int64_t n, int64_t C);
-void K(xent_top)(struct stream *s, int32_t *column, const struct xent *x);
-void K(add)(struct stream *s, float *x, const float *y, int64_t n);
 void K(fill)(struct stream *s, float *x, float value, int64_t n);
 
 #endif

@@ -4,7 +4,6 @@
  */
 #include "device/cpu/cpu_convert.h"
 #include "device/cpu/cpu.h"
-#include "device/device.h"
 
 #define BLOCK 16384 // elements a thread takes at a time
 
@@ -19,15 +18,6 @@ static char *stored_of(void *y, enum dtype dtype, int64_t i)
 }
 
 /* -- blocks -------------------------------------------------------------------------- */
-
-static void block_rounded(void *y, float *x, enum dtype dtype, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += CONVERT_RUN) {
-        int64_t run = i64_min(CONVERT_RUN, n - i);
-        narrow(stored_of(y, dtype, i), x + i, dtype, run);
-        widen(x + i, element_of(y, dtype, i), dtype, run);
-    }
-}
 
 static void run_add(float *restrict sum, const float *restrict x, int64_t n)
 {
@@ -66,17 +56,6 @@ void K(store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64
         narrow(stored_of(y, dtype, i), x + i, dtype, i64_min(BLOCK, n - i));
 }
 
-void K(store_rounded)(struct stream *s, void *y, float *x, enum dtype dtype, int64_t n)
-{
-    if (dtype == DTYPE_F32) {
-        K(store)(s, y, x, dtype, n);
-        return;
-    }
-#pragma omp parallel for schedule(static) if (n > BLOCK)
-    for (int64_t i = 0; i < n; i += BLOCK)
-        block_rounded(stored_of(y, dtype, i), x + i, dtype, i64_min(BLOCK, n - i));
-}
-
 void K(store_add)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
 {
 #pragma omp parallel for schedule(static) if (n > BLOCK)
@@ -93,58 +72,6 @@ void K(add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype, i
         widen(widened, element_of(x, dtype, i), dtype, run);
         block_add(stored_of(y, dtype, i), widened, dtype, run);
     }
-}
-
-/* -- matrices ------------------------------------------------------------------------ */
-
-void K(load_matrix)(struct stream *s, float *y, const void *x, enum dtype dtype,
-                    int64_t rows, int64_t cols, int64_t x_stride)
-{
-#pragma omp parallel for collapse(2) schedule(static) if (rows * cols > BLOCK)
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c += BLOCK)
-            widen(y + r * cols + c, element_of(x, dtype, r * x_stride + c), dtype,
-                  i64_min(BLOCK, cols - c));
-}
-
-void K(store_matrix)(struct stream *s, void *y, const float *x, enum dtype dtype,
-                     bool accumulate, int64_t rows, int64_t cols, int64_t y_stride)
-{
-    void (*block)(void *, const float *, enum dtype, int64_t) =
-        accumulate ? block_add : narrow;
-#pragma omp parallel for collapse(2) schedule(static) if (rows * cols > BLOCK)
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c += BLOCK)
-            block(stored_of(y, dtype, r * y_stride + c), x + r * cols + c, dtype,
-                  i64_min(BLOCK, cols - c));
-}
-
-/* -- stashes ------------------------------------------------------------------------- */
-
-float *K(stash_work)(struct stream *s, void *stash, float *scratch)
-{
-    return s->dev->dtype == DTYPE_F32 ? stash : scratch;
-}
-
-void K(stash_store)(struct stream *s, void *stash, float *x, int64_t n)
-{
-    if (x != stash)
-        K(store_rounded)(s, stash, x, s->dev->dtype, n);
-}
-
-const float *K(stash_load)(struct stream *s, const void *stash, float *scratch, int64_t n)
-{
-    if (s->dev->dtype == DTYPE_F32)
-        return stash;
-    K(load)(s, scratch, stash, s->dev->dtype, n);
-    return scratch;
-}
-
-void K(stash_columns)(struct stream *s, float *y, const void *stash, int64_t first,
-                      int64_t rows, int64_t cols, int64_t stride)
-{
-    enum dtype dtype = s->dev->dtype;
-    K(load_matrix)(s, y, element_of(stash, dtype, first), dtype, rows, cols, stride);
 }
 
 /* -- reductions over ranks ----------------------------------------------------------- */

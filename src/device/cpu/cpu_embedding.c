@@ -1,97 +1,102 @@
 /*
  * Token and position embeddings. The gradient of a row is summed in the order of the
- * tokens: each row belongs to one thread, whichever that is.
+ * tokens: each part of a row belongs to one thread, whichever that is.
  */
-#include "device/cpu/cpu.h"
-#include "device/cpu/cpu_convert.h"
+#include "device/cpu/cpu_vec.h"
+#include "device/device.h"
 
 #include <omp.h>
-#include <string.h>
 
-/* x := the sum of the rows that are there. */
-static void add_rows(float *restrict x, const float *word, const float *position,
-                     int64_t H)
+#define COLUMNS 512     // of a row that a thread takes at a time
+#define OWN_COLUMNS 128 // the fewest that a thread has of every row of a gradient
+#define FEW 8192        // elements that one thread computes sooner than it wakes another
+
+/* -- forward ------------------------------------------------------------------------- */
+
+/* The rows of a token that are there. */
+struct rows {
+    int64_t word, position; // their first elements, or -1
+};
+
+INLINE void embed_step(float *x, const struct embedding *e, struct rows rows, int64_t c,
+                       int64_t n, enum dtype dtype)
 {
-    if (word && position)
-        for (int64_t c = 0; c < H; c++)
-            x[c] = word[c] + position[c];
-    else if (word || position)
-        memcpy(x, word ? word : position, (size_t)H * sizeof *x);
-    else
-        memset(x, 0, (size_t)H * sizeof *x);
+    vec sum = {0};
+    if (rows.word >= 0)
+        sum = vec_load(e->wte->data, rows.word + c, n, dtype);
+    if (rows.word >= 0 && rows.position >= 0)
+        sum += vec_load(e->wpe->data, rows.position + c, n, dtype);
+    else if (rows.position >= 0)
+        sum = vec_load(e->wpe->data, rows.position + c, n, dtype);
+    vec_store(x, c, sum, n, DTYPE_F32);
 }
 
-/* The same of rows of 16 bits: what is not there counts as zeros. */
-static void add_typed_rows(float *restrict x, const uint16_t *word,
-                           const uint16_t *position, enum dtype dtype, int64_t H)
+/* Columns [c, end) of a row of x. */
+INLINE void embed_run(float *x, const struct embedding *e, struct rows rows, int64_t c,
+                      int64_t end, enum dtype dtype)
 {
-    for (int64_t c = 0; c < H; c += CONVERT_RUN) {
-        float add[CONVERT_RUN] = {0}, *to = x + c;
-        int64_t run = i64_min(CONVERT_RUN, H - c);
-        memset(to, 0, (size_t)run * sizeof *to);
-        if (word)
-            widen(to, word + c, dtype, run);
-        if (position)
-            widen(add, position + c, dtype, run);
-        for (int64_t i = 0; i < run; i++)
-            to[i] += add[i];
-    }
-}
-
-/* x := the sum of the rows of token n. */
-static void embed_row(float *x, const struct embedding *e, int64_t n)
-{
-    int64_t word = e->tokens[n] * e->H, position = e->positions[n] * e->H;
-    bool has_word = e->tokens[n] >= 0, has_position = e->wpe != NULL;
-    if (e->wte->dtype == DTYPE_F32)
-        add_rows(x, has_word ? (const float *)e->wte->data + word : NULL,
-                 has_position ? (const float *)e->wpe->data + position : NULL, e->H);
-    else
-        add_typed_rows(x, has_word ? (const uint16_t *)e->wte->data + word : NULL,
-                       has_position ? (const uint16_t *)e->wpe->data + position : NULL,
-                       e->wte->dtype, e->H);
+    for (; c + VEC <= end; c += VEC)
+        embed_step(x, e, rows, c, VEC, dtype);
+    if (c < end)
+        embed_step(x, e, rows, c, end - c, dtype);
 }
 
 void K(embedding_fwd)(struct stream *s, float *x, const struct embedding *e)
 {
-    const struct dropout *drop = &e->drop;
-    int64_t S = e->S, H = e->H;
-    int64_t n_groups = i64_round_up(H, DROPOUT_GROUP) / DROPOUT_GROUP;
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < e->B * S; n++) {
-        float *x_n = x + n * H;
-        embed_row(x_n, e, n);
-        for (int64_t i = 0; drop->threshold > 0 && i < n_groups; i++) {
-            float factor[DROPOUT_GROUP];
-            int64_t at = i * DROPOUT_GROUP;
-            K(dropout_group)
-            (factor, drop, drop->first_sample + (uint32_t)(n / S),
-             (uint64_t)((drop->first_row + n % S) * n_groups + i));
-            for (int64_t c = 0; c < i64_min(DROPOUT_GROUP, H - at); c++)
-                x_n[at + c] *= factor[c];
+    int64_t N = e->B * e->S, H = e->H;
+#pragma omp parallel for collapse(2) schedule(static) if (N * H > FEW)
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t c = 0; c < H; c += COLUMNS) {
+            struct rows rows = {.word = e->tokens[n] >= 0 ? e->tokens[n] * H : -1,
+                                .position = e->wpe ? e->positions[n] * H : -1};
+            TYPED(e->wte->dtype, embed_run, x + n * H, e, rows, c,
+                  i64_min(H, c + COLUMNS));
         }
-    }
 }
 
-static void add_row(float *restrict row, const float *restrict d, int64_t H)
+/* -- backward ------------------------------------------------------------------------ */
+
+INLINE void add_step(float *sum, const void *x, int64_t at, int64_t n, enum dtype dtype)
 {
-    for (int64_t c = 0; c < H; c++)
-        row[c] += d[c];
+    vec total = vec_load(sum, 0, n, DTYPE_F32) + vec_load(x, at, n, dtype);
+    vec_store(sum, 0, total, n, DTYPE_F32);
 }
 
+/* Columns [c, end) of a row of a gradient += those of the row of dx from `at`. */
+INLINE void add_run(float *row, const void *dx, int64_t at, int64_t c, int64_t end,
+                    enum dtype dtype)
+{
+    for (; c + VEC <= end; c += VEC)
+        add_step(row + c, dx, at + c, VEC, dtype);
+    if (c < end)
+        add_step(row + c, dx, at + c, end - c, dtype);
+}
+
+static void add_typed_run(float *row, const void *dx, int64_t at, int64_t c, int64_t end,
+                          enum dtype dtype)
+{
+    TYPED(dtype, add_run, row, dx, at, c, end);
+}
+
+/* Threads share columns, so that frequent tokens burden all alike; where there are more
+ * threads than parts of a row that are worth one, rows as well. */
 void K(embedding_bwd)(struct stream *s, const struct embedding_bwd *e)
 {
     const int32_t *tokens = e->tokens, *positions = e->positions;
-    int64_t H = e->H;
-    K(dropout_bwd)(s, e->dx, e->dx, e->B, e->S, H, &e->drop);
-#pragma omp parallel
+    int64_t H = e->H, N = e->B * e->S;
+    enum dtype dtype = s->dev->dtype;
+#pragma omp parallel if (N * H > FEW)
     {
-        int me = omp_get_thread_num(), n_threads = omp_get_num_threads();
-        for (int64_t n = 0; n < e->B * e->S; n++) {
-            if (tokens[n] >= 0 && tokens[n] % n_threads == me)
-                add_row(e->dwte + tokens[n] * H, e->dx + n * H, H);
-            if (positions[n] % n_threads == me)
-                add_row(e->dwpe + positions[n] * H, e->dx + n * H, H);
+        int64_t n_threads = omp_get_num_threads(), me = omp_get_thread_num();
+        int64_t n_parts = i64_max(1, i64_min(n_threads, H / OWN_COLUMNS));
+        int64_t n_kinds = n_threads / n_parts, kind = me / n_parts;
+        int64_t part = i64_round_up((H + n_parts - 1) / n_parts, LANES);
+        int64_t c = me % n_parts * part, end = i64_min(H, c + part);
+        for (int64_t n = 0; kind < n_kinds && c < end && n < N; n++) {
+            if (tokens[n] >= 0 && tokens[n] % n_kinds == kind)
+                add_typed_run(e->dwte + tokens[n] * H, e->dx, n * H, c, end, dtype);
+            if (positions[n] % n_kinds == kind)
+                add_typed_run(e->dwpe + positions[n] * H, e->dx, n * H, c, end, dtype);
         }
     }
 }

@@ -1,0 +1,217 @@
+/*
+ * Dropout, and the residual sum it is part of: one pass over memory each. Most of the
+ * time goes into random words, so the Philox blocks of a group are computed side by side,
+ * each in 64 bits of which the lower 32 count: what a multiplication leaves.
+ */
+#include "device/cpu/cpu_vec.h"
+#include "device/device.h"
+
+#define FEW 2048 // elements that one thread computes sooner than it wakes another
+
+/* -- the factors of a group ---------------------------------------------------------- */
+
+typedef uint64_t qvec __attribute__((vector_size(VEC * 4)));
+
+/* The product of the lower halves and of m, which has 32 bits. */
+INLINE qvec wide_product(qvec x, uint64_t m)
+{
+#if KERNEL_AVX512
+    return (qvec)_mm512_mul_epu32((__m512i)x, _mm512_set1_epi64((int64_t)m));
+#elif KERNEL_AVX2
+    return (qvec)_mm256_mul_epu32((__m256i)x, _mm256_set1_epi64x((int64_t)m));
+#elif defined(__aarch64__)
+    return (qvec)vmull_u32(vmovn_u64((uint64x2_t)x), vdup_n_u32((uint32_t)m));
+#else
+    return (x & UINT32_MAX) * m;
+#endif
+}
+
+/* Two registers of blocks, the even and the odd ones of VEC. */
+struct blocks {
+    qvec word[4][2];
+};
+
+INLINE void philox_round(struct blocks *b, uint32_t k0, uint32_t k1)
+{
+    for (int i = 0; i < 2; i++) {
+        qvec p0 = wide_product(b->word[0][i], PHILOX_M0);
+        qvec p1 = wide_product(b->word[2][i], PHILOX_M1);
+        b->word[0][i] = p1 >> 32 ^ b->word[1][i] ^ k0;
+        b->word[1][i] = p1;
+        b->word[2][i] = p0 >> 32 ^ b->word[3][i] ^ k1;
+        b->word[3][i] = p0;
+    }
+}
+
+/* The blocks that begin with counter `first`. */
+INLINE void philox_blocks(struct blocks *b, const struct dropout *drop, uint32_t sample,
+                          uint32_t first)
+{
+    uint32_t k0 = drop->key.k[0], k1 = drop->key.k[1];
+    uint32_t counter[VEC];
+    for (uint32_t j = 0; j < VEC; j++)
+        counter[j] = first + j;
+    memcpy(&b->word[0][0], counter, sizeof counter);
+    b->word[0][1] = b->word[0][0] >> 32;
+    for (int i = 0; i < 2; i++) {
+        b->word[1][i] = sample + (qvec){0};
+        b->word[2][i] = drop->step + (qvec){0};
+        b->word[3][i] = drop->key.seed_high + (qvec){0};
+    }
+    for (int round = 0; round < 10; round++) {
+        philox_round(b, k0, k1);
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
+    }
+}
+
+/* The factors that 16 bits each decide; without a branch, which would be guessed wrong
+ * once in 1 / rate elements. */
+INLINE vec decide(uvec half, const struct dropout *drop)
+{
+#if KERNEL_AVX512
+    __mmask16 keep = _mm512_cmpge_epi32_mask((__m512i)half,
+                                             _mm512_set1_epi32((int32_t)drop->threshold));
+    return (vec)_mm512_maskz_mov_ps(keep, _mm512_set1_ps(drop->scale));
+#else
+    return (vec)((uvec)(half >= drop->threshold) & (uvec)vec_of(drop->scale));
+#endif
+}
+
+void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
+                      uint32_t sample, uint64_t group)
+{
+    for (uint32_t j = 0; j < DROPOUT_LANES; j += VEC) {
+        struct blocks b;
+        philox_blocks(&b, drop, sample, (uint32_t)group * DROPOUT_LANES + j);
+        for (int w = 0; w < 4; w++) {
+            uvec words = (uvec)((b.word[w][0] & UINT32_MAX) | b.word[w][1] << 32);
+            float *low = factor + 2 * w * DROPOUT_LANES + j;
+            *(vec *)low = decide(words & 0xFFFFu, drop);
+            *(vec *)(low + DROPOUT_LANES) = decide(words >> 16, drop);
+        }
+    }
+}
+
+/* -- kernels ------------------------------------------------------------------------- */
+
+/* Rows of S samples of C columns, of which a thread takes a group of columns at a time:
+ * the factors of group i of row n. */
+static void row_factors(float factor[DROPOUT_GROUP], const struct dropout *drop,
+                        int64_t n, int64_t S, int64_t C, int64_t i)
+{
+    int64_t n_groups = i64_round_up(C, DROPOUT_GROUP) / DROPOUT_GROUP;
+    K(dropout_group)
+    (factor, drop, drop->first_sample + (uint32_t)(n / S),
+     (uint64_t)((drop->first_row + n % S) * n_groups + i));
+}
+
+/* y = res + (x + b), or res + (x + b) * factor, of n elements from `at`, column c. */
+INLINE void residual_step(const struct residual *r, const float *factor, int64_t at,
+                          int64_t c, int64_t n, enum dtype dtype)
+{
+    vec x = vec_load(r->x, at, n, DTYPE_F32) + vec_load(r->b, c, n, DTYPE_F32);
+    vec res = vec_load(r->res, at, n, dtype);
+    vec y = res + x;
+    if (factor)
+        y = vec_fused(x, *vecs(factor), res);
+    vec_store(r->y, at, y, n, dtype);
+}
+
+INLINE void residual_run(const struct residual *r, const float *factor, int64_t at,
+                         int64_t c, int64_t n, enum dtype dtype)
+{
+    int64_t i = 0;
+    for (; factor && i + VEC <= n; i += VEC)
+        residual_step(r, factor + i, at + i, c + i, VEC, dtype);
+    for (; !factor && i + VEC <= n; i += VEC)
+        residual_step(r, NULL, at + i, c + i, VEC, dtype);
+    if (i < n)
+        residual_step(r, factor ? factor + i : NULL, at + i, c + i, n - i, dtype);
+}
+
+static void residual_typed_run(const struct residual *r, const float *factor, int64_t at,
+                               int64_t c, int64_t n, enum dtype dtype)
+{
+    TYPED(dtype, residual_run, r, factor, at, c, n);
+}
+
+void K(bias_dropout_residual)(struct stream *s, const struct residual *r)
+{
+    int64_t C = r->C, N = r->B * r->S;
+#pragma omp parallel for collapse(2) schedule(static) if (N * C > FEW)
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t c = 0; c < C; c += DROPOUT_GROUP) {
+            float factor[DROPOUT_GROUP];
+            if (r->drop.threshold > 0)
+                row_factors(factor, &r->drop, n, r->S, C, c / DROPOUT_GROUP);
+            residual_typed_run(r, r->drop.threshold > 0 ? factor : NULL, n * C + c, c,
+                               i64_min(DROPOUT_GROUP, C - c), s->dev->dtype);
+        }
+}
+
+/* y = x * factor, of n elements from `at`. */
+INLINE void dropped_step(void *y, const void *x, const float *factor, int64_t at,
+                         int64_t n, enum dtype x_dtype, enum dtype dtype)
+{
+    vec_store(y, at, vec_load(x, at, n, x_dtype) * *vecs(factor), n, dtype);
+}
+
+INLINE void dropped_run(void *y, const void *x, const float *factor, int64_t at,
+                        int64_t n, enum dtype x_dtype, enum dtype dtype)
+{
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC)
+        dropped_step(y, x, factor + i, at + i, VEC, x_dtype, dtype);
+    if (i < n)
+        dropped_step(y, x, factor + i, at + i, n - i, x_dtype, dtype);
+}
+
+static void dropped_float_run(void *y, const void *x, const float *factor, int64_t at,
+                              int64_t n, enum dtype dtype)
+{
+    TYPED(dtype, dropped_run, y, x, factor, at, n, DTYPE_F32);
+}
+
+static void dropped_typed_run(void *y, const void *x, const float *factor, int64_t at,
+                              int64_t n, enum dtype dtype)
+{
+    if (dtype == DTYPE_F32)
+        dropped_run(y, x, factor, at, n, DTYPE_F32, DTYPE_F32);
+    else if (dtype == DTYPE_BF16)
+        dropped_run(y, x, factor, at, n, DTYPE_BF16, DTYPE_BF16);
+    else
+        dropped_run(y, x, factor, at, n, DTYPE_F16, DTYPE_F16);
+}
+
+static void drop_rows(void *y, const void *x, int64_t N, int64_t S, int64_t C,
+                      const struct dropout *drop, bool is_float, enum dtype dtype)
+{
+#pragma omp parallel for collapse(2) schedule(static) if (N * C > FEW)
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t c = 0; c < C; c += DROPOUT_GROUP) {
+            float factor[DROPOUT_GROUP];
+            int64_t end = i64_min(DROPOUT_GROUP, C - c);
+            row_factors(factor, drop, n, S, C, c / DROPOUT_GROUP);
+            (is_float ? dropped_float_run : dropped_typed_run)(y, x, factor, n * C + c,
+                                                               end, dtype);
+        }
+}
+
+void K(dropout_fwd)(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
+                    int64_t C, const struct dropout *drop)
+{
+    if (drop->threshold > 0)
+        drop_rows(y, x, B * S, S, C, drop, true, s->dev->dtype);
+    else if (y != x)
+        K(store)(s, y, x, s->dev->dtype, B * S * C);
+}
+
+const void *K(dropout_bwd)(struct stream *s, void *dx, const void *dy, int64_t B,
+                           int64_t S, int64_t C, const struct dropout *drop)
+{
+    if (drop->threshold == 0)
+        return dy;
+    drop_rows(dx, dy, B * S, S, C, drop, false, s->dev->dtype);
+    return dx;
+}
