@@ -45,22 +45,21 @@ static inline struct stream *stream_of(const struct kernels *k)
 static inline void embedding_fwd(const struct kernels *k, float *x, const float *wte,
                                  const float *wpe, const int32_t *tokens,
                                  const int32_t *positions, int64_t B, int64_t S,
-                                 int64_t H, const struct dropout *drop)
+                                 int64_t H)
 {
     struct weight words = {.data = (void *)(uintptr_t)wte};
     struct weight places = {.data = (void *)(uintptr_t)wpe};
-    struct embedding e = {&words, wpe ? &places : NULL, tokens, positions, B, S, H,
-                          *drop};
+    struct embedding e = {&words, wpe ? &places : NULL, tokens, positions, B, S, H};
     k->embedding_fwd(stream_of(k), x, &e);
 }
 
 static inline void embedding_bwd(const struct kernels *k, float *dwte, float *dwpe,
-                                 float *dx, const int32_t *tokens,
+                                 const float *dx, const int32_t *tokens,
                                  const int32_t *positions, int64_t B, int64_t S,
-                                 int64_t H, const struct dropout *drop)
+                                 int64_t H)
 {
-    k->embedding_bwd(stream_of(k), &(struct embedding_bwd){dwte, dwpe, dx, tokens,
-                                                           positions, B, S, H, *drop});
+    k->embedding_bwd(stream_of(k),
+                     &(struct embedding_bwd){dwte, dwpe, dx, tokens, positions, B, S, H});
 }
 
 static inline void layernorm_fwd(const struct kernels *k, float *y, float *mean,
@@ -86,29 +85,29 @@ static inline void layernorm_bwd(const struct kernels *k, float *dx, float *dg, 
                                                            rstd, partial, N, C});
 }
 
-static inline void matvec(const struct kernels *k, float *y, const void *w,
-                          enum dtype dtype, const float *x, const float *b, int64_t R,
-                          int64_t O, int64_t I)
+/* w and x are of `dtype`, y of y_dtype. */
+static inline void matvec(const struct kernels *k, void *y, enum dtype y_dtype,
+                          const void *w, enum dtype dtype, const void *x, const float *b,
+                          int64_t R, int64_t O, int64_t I)
 {
     struct weight weight = {
         .data = (void *)(uintptr_t)w, .dtype = dtype, .rows = O, .cols = I};
-    k->matvec(stream_of(k), &(struct matvec){y, &weight, x, b, R});
+    k->matvec(typed_stream_of(k, dtype), &(struct matvec){y, y_dtype, &weight, x, b, R});
 }
 
 static inline void gelu_fwd(const struct kernels *k, float *y, const float *x,
                             const float *b, int64_t N, int64_t C)
 {
     k->activation_fwd(stream_of(k),
-                      &(struct activation_fwd){ACTIVATION_GELU, y, x, b, NULL, N, C});
+                      &(struct activation_fwd){ACTIVATION_GELU, y, x, b, N, C});
 }
 
 static inline void gelu_bwd(const struct kernels *k, float *dx, float *y, float *db,
                             const float *dy, const float *x, const float *b,
                             float *partial, int64_t N, int64_t C)
 {
-    k->activation_bwd(stream_of(k),
-                      &(struct activation_bwd){ACTIVATION_GELU, dx, y, db, dy, x, b, NULL,
-                                               partial, N, C});
+    k->activation_bwd(stream_of(k), &(struct activation_bwd){ACTIVATION_GELU, dx, y, db,
+                                                             dy, x, b, partial, N, C});
 }
 
 static inline void bias_dropout_residual(const struct kernels *k, float *y,
@@ -151,35 +150,6 @@ static inline void xent_grad(const struct kernels *k, float *logits, float *row_
                                               .weight = 1,
                                               .R = R,
                                               .V = V});
-}
-
-/* Attention over q, k and v in one buffer (B, S, A + 2 A_kv, D), and its gradients in
- * another. */
-static inline void set_qkv(struct attention *at, const float *qkv)
-{
-    if (at->A_kv == 0)
-        at->A_kv = at->A;
-    at->q = qkv;
-    at->k = qkv + at->A * at->D;
-    at->v = qkv + (at->A + at->A_kv) * at->D;
-    at->q_row = at->kv_row = (at->A + 2 * at->A_kv) * at->D;
-}
-
-static inline void attention_fwd(const struct kernels *k, struct attention at,
-                                 const float *qkv)
-{
-    set_qkv(&at, qkv);
-    k->attention_fwd(stream_of(k), &at);
-}
-
-static inline void attention_bwd(const struct kernels *k, struct attention_bwd at,
-                                 const float *qkv, float *dqkv)
-{
-    set_qkv(&at.fwd, qkv);
-    at.dq = dqkv;
-    at.dk = dqkv + at.fwd.A * at.fwd.D;
-    at.dv = at.dk + at.fwd.A_kv * at.fwd.D;
-    k->attention_bwd(stream_of(k), &at);
 }
 
 /* -- random numbers: fast, fixed by the seed ----------------------------------------- */
@@ -260,6 +230,85 @@ static inline void assert_same_floats(const float *got, const float *want, int64
         if (memcmp(&got[i], &want[i], sizeof got[i]) != 0)
             fail_msg("%s: element %lld of %lld is %.9g, not %.9g", what, (long long)i,
                      (long long)n, (double)got[i], (double)want[i]);
+}
+
+/* -- elements of any type, one at a time --------------------------------------------- */
+
+static inline float element(const void *x, enum dtype dtype, int64_t i)
+{
+    return dtype == DTYPE_F32   ? ((const float *)x)[i]
+           : dtype == DTYPE_F16 ? f16_to_f32(((const uint16_t *)x)[i])
+                                : bf16_to_f32(((const uint16_t *)x)[i]);
+}
+
+static inline void set_element(void *x, enum dtype dtype, int64_t i, float value)
+{
+    if (dtype == DTYPE_F32)
+        ((float *)x)[i] = value;
+    else
+        ((uint16_t *)x)[i] = dtype == DTYPE_F16 ? f32_to_f16(value) : f32_to_bf16(value);
+}
+
+static inline void *element_at(const void *x, enum dtype dtype, int64_t i)
+{
+    return (char *)(uintptr_t)x + i * (int64_t)dtype_bytes(dtype);
+}
+
+/* n bell-shaped numbers as `dtype` stores them. */
+static inline void *stored_new_bell(int64_t n, enum dtype dtype, uint64_t seed)
+{
+    float *x = floats_new_bell(n, seed);
+    void *y = words_new(n);
+    dtype_store(y, x, dtype, n);
+    free(x);
+    return y;
+}
+
+/* -- attention over q, k and v in one buffer (B, S, A + 2 A_kv, D) ------------------- */
+
+static inline void set_qkv(struct attention *at, enum dtype dtype, const void *qkv)
+{
+    if (at->A_kv == 0)
+        at->A_kv = at->A;
+    at->q = qkv;
+    at->k = element_at(qkv, dtype, at->A * at->D);
+    at->v = element_at(qkv, dtype, (at->A + at->A_kv) * at->D);
+    at->q_row = at->kv_row = (at->A + 2 * at->A_kv) * at->D;
+}
+
+static inline void typed_attention_fwd(const struct kernels *k, enum dtype dtype,
+                                       struct attention at, const void *qkv)
+{
+    set_qkv(&at, dtype, qkv);
+    k->attention_fwd(typed_stream_of(k, dtype), &at);
+}
+
+/* The gradients lie in dqkv as q, k and v in qkv. */
+static inline void typed_attention_bwd(const struct kernels *k, enum dtype dtype,
+                                       struct attention_bwd at, const void *qkv,
+                                       void *dqkv)
+{
+    const struct attention *fwd = &at.fwd;
+    set_qkv(&at.fwd, dtype, qkv);
+    int64_t n = attention_scratch(dtype, fwd->S, fwd->A, fwd->A_kv, fwd->D);
+    at.dq = dqkv;
+    at.dk = element_at(dqkv, dtype, fwd->A * fwd->D);
+    at.dv = element_at(at.dk, dtype, fwd->A_kv * fwd->D);
+    at.scratch = floats_new_set(n, NAN);
+    k->attention_bwd(typed_stream_of(k, dtype), &at);
+    free(at.scratch);
+}
+
+static inline void attention_fwd(const struct kernels *k, struct attention at,
+                                 const float *qkv)
+{
+    typed_attention_fwd(k, DTYPE_F32, at, qkv);
+}
+
+static inline void attention_bwd(const struct kernels *k, struct attention_bwd at,
+                                 const float *qkv, float *dqkv)
+{
+    typed_attention_bwd(k, DTYPE_F32, at, qkv, dqkv);
 }
 
 /* Runs `check` for every table, the reference too. */

@@ -23,22 +23,7 @@ static void for_each_dtype(void (*check)(const struct kernels *k, enum dtype dty
     kernels_set_threads(1);
 }
 
-/* -- elements, one at a time --------------------------------------------------------- */
-
-static float element(const void *x, enum dtype dtype, int64_t i)
-{
-    return dtype == DTYPE_F32   ? ((const float *)x)[i]
-           : dtype == DTYPE_F16 ? f16_to_f32(((const uint16_t *)x)[i])
-                                : bf16_to_f32(((const uint16_t *)x)[i]);
-}
-
-static void set_element(void *x, enum dtype dtype, int64_t i, float value)
-{
-    if (dtype == DTYPE_F32)
-        ((float *)x)[i] = value;
-    else
-        ((uint16_t *)x)[i] = dtype == DTYPE_F16 ? f32_to_f16(value) : f32_to_bf16(value);
-}
+/* -- elements of every kind ---------------------------------------------------------- */
 
 /* Bit patterns of all kinds: mostly numbers of every size, at times inf and NaN. */
 static float any_float(struct rng *r)
@@ -141,26 +126,18 @@ static void check_store(const struct kernels *k, enum dtype dtype)
     for (size_t c = 0; c < ARRAY_LEN(counts); c++) {
         struct flat f = flat_open(counts[c], dtype);
         size_t bytes = (size_t)f.n_all * dtype_bytes(dtype);
-        float *rounded = copy_new(f.x, f.n_all), *x = copy_new(f.x, f.n_all);
-        for (int64_t i = SPARE; i < SPARE + f.n; i++) {
+        float *x = copy_new(f.x, f.n_all);
+        for (int64_t i = SPARE; i < SPARE + f.n; i++)
             set_element(f.want, dtype, i, x[i]);
-            rounded[i] = element(f.want, dtype, i);
-        }
         k->store(stream_of(k), f.stored + f.skip, f.x + SPARE, dtype, f.n);
         assert_memory_equal(f.stored, f.want, bytes);
         assert_same_floats(f.x, x, f.n_all, "store's input");
-
-        memset(f.stored + f.skip, 0x55, (size_t)f.n * dtype_bytes(dtype));
-        k->store_rounded(stream_of(k), f.stored + f.skip, f.x + SPARE, dtype, f.n);
-        assert_memory_equal(f.stored, f.want, bytes);
-        assert_same_floats(f.x, rounded, f.n_all, "store_rounded's input");
-        free(rounded);
         free(x);
         flat_close(&f);
     }
 }
 
-static void test_store__rounds_every_element_and_on_demand_its_source(void **state)
+static void test_store__rounds_every_element_and_leaves_its_source(void **state)
 {
     (void)state;
     for_each_dtype(check_store);
@@ -178,54 +155,31 @@ static void check_store_add(const struct kernels *k, enum dtype dtype)
     }
 }
 
+static void check_add_stored(const struct kernels *k, enum dtype dtype)
+{
+    for (size_t c = 0; c < ARRAY_LEN(counts); c++) {
+        struct flat f = flat_open(counts[c], dtype);
+        char *x = stored_new_any(f.n_all, dtype, 3);
+        for (int64_t i = SPARE; i < SPARE + f.n; i++)
+            set_element(f.want, dtype, i,
+                        element(f.stored, dtype, i) + element(x, dtype, i));
+        k->add_stored(stream_of(k), f.stored + f.skip, x + f.skip, dtype, f.n);
+        assert_same_stored(f.stored, f.want, dtype, f.n_all, "add_stored");
+        free(x);
+        flat_close(&f);
+    }
+}
+
+static void test_add_stored__adds_in_float_and_rounds_once(void **state)
+{
+    (void)state;
+    for_each_dtype(check_add_stored);
+}
+
 static void test_store_add__adds_in_float_and_rounds_once(void **state)
 {
     (void)state;
     for_each_dtype(check_store_add);
-}
-
-/* -- matrices ------------------------------------------------------------------------ */
-
-static const int64_t matrices[][3] = {{1, 1, 1},         {3, 5, 9},        {64, 300, 900},
-                                      {2, 0, 4},         {0, 7, 7},        {7, 16, 16},
-                                      {1, 40000, 40000}, {2, 20001, 20005}};
-
-static void check_matrix(const struct kernels *k, enum dtype dtype, const int64_t *m)
-{
-    int64_t rows = m[0], cols = m[1], stride = m[2], n_stored = rows * stride;
-    float *x = floats_new_any(rows * cols, 3), *y = floats_new_set(rows * cols, 77);
-    for (int accumulate = 0; accumulate < 2; accumulate++) {
-        char *stored = stored_new_any(n_stored, dtype, 4);
-        char *want = copy_new(stored, n_stored);
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t c = 0; c < cols; c++) {
-                float before = accumulate ? element(want, dtype, r * stride + c) : -0.0F;
-                set_element(want, dtype, r * stride + c, before + x[r * cols + c]);
-            }
-        k->store_matrix(stream_of(k), stored, x, dtype, accumulate, rows, cols, stride);
-        assert_same_stored(stored, want, dtype, n_stored, "store_matrix");
-        k->load_matrix(stream_of(k), y, stored, dtype, rows, cols, stride);
-        for (int64_t i = 0; i < rows * cols; i++) {
-            float value = element(stored, dtype, i / cols * stride + i % cols);
-            assert_int_equal(f32_bits(y[i]), f32_bits(value));
-        }
-        free(stored);
-        free(want);
-    }
-    free(x);
-    free(y);
-}
-
-static void check_matrices(const struct kernels *k, enum dtype dtype)
-{
-    for (size_t i = 0; i < ARRAY_LEN(matrices); i++)
-        check_matrix(k, dtype, matrices[i]);
-}
-
-static void test_matrix__moves_rows_and_leaves_what_lies_between(void **state)
-{
-    (void)state;
-    for_each_dtype(check_matrices);
 }
 
 /* -- sums of squares ----------------------------------------------------------------- */
@@ -440,9 +394,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load__widens_every_element),
-        cmocka_unit_test(test_store__rounds_every_element_and_on_demand_its_source),
+        cmocka_unit_test(test_store__rounds_every_element_and_leaves_its_source),
+        cmocka_unit_test(test_add_stored__adds_in_float_and_rounds_once),
         cmocka_unit_test(test_store_add__adds_in_float_and_rounds_once),
-        cmocka_unit_test(test_matrix__moves_rows_and_leaves_what_lies_between),
         cmocka_unit_test(test_sum_squares__of_stored_numbers_is_that_of_the_widened),
         cmocka_unit_test(
             test_adamw__on_stored_numbers_has_the_bits_of_floats_however_cut),

@@ -228,11 +228,12 @@ static double embedding_value(const double *p, const struct dropout *drop)
 static double embedding_kernels(const struct kernels *k, const float *p, float *grad,
                                 const struct dropout *drop)
 {
-    float x[EM_N * EM_H], dx[EM_N * EM_H];
-    weights_f32(dx, EM_N * EM_H);
-    embedding_fwd(k, x, p, p + EM_V * EM_H, tokens, positions, EM_B, EM_S, EM_H, drop);
-    embedding_bwd(k, grad, grad + EM_V * EM_H, dx, tokens, positions, EM_B, EM_S, EM_H,
-                  drop);
+    float x[EM_N * EM_H], dy[EM_N * EM_H], scratch[EM_N * EM_H];
+    weights_f32(dy, EM_N * EM_H);
+    embedding_fwd(k, x, p, p + EM_V * EM_H, tokens, positions, EM_B, EM_S, EM_H);
+    k->dropout_fwd(stream_of(k), x, x, EM_B, EM_S, EM_H, drop);
+    const void *dx = k->dropout_bwd(stream_of(k), scratch, dy, EM_B, EM_S, EM_H, drop);
+    embedding_bwd(k, grad, grad + EM_V * EM_H, dx, tokens, positions, EM_B, EM_S, EM_H);
     return weighted_sum(x, EM_N * EM_H);
 }
 
@@ -258,7 +259,7 @@ static double residual_kernels(const struct kernels *k, const float *p, float *g
     assert_true(kernel_partials(EM_N, EM_H) <= (int64_t)ARRAY_LEN(partial));
     weights_f32(dy, RE_NC);
     bias_dropout_residual(k, y, p, p + RE_NC, p + 2 * RE_NC, EM_B, EM_S, EM_H, drop);
-    const float *dx = k->dropout_bwd(stream_of(k), scratch, dy, EM_B, EM_S, EM_H, drop);
+    const void *dx = k->dropout_bwd(stream_of(k), scratch, dy, EM_B, EM_S, EM_H, drop);
     k->copy(stream_of(k), grad, dy, RE_NC);
     k->copy(stream_of(k), grad + RE_NC, dx, RE_NC);
     k->bias_grad(stream_of(k), grad + 2 * RE_NC, dx, partial, EM_N, EM_H);
