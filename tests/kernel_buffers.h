@@ -113,8 +113,22 @@ static inline void fill_first_keys(int32_t *first, int64_t n, const struct shape
     }
 }
 
+/* What numbers are filled in: as the buffer says, or of all kinds, or so small that
+ * products are subnormal. */
+enum numbers { NUMBERS_PLAIN, NUMBERS_ANY, NUMBERS_SMALL };
+
+static inline float number_for(const struct buffer *b, enum numbers numbers,
+                               struct rng *r)
+{
+    if (b->fill == POSITIVE)
+        return (float)rng_uniform(r, 0.01, 1);
+    return numbers == NUMBERS_ANY     ? rng_any(r)
+           : numbers == NUMBERS_SMALL ? rng_small(r)
+                                      : rng_bell(r);
+}
+
 static inline void fill_buffer(void *at, int64_t n, const struct buffer *b,
-                               const struct shape *s, struct rng *r)
+                               const struct shape *s, enum numbers numbers, struct rng *r)
 {
     int32_t *whole = at;
     if (b->role == OUT || b->role == SCRATCH) {
@@ -128,20 +142,26 @@ static inline void fill_buffer(void *at, int64_t n, const struct buffer *b,
             whole[i] = whole_number(b->fill, i, s, r);
         else
             set_element(at, b->type == OF_T ? s->dtype : DTYPE_F32, i,
-                        b->fill == BELL ? rng_bell(r) : (float)rng_uniform(r, 0.01, 1));
+                        number_for(b, numbers, r));
     }
 }
 
-static inline void set_open_filled(struct set *set, const struct kernel_case *kc,
-                                   const struct shape *s)
+static inline void set_open_numbers(struct set *set, const struct kernel_case *kc,
+                                    const struct shape *s, enum numbers numbers)
 {
     struct rng r = {(uint64_t)(s->C * 1000003 + s->B * 1009 + s->S * 31 + s->D)};
     set_open(set, kc, s, FENCE_NONE);
     for (int i = 0; i < MAX_BUFFERS && set->at[i]; i++)
         fill_buffer(set->at[i], buffer_elements(&kc->buffers[i], s), &kc->buffers[i], s,
-                    &r);
+                    numbers, &r);
     if (kc->prepare)
         kc->prepare(all_tables().at[0], s, set->at);
+}
+
+static inline void set_open_filled(struct set *set, const struct kernel_case *kc,
+                                   const struct shape *s)
+{
+    set_open_numbers(set, kc, s, NUMBERS_PLAIN);
 }
 
 /* -- comparing ----------------------------------------------------------------------- */

@@ -49,6 +49,15 @@ static inline float flushed(float x)
     return fabsf(x) < FLT_MIN ? copysignf(0.0F, x) : x;
 }
 
+/* The same of x * y + c, of which is judged what 24 bits would make of it: the smallest
+ * normal number may be what a subnormal one is rounded to. */
+static inline float flushed_fused(float x, float y, float c)
+{
+    float sum = fmaf(x, y, c);
+    bool is_small = fabs((double)x * (double)y + (double)c) < 0x1p-126 * (1 - 0x1p-25);
+    return is_small ? copysignf(0.0F, sum) : sum;
+}
+
 /* c + (e + o) of the products i .. i + n of a group, the others of which are 0. */
 static inline float contract_join(float c, const struct operand *a,
                                   const struct operand *b, int64_t first, int64_t n)
@@ -57,7 +66,7 @@ static inline float contract_join(float c, const struct operand *a,
     for (int64_t i = 0; i < CONTRACT_GROUP; i++) {
         float x = i < n ? flushed(operand_at(a, first + i)) : 0.0F;
         float y = i < n ? flushed(operand_at(b, first + i)) : 0.0F;
-        parts[i % 2] = flushed(fmaf(x, y, parts[i % 2]));
+        parts[i % 2] = flushed_fused(x, y, parts[i % 2]);
     }
     return flushed(flushed(c) + flushed(parts[0] + parts[1]));
 }

@@ -184,6 +184,21 @@ static inline int64_t rng_below(struct rng *r, int64_t n)
     return (int64_t)(rng_word(r) % (uint32_t)n);
 }
 
+/* Bit patterns of all kinds: mostly numbers of every size, at times inf and NaN. */
+static inline float rng_any(struct rng *r)
+{
+    uint32_t bits = rng_word(r);
+    if (rng_below(r, 16) > 0) // a size that a half can hold, or nearly
+        bits = (bits & 0x807FFFFF) | (uint32_t)(127 - 27 + rng_below(r, 45)) << 23;
+    return f32_from_bits(bits);
+}
+
+/* A size about that at which a product of two is the smallest normal number. */
+static inline float rng_small(struct rng *r)
+{
+    return rng_bell(r) * (rng_below(r, 9) > 0 ? 0x1p-62F : 0x1p-72F);
+}
+
 /* -- buffers ------------------------------------------------------------------------- */
 
 /* n elements of 4 bytes, 64-byte aligned; free() releases them. */

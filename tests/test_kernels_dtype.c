@@ -25,21 +25,12 @@ static void for_each_dtype(void (*check)(const struct kernels *k, enum dtype dty
 
 /* -- elements of every kind ---------------------------------------------------------- */
 
-/* Bit patterns of all kinds: mostly numbers of every size, at times inf and NaN. */
-static float any_float(struct rng *r)
-{
-    uint32_t bits = rng_word(r);
-    if (rng_below(r, 16) > 0) // a size that a half can hold, or nearly
-        bits = (bits & 0x807FFFFF) | (uint32_t)(127 - 27 + rng_below(r, 45)) << 23;
-    return f32_from_bits(bits);
-}
-
 static float *floats_new_any(int64_t n, uint64_t seed)
 {
     struct rng r = {seed};
     float *x = words_new(n);
     for (int64_t i = 0; i < n; i++)
-        x[i] = any_float(&r);
+        x[i] = rng_any(&r);
     return x;
 }
 

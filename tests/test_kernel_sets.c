@@ -1,0 +1,172 @@
+/*
+ * The processor is no part of a result. Every table of kernels has the bits of `generic`,
+ * for every kernel, type, odd shape and number of threads, whatever the numbers are; and
+ * products and attention of `generic` have the bits of the contract, which
+ * kernel_contract.h writes out.
+ */
+#include "kernel_buffers.h"
+#include "kernel_contract.h"
+
+static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+
+/* -- every table against generic ----------------------------------------------------- */
+
+/* Every table on as many threads as its turn is, against generic on one. */
+static void check_tables(const struct kernel_case *kc, const struct shape *s,
+                         enum numbers numbers, int64_t turn)
+{
+    static const int threads[] = {1, 2, 3, 8};
+    struct tables t = all_tables();
+    struct set inputs, want, got;
+    assert_string_equal(t.at[1]->name, "generic");
+    kernels_set_threads(1);
+    set_open_numbers(&inputs, kc, s, numbers);
+    set_copy(&want, &inputs, kc, s);
+    kc->run(t.at[1], s, want.at);
+    for (int i = 1; i < t.n; i++) {
+        kernels_set_threads(threads[(turn + i) % (int64_t)ARRAY_LEN(threads)]);
+        set_copy(&got, &inputs, kc, s);
+        kc->run(t.at[i], s, got.at);
+        assert_same_sets(kc, t.at[i], s, &got, &want);
+        set_close(&got, kc);
+    }
+    kernels_set_threads(1);
+    set_close(&want, kc);
+    set_close(&inputs, kc);
+}
+
+static void check_all_tables(enum numbers numbers, int64_t stride)
+{
+    for (size_t c = 0; c < ARRAY_LEN(cases); c++)
+        for (int64_t i = 0; i < shapes_of(cases[c].family); i += stride)
+            for (size_t d = 0; d < ARRAY_LEN(dtypes); d++) {
+                struct shape s = shape_at(cases[c].family, i, dtypes[d]);
+                check_tables(&cases[c], &s, numbers, i / stride + (int64_t)d);
+            }
+}
+
+static void test_sets__have_the_bits_of_generic(void **state)
+{
+    (void)state;
+    check_all_tables(NUMBERS_PLAIN, 1);
+}
+
+static void test_sets__have_the_bits_of_generic_for_numbers_of_any_kind(void **state)
+{
+    (void)state;
+    check_all_tables(NUMBERS_ANY, 3);
+}
+
+static void test_sets__have_the_bits_of_generic_for_subnormal_products(void **state)
+{
+    (void)state;
+    check_all_tables(NUMBERS_SMALL, 3);
+}
+
+/* -- many threads -------------------------------------------------------------------- */
+
+static bool has_contract(const struct kernel_case *kc)
+{
+    return kc->family == PRODUCT
+               ? strncmp(kc->name, "linear", 6) == 0
+               : kc->family == ATTENTION && strcmp(kc->name, "attention_decode") != 0;
+}
+
+static void check_many_threads(const struct kernel_case *kc, const struct shape *s)
+{
+    static const int threads[] = {32, 128};
+    struct tables t = all_tables();
+    struct set inputs, want, got;
+    kernels_set_threads(1);
+    set_open_filled(&inputs, kc, s);
+    set_copy(&want, &inputs, kc, s);
+    kc->run(t.at[1], s, want.at);
+    for (int i = 1; i < t.n; i++)
+        for (size_t n = 0; n < ARRAY_LEN(threads); n++) {
+            kernels_set_threads(threads[n]);
+            set_copy(&got, &inputs, kc, s);
+            kc->run(t.at[i], s, got.at);
+            assert_same_sets(kc, t.at[i], s, &got, &want);
+            set_close(&got, kc);
+        }
+    kernels_set_threads(1);
+    set_close(&want, kc);
+    set_close(&inputs, kc);
+}
+
+static void test_sets__have_the_bits_of_generic_on_many_threads(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+        const struct kernel_case *kc = &cases[c];
+        if (kc->family != PRODUCT && kc->family != ATTENTION)
+            continue;
+        struct shape s = {.B = 2,
+                          .S = 300,
+                          .A = 6,
+                          .A_kv = 3,
+                          .D = 32,
+                          .rate = 0.1,
+                          .dtype = dtypes[c % ARRAY_LEN(dtypes)]};
+        if (kc->family == PRODUCT)
+            s = (struct shape){.B = 150, .C = 270, .D = 210, .S = 1, .dtype = s.dtype};
+        check_many_threads(kc, &s);
+    }
+}
+
+/* -- generic against the contract ---------------------------------------------------- */
+
+static void check_contract(const struct kernel_case *kc, const struct shape *s,
+                           enum numbers numbers)
+{
+    struct set inputs, want, got;
+    const struct kernels *generic = all_tables().at[1], *contract = contract_table();
+    set_open_numbers(&inputs, kc, s, numbers);
+    set_copy(&want, &inputs, kc, s);
+    set_copy(&got, &inputs, kc, s);
+    kc->run(contract, s, want.at);
+    kc->run(generic, s, got.at);
+    assert_same_sets(kc, generic, s, &got, &want);
+    set_close(&want, kc);
+    set_close(&got, kc);
+    set_close(&inputs, kc);
+}
+
+static void check_contracts(enum numbers numbers, int64_t stride)
+{
+    kernels_set_threads(1);
+    for (size_t c = 0; c < ARRAY_LEN(cases); c++)
+        for (int64_t i = 0; has_contract(&cases[c]) && i < shapes_of(cases[c].family);
+             i += stride)
+            for (size_t d = 0; d < ARRAY_LEN(dtypes); d++) {
+                struct shape s = shape_at(cases[c].family, i, dtypes[d]);
+                check_contract(&cases[c], &s, numbers);
+            }
+}
+
+static void test_generic__has_the_bits_of_the_contract(void **state)
+{
+    (void)state;
+    check_contracts(NUMBERS_PLAIN, 1);
+}
+
+static void
+test_generic__has_the_bits_of_the_contract_for_subnormal_products(void **state)
+{
+    (void)state;
+    check_contracts(NUMBERS_SMALL, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sets__have_the_bits_of_generic),
+        cmocka_unit_test(test_sets__have_the_bits_of_generic_for_numbers_of_any_kind),
+        cmocka_unit_test(test_sets__have_the_bits_of_generic_for_subnormal_products),
+        cmocka_unit_test(test_sets__have_the_bits_of_generic_on_many_threads),
+        cmocka_unit_test(test_generic__has_the_bits_of_the_contract),
+        cmocka_unit_test(
+            test_generic__has_the_bits_of_the_contract_for_subnormal_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
