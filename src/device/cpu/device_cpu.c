@@ -66,13 +66,6 @@ void kernels_words(char words[KERNEL_SET_WORDS_BYTES])
         snprintf(words, KERNEL_SET_WORDS_BYTES, "%s; %s for bfloat16", usual, of_bf16);
 }
 
-int64_t linear_scratch(enum dtype weights, enum dtype grads, int64_t columns)
-{
-    if (weights == DTYPE_F32 && grads == DTYPE_F32)
-        return 0;
-    return i64_max(LINEAR_PANEL_ELEMENTS, LINEAR_PANEL_ROWS * columns);
-}
-
 int64_t attention_scratch(enum dtype stash, int64_t S, int64_t A, int64_t A_kv, int64_t D)
 {
     return stash == DTYPE_F32 ? 0 : S * 2 * (A + A_kv) * D; // q, k, v and the output
