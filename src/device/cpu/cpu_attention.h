@@ -7,21 +7,36 @@
  * exist per thread.
  *
  * An element of an output is the sum over tiles, in ascending order, of sums within a
- * tile, in ascending order; whichever thread and whatever processor computes it.
+ * tile, in ascending order; whichever thread and whatever processor computes it. Where q,
+ * k and v have 16 bits,
+ *   - scores, and the gradients of probabilities, are products of them with joined sums
+ *     (cpu_tile.h), and floats;
+ *   - probabilities times their dropout factors, and the gradients of scores, are rounded
+ *     to the type: they are operands of the other products. The sum of a row is of
+ *     probabilities that are not;
+ *   - those products join groups of 32 keys (out, dq) or 32 queries (dk, dv), counted
+ *     from the tile's first, with zeros for pairs that are not seen. Of out and dq a
+ *     block of 16 queries and 32 keys that holds no pair that is seen is left out; of dk
+ *     and dv one of 32 queries and 32 keys;
+ *   - the sums begin with +0 and are floats until they are whole, and rounded once.
  */
 #ifndef DEVICE_CPU_CPU_ATTENTION_H
 #define DEVICE_CPU_CPU_ATTENTION_H
 
 #include "device/cpu/cpu_tile.h"
+#include "device/cpu/cpu_vec.h"
 
 #include <math.h>
 
-#define CHAIN 128 // values of D that a chain of scores has
-#define DEPTH 256 // columns of a head that are packed, and of its outputs, at a time
+#define CHAIN 128        // values of D that a chain of scores has
+#define DEPTH TILE_DEPTH // columns of a head that are packed, and of outputs, at a time
+
+/* -- heads --------------------------------------------------------------------------- */
 
 /* One head of one sample. Rows are tokens; q_row and kv_row elements lie between them. */
 struct head {
-    const float *q, *k, *v;
+    const void *q, *k, *v;
+    enum dtype dtype;
     int64_t q_row, kv_row;
     int64_t S, D;
     float scale;
@@ -31,19 +46,32 @@ struct head {
     const int32_t *first_key; // (S), or NULL
 };
 
+/* x + n elements. */
+static inline const void *element(const void *x, int64_t n, enum dtype dtype)
+{
+    return (const char *)x + n * (dtype == DTYPE_F32 ? 4 : 2);
+}
+
+static inline void *element_of(void *x, int64_t n, enum dtype dtype)
+{
+    return (char *)x + n * (dtype == DTYPE_F32 ? 4 : 2);
+}
+
 /* The head of keys and values that query head h uses. */
 static inline int64_t kv_head(const struct attention *at, int64_t h)
 {
     return h / (at->A / at->A_kv);
 }
 
-static inline struct head head_of(const struct attention *at, int64_t b, int64_t h)
+static inline struct head head_of(const struct attention *at, enum dtype dtype, int64_t b,
+                                  int64_t h)
 {
     int64_t kv = b * at->S * at->kv_row + kv_head(at, h) * at->D;
     return (struct head){
-        .q = (const float *)at->q + b * at->S * at->q_row + h * at->D,
-        .k = (const float *)at->k + kv,
-        .v = (const float *)at->v + kv,
+        .q = element(at->q, b * at->S * at->q_row + h * at->D, dtype),
+        .k = element(at->k, kv, dtype),
+        .v = element(at->v, kv, dtype),
+        .dtype = dtype,
         .q_row = at->q_row,
         .kv_row = at->kv_row,
         .S = at->S,
@@ -55,6 +83,8 @@ static inline struct head head_of(const struct attention *at, int64_t b, int64_t
         .first_key = at->first_key ? at->first_key + b * at->S : NULL,
     };
 }
+
+/* -- what is seen -------------------------------------------------------------------- */
 
 /* The keys of a tile that a query sees: first .. end of it, none when they are equal. */
 struct span {
@@ -77,27 +107,21 @@ static inline int64_t first_tile(const struct head *hd, int64_t q0)
     return hd->first_key ? hd->first_key[q0] / TILE * TILE : 0;
 }
 
-static inline void set_zero(float *x, int64_t n)
-{
-    for (int64_t c = 0; c < n; c++)
-        x[c] = 0.0F;
-}
-
-/* The dropout factors of query q for the keys of the tile at k0. */
-static inline void tile_factors(float factor[TILE], const struct head *hd, int64_t q,
-                                int64_t k0)
-{
-    int64_t n_groups = i64_round_up(hd->S, DROPOUT_GROUP) / DROPOUT_GROUP;
-    K(dropout_group)
-    (factor, hd->drop, hd->sample,
-     (uint64_t)((hd->drop_row + q) * n_groups + k0 / DROPOUT_GROUP));
-}
-
-/* The queries and keys of a tile, and what any query of a block of TILE_ROWS sees. */
+/* The queries and keys of a tile, and what any query of a block of rows sees. */
 struct tile {
     int64_t q0, n_queries, k0, n_keys;
-    struct span seen[TILE / TILE_ROWS + 1];
+    int64_t block; // rows of a block: CHAIN_ROWS or JOIN_ROWS
+    struct span seen[TILE / CHAIN_ROWS + 1];
 };
+
+static inline struct span rows_see(const struct head *hd, const struct tile *t, int64_t r,
+                                   int64_t n)
+{
+    int64_t last = i64_min(r + n, t->n_queries) - 1;
+    struct span top = visible(hd, t->q0 + r, t->k0, t->n_keys);
+    struct span bottom = visible(hd, t->q0 + last, t->k0, t->n_keys);
+    return (struct span){.first = top.first, .end = i64_max(top.first, bottom.end)};
+}
 
 static inline void tile_init(struct tile *t, const struct head *hd, int64_t q0,
                              int64_t k0)
@@ -106,13 +130,145 @@ static inline void tile_init(struct tile *t, const struct head *hd, int64_t q0,
     t->n_queries = i64_min(TILE, hd->S - q0);
     t->k0 = k0;
     t->n_keys = i64_min(TILE, hd->S - k0);
-    for (int64_t r = 0; r < t->n_queries; r += TILE_ROWS) {
-        int64_t last = i64_min(r + TILE_ROWS, t->n_queries) - 1;
-        struct span top = visible(hd, q0 + r, k0, t->n_keys);
-        struct span bottom = visible(hd, q0 + last, k0, t->n_keys);
-        t->seen[r / TILE_ROWS] =
-            (struct span){.first = top.first, .end = i64_max(top.first, bottom.end)};
+    t->block = hd->dtype == DTYPE_F32 ? CHAIN_ROWS : JOIN_ROWS;
+    for (int64_t r = 0; r < t->n_queries; r += t->block)
+        t->seen[r / t->block] = rows_see(hd, t, r, t->block);
+}
+
+/* The groups of keys of which a block of queries sees any, in keys. */
+static inline struct span groups_of_keys(struct span seen)
+{
+    if (seen.first == seen.end)
+        return (struct span){0, 0};
+    return (struct span){seen.first / GROUP * GROUP, i64_round_up(seen.end, GROUP)};
+}
+
+/* The groups of queries that see any of the GROUP keys from `key`, in queries; they
+ * follow one on the other. */
+static inline struct span groups_of_queries(const struct tile *t, int64_t key)
+{
+    struct span groups = {0, 0};
+    for (int64_t r = 0; r < t->n_queries; r += GROUP) {
+        int64_t last = i64_min(r + GROUP, t->n_queries) - 1;
+        int64_t first = t->seen[r / JOIN_ROWS].first, end = t->seen[last / JOIN_ROWS].end;
+        if (first >= end || first >= key + GROUP || end <= key)
+            continue;
+        if (groups.first == groups.end)
+            groups.first = r;
+        groups.end = r + GROUP;
     }
+    return groups;
+}
+
+/* -- rows of a tile ------------------------------------------------------------------ */
+
+static inline void set_zero(float *x, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        x[c] = 0.0F;
+}
+
+/* x . y of n elements of a type, over LANES sums. */
+INLINE float row_dot(const void *x, const void *y, int64_t n, const enum dtype dtype)
+{
+    float lane[LANES];
+    vec sum[LANES / VEC] = {{0}};
+    if (dtype == DTYPE_F32)
+        return lanes_dot(x, y, n);
+    for (int64_t c = 0; c < n; c += LANES)
+        for (int i = 0; i < LANES / VEC; i++) {
+            int64_t at = c + i * VEC, here = i64_max(0, i64_min(VEC, n - at));
+            sum[i] = vec_fused(vec_load(x, at, here, dtype), vec_load(y, at, here, dtype),
+                               sum[i]);
+        }
+    lanes_store(lane, sum);
+    return lanes_sum(lane);
+}
+
+/* Rows are worked through ROW_STEP keys at a time, beginning with the first that is seen,
+ * so that they may end as far beyond the tile. */
+#define ROW_STEP (2 * LANES)
+_Static_assert(P_ROW >= TILE + ROW_STEP - 1, "a row has room for its last step");
+#define FACTORS (TILE + ROW_STEP)
+
+/* The dropout factors of query q for the keys of the tile at k0, zeros beyond it; NULL
+ * when nothing is dropped. */
+static inline const float *tile_factors(float factor[FACTORS], const struct head *hd,
+                                        int64_t q, int64_t k0)
+{
+    int64_t n_groups = i64_round_up(hd->S, DROPOUT_GROUP) / DROPOUT_GROUP;
+    if (hd->drop->threshold == 0)
+        return NULL;
+    K(dropout_group)
+    (factor, hd->drop, hd->sample,
+     (uint64_t)((hd->drop_row + q) * n_groups + k0 / DROPOUT_GROUP));
+    set_zero(factor + TILE, FACTORS - TILE);
+    return factor;
+}
+
+/* Scores of the keys that are seen are followed by what is no less than any number, as
+ * far as the last step goes; returns how many there are then. */
+static inline int64_t row_fill(float *seen, int64_t n)
+{
+    int64_t end = i64_round_up(n, ROW_STEP);
+    for (int64_t c = n; c < end; c++)
+        seen[c] = -INFINITY;
+    return end;
+}
+
+/* x := x * factor, rounded to the type; factor NULL: 1. */
+INLINE void row_drop(float *x, const float *factor, int64_t n, const enum dtype dtype)
+{
+    for (int64_t c = 0; c < n; c += VEC) {
+        vec y = *vecs(x + c);
+        if (factor)
+            y *= *vecs(factor + c);
+        *(vec *)(x + c) = vec_rounded(y, dtype);
+    }
+}
+
+/* One row of softmax: its running maximum and sum, and what was summed with them. */
+struct softmax_row {
+    float *max, *sum;
+    float *out;
+    int64_t n; // columns of it
+};
+
+/* Scores of query q into unnormalised probabilities; what was summed before is rescaled
+ * when the maximum grows. */
+static inline void softmax_step(const struct softmax_row *row, float *seen, int64_t n,
+                                float scale, bool is_first)
+{
+    float top = lanes_max(seen, n) * scale;
+    float grown = is_first || top > *row->max ? top : *row->max;
+    float sum = lanes_exp(seen, n, scale, grown);
+    if (!is_first && grown > *row->max) {
+        float shrink = fast_exp(*row->max - grown);
+        for (int64_t d = 0; d < row->n; d++)
+            row->out[d] *= shrink;
+        *row->sum *= shrink;
+    }
+    *row->sum = is_first ? sum : *row->sum + sum;
+    *row->max = grown;
+}
+
+/* One row of a tile: softmax, dropout, rounding, and zeros where keys are not seen. */
+INLINE void softmax_row(const struct softmax_row *row, float *p, const struct head *hd,
+                        const struct tile *t, int64_t r, const enum dtype dtype)
+{
+    int64_t q = t->q0 + r;
+    struct span keys = visible(hd, q, t->k0, t->n_keys);
+    if (keys.first < keys.end) {
+        float factors[FACTORS], *seen = p + keys.first;
+        int64_t n = row_fill(seen, keys.end - keys.first);
+        const float *factor = tile_factors(factors, hd, q, t->k0);
+        softmax_step(row, seen, n, hd->scale,
+                     t->k0 == 0 || (hd->first_key && t->k0 <= hd->first_key[q]));
+        if (factor || dtype != DTYPE_F32)
+            row_drop(seen, factor ? factor + keys.first : NULL, n, dtype);
+    }
+    set_zero(p, keys.first);
+    set_zero(p + keys.end, i64_round_up(t->n_keys, GROUP) - keys.end);
 }
 
 /* -- products of tiles --------------------------------------------------------------- */
@@ -120,51 +276,15 @@ static inline void tile_init(struct tile *t, const struct head *hd, int64_t q0,
 /* Up to TILE rows and DEPTH columns of a head's matrix, packed for a product. */
 struct pack {
     _Alignas(64) float x[TILE * DEPTH];
-    const float *from; // (S, D) with `stride`
+    const void *from; // (S, D) with `stride`
+    enum dtype dtype;
     int64_t stride, S, D;
     bool is_transposed;
     int64_t row, column; // of its first element; row -1: nothing is packed yet
 };
 
-static inline void pack_init(struct pack *pk, const struct head *hd, const float *from,
-                             int64_t stride, bool is_transposed)
-{
-    pk->from = from;
-    pk->stride = stride;
-    pk->S = hd->S;
-    pk->D = hd->D;
-    pk->is_transposed = is_transposed;
-    pk->row = pk->column = -1;
-}
-
-/* Ask for the rows of the tile that follows: they lie on pages of their own, where no
- * processor looks ahead by itself. */
-static inline void pack_ahead(const struct pack *pk, int64_t row, int64_t n_rows,
-                              int64_t columns)
-{
-    const float *from = pk->from + row * pk->stride;
-    for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t c = 0; c < columns; c += 16)
-            __builtin_prefetch(from + r * pk->stride + c, 0, 2);
-}
-
-/* Rows from `row`, and the DEPTH columns of which `column` is one. */
-static inline const float *packed(struct pack *pk, int64_t row, int64_t n_rows,
-                                  int64_t column)
-{
-    int64_t first = column / DEPTH * DEPTH, columns = i64_min(DEPTH, pk->D - first);
-    const float *from = pk->from + row * pk->stride + first;
-    if (pk->row == row && pk->column == first)
-        return pk->x;
-    if (pk->is_transposed)
-        tile_pack_transposed(pk->x, from, pk->stride, n_rows, columns);
-    else
-        tile_pack(pk->x, from, pk->stride, n_rows, columns);
-    pack_ahead(pk, row + TILE, i64_min(TILE, pk->S - row - TILE), columns);
-    pk->row = row;
-    pk->column = first;
-    return pk->x;
-}
+void K(pack_init)(struct pack *pk, const struct head *hd, const void *from,
+                  int64_t stride, bool is_transposed);
 
 /* p(q, key) = x(q) . y(key), of pairs that are seen; x is packed by rows, y transposed. */
 void K(tile_scores)(float *p, const struct tile *t, struct pack *x, struct pack *y);
@@ -177,11 +297,11 @@ struct output {
     bool accumulate, is_whole;
 };
 
-/* y(q) (+)= sum over keys of p(q, key) x(key). */
+/* y(q) (+)= sum over keys of p(q, key) x(key); of 16 bits: whole, and +=. */
 void K(sum_over_keys)(const struct output *y, const float *p, const struct tile *t,
                       struct pack *x);
-/* y(key) (+)= sum over queries of p(q, key) x(q), y whole. A key is seen by no query
- * before it. */
+/* y(key) (+)= sum over queries of p(q, key) x(q), y whole; of 16 bits: +=. A key is seen
+ * by no query before it. */
 void K(sum_over_queries)(const struct output *y, const float *p, const struct tile *t,
                          struct pack *x);
 

@@ -2,103 +2,178 @@
  * Causal attention, backward: the scores are computed again and become probabilities with
  * the row's saved log-sum-exp.
  *
- * A thread takes one head of keys and values of one sample, and the heads of queries that
- * share it. It walks the tiles of keys in ascending order and for each of them heads, and
- * tiles of queries, in ascending order; so the bits depend on the sample alone. The
- * gradients of a tile of keys and values stay in its own memory until they are whole.
+ * A unit of work is one head of keys and values of one sample, with the heads of queries
+ * that share it: its tiles of keys in ascending order, for each of them heads, and tiles
+ * of queries, in ascending order. Where there are few units, threads take tiles of keys
+ * one by one. The gradients of keys and values are a thread's own then as well; what a
+ * tile of queries gets has to be added in the order of the tiles of keys, so that a
+ * thread waits there for its turn. Tiles are given out in order: the first that is not
+ * done waits for nobody. So the bits depend on the sample alone.
  *
  * Cost per tile: 5 matrix products of TILE x TILE x D.
  */
-#include "device/cpu/cpu_attention.h"
+#include "device/cpu/cpu_attention_bwd.h"
 #include "device/device.h"
 
-/* What backward works on: the call's forward, or one sample of it, widened; and where the
- * gradients go. */
-struct bwd {
-    struct attention fwd;
-    const float *dout;
-    float *dq, *dk, *dv, *delta;
-    int64_t dq_row, dkv_row;
-};
+#include <omp.h>
+#include <sched.h>
 
-/* One head of queries: its rows of what backward reads and writes. */
-struct head_grad {
-    struct head hd;
-    const float *dout; // (S, D) with out_row
-    int64_t out_row;
-    float *dq;
-    int64_t dq_row;
-    const float *lse, *delta; // (S)
-};
+/* -- turns --------------------------------------------------------------------------- */
 
-static struct head_grad head_grad_of(const struct bwd *at, int64_t b, int64_t h)
+/* Tiles that were added to a tile of queries, counted on when its memory is used for the
+ * next unit: a unit counts n_tiles + 1. */
+static int32_t *turn_of(const struct bwd *at, const struct unit *u, int64_t h, int64_t q0,
+                        int64_t first)
 {
-    const struct attention *fwd = &at->fwd;
-    int64_t S = fwd->S, A = fwd->A, D = fwd->D, bh = b * A + h;
-    return (struct head_grad){.hd = head_of(fwd, b, h),
-                              .dout = at->dout + (b * S * A + h) * D,
-                              .out_row = A * D,
-                              .dq = at->dq + b * S * at->dq_row + h * D,
-                              .dq_row = at->dq_row,
-                              .lse = fwd->lse + bh * S,
-                              .delta = at->delta + bh * S};
+    int64_t tile = (u->slot * at->shared + h - u->h_first) * at->n_tiles + q0 / TILE;
+    return at->turns + tile * at->n_parts + first / DEPTH;
+}
+
+static int32_t turn_wanted(const struct bwd *at, const struct unit *u, int64_t k0,
+                           int64_t k_first)
+{
+    int64_t begun = u->round * (at->n_tiles + 1);
+    return (int32_t)(begun + (k0 > k_first ? k0 / TILE : 0));
+}
+
+static void turn_await(const struct bwd *at, const int32_t *turn, int32_t wanted)
+{
+    if (!at->is_split)
+        return;
+    for (int tries = 0; __atomic_load_n(turn, __ATOMIC_ACQUIRE) != wanted; tries++)
+        if (tries > 1000)
+            sched_yield();
+}
+
+static void turn_end(const struct bwd *at, const struct unit *u, int32_t *turn,
+                     int64_t q0, int64_t k0)
+{
+    int64_t n = at->n_tiles + 1;
+    int64_t next = q0 == k0 ? (u->round + 1) * n : u->round * n + k0 / TILE + 1;
+    if (at->is_split)
+        __atomic_store_n(turn, (int32_t)next, __ATOMIC_RELEASE);
+}
+
+/* -- sums of dq ---------------------------------------------------------------------- */
+
+void K(rows_store)(void *y, int64_t y_row, enum dtype dtype, const float *x,
+                   int64_t x_row, int64_t rows, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++)
+        narrow(element_of(y, r * y_row, dtype), x + r * x_row, dtype, n);
+}
+
+static void rows_zero(float *x, int64_t row, int64_t rows)
+{
+    memset(x, 0, (size_t)(row * rows) * sizeof *x);
+}
+
+struct head_grad K(head_grad_of)(const struct bwd *at, const struct unit *u, int64_t h)
+{
+    const struct attention *fwd = &at->args->fwd;
+    int64_t S = fwd->S, A = fwd->A, D = fwd->D, bh = u->b * A + h;
+    bool is_float = at->dtype == DTYPE_F32;
+    struct head_grad gr = {
+        .hd = head_of(fwd, at->dtype, u->b, h),
+        .h = h,
+        .dout = element(at->args->dout, (u->b * S * A + h) * D, at->dtype),
+        .out_row = A * D,
+        .dq = element_of(at->args->dq, u->b * S * fwd->q_row + h * D, at->dtype),
+        .dq_row = fwd->q_row,
+        .sums_row = is_float ? fwd->q_row : i64_round_up(D, PANEL),
+        .lse = fwd->lse + bh * S,
+        .delta = at->args->delta + bh * S};
+    int64_t nth = u->slot * at->shared + h - u->h_first;
+    gr.sums = is_float ? gr.dq : at->sums + nth * at->n_tiles * TILE * gr.sums_row;
+    return gr;
+}
+
+struct output K(dq_begin)(const struct bwd *at, const struct unit *u,
+                          const struct head_grad *gr, const struct tile *t, int64_t first)
+{
+    int64_t k_first = first_tile(&gr->hd, t->q0);
+    struct output y = {.y = gr->sums + t->q0 * gr->sums_row + first,
+                       .row = gr->sums_row,
+                       .first = first,
+                       .n = i64_min(DEPTH, gr->hd.D - first),
+                       .accumulate = t->k0 > k_first,
+                       .is_whole = at->dtype != DTYPE_F32};
+    turn_await(at, turn_of(at, u, gr->h, t->q0, first),
+               turn_wanted(at, u, t->k0, k_first));
+    if (y.is_whole && !y.accumulate)
+        for (int64_t r = 0; r < TILE; r++)
+            set_zero(y.y + r * y.row, i64_round_up(y.n, PANEL));
+    return y;
+}
+
+void K(dq_end)(const struct bwd *at, const struct unit *u, const struct head_grad *gr,
+               const struct tile *t, const struct output *y)
+{
+    if (y->is_whole && t->k0 == t->q0)
+        K(rows_store)
+    (element_of(gr->dq, t->q0 * gr->dq_row + y->first, at->dtype), gr->dq_row, at->dtype,
+     y->y, y->row, t->n_queries, y->n);
+    turn_end(at, u, turn_of(at, u, gr->h, t->q0, y->first), t->q0, t->k0);
 }
 
 /* -- rows of a tile ------------------------------------------------------------------ */
 
-/* delta[q] = dout[q] . out[q], the sum over keys of p * dp. */
-static void head_delta(float *delta, const float *out, const float *dout, int64_t stride,
-                       int64_t S, int64_t D)
+/* One step of grad_row(): *p and *dp, with their factors or NULL. */
+INLINE void grad_step(float *p, float *dp, const float *factor, float scale, float lse,
+                      float delta, const enum dtype dtype)
 {
-    for (int64_t q = 0; q < S; q++)
-        delta[q] = lanes_dot(out + q * stride, dout + q * stride, D);
-}
-
-/* From scores p: p := probabilities, dp := p * (dp - delta) * scale, the gradient of the
- * scores. */
-static void score_grad_row(float *restrict dp, float *restrict p, int64_t n, float scale,
-                           float lse, float delta)
-{
-    for (int64_t c = 0; c < n; c++) {
-        p[c] = fast_exp(fused(p[c], scale, -lse));
-        dp[c] = p[c] * (dp[c] - delta) * scale;
+    enum { STEP = ROW_STEP / VEC };
+    vec e[STEP];
+    for (int i = 0; i < STEP; i++)
+        e[i] = vec_fused(vecs(p)[i], vec_of(scale), vec_of(-lse));
+    vec_exp(e, STEP);
+    for (int i = 0; i < STEP; i++) {
+        vec d = vecs(dp)[i];
+        if (factor)
+            d *= vecs(factor)[i];
+        ((vec *)dp)[i] = vec_rounded(e[i] * (d - delta) * scale, dtype);
+        if (factor)
+            e[i] *= vecs(factor)[i];
+        ((vec *)p)[i] = vec_rounded(e[i], dtype);
     }
 }
 
-static void multiply_row(float *restrict x, const float *restrict factor, int64_t n)
+INLINE void grad_row(float *p, float *dp, const struct head_grad *gr,
+                     const struct tile *t, int64_t r, const enum dtype dtype)
 {
-    for (int64_t c = 0; c < n; c++)
-        x[c] *= factor[c];
+    int64_t q = t->q0 + r, end = i64_round_up(t->n_keys, GROUP);
+    struct span keys = visible(&gr->hd, q, t->k0, t->n_keys);
+    float factors[FACTORS];
+    const float *factor = tile_factors(factors, &gr->hd, q, t->k0);
+    int64_t n = row_fill(p + keys.first, keys.end - keys.first) + keys.first;
+    if (factor)
+        for (int64_t c = keys.first; c < n; c += ROW_STEP)
+            grad_step(p + c, dp + c, factor + c, gr->hd.scale, gr->lse[q], gr->delta[q],
+                      dtype);
+    else
+        for (int64_t c = keys.first; c < n; c += ROW_STEP)
+            grad_step(p + c, dp + c, NULL, gr->hd.scale, gr->lse[q], gr->delta[q], dtype);
+    set_zero(p, keys.first);
+    set_zero(dp, keys.first);
+    set_zero(p + keys.end, end - keys.end);
+    set_zero(dp + keys.end, end - keys.end);
 }
 
-/*
- * From p = scores and dp = dout v^T of a tile:
- *   dp := the gradient of the scores,   p := the dropped probabilities.
- */
-static void tile_grads(float *p, float *dp, const struct head_grad *gr,
-                       const struct tile *t)
+INLINE void tile_grads(float *p, float *dp, const struct head_grad *gr,
+                       const struct tile *t, const enum dtype dtype)
 {
-    const struct head *hd = &gr->hd;
-    for (int64_t r = 0; r < t->n_queries; r++) {
-        float *p_r = p + r * P_ROW, *dp_r = dp + r * P_ROW;
-        struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);
-        int64_t n = keys.end - keys.first;
-        float *p_seen = p_r + keys.first, *dp_seen = dp_r + keys.first;
-        float factor[TILE];
-        bool is_dropped = hd->drop->threshold > 0;
-        if (is_dropped) {
-            tile_factors(factor, hd, t->q0 + r, t->k0);
-            multiply_row(dp_seen, factor + keys.first, n);
-        }
-        score_grad_row(dp_seen, p_seen, n, hd->scale, gr->lse[t->q0 + r],
-                       gr->delta[t->q0 + r]);
-        if (is_dropped)
-            multiply_row(p_seen, factor + keys.first, n);
-        set_zero(p_r, keys.first);
-        set_zero(dp_r, keys.first);
-        set_zero(p_r + keys.end, t->n_keys - keys.end);
-        set_zero(dp_r + keys.end, t->n_keys - keys.end);
+    int64_t r = 0;
+    for (; r < t->n_queries; r++)
+        grad_row(p + r * P_ROW, dp + r * P_ROW, gr, t, r, dtype);
+    for (; r < i64_round_up(t->n_queries, GROUP); r++) { // what fills a group
+        set_zero(p + r * P_ROW, TILE);
+        set_zero(dp + r * P_ROW, TILE);
     }
+}
+
+void K(tile_grads)(float *p, float *dp, const struct head_grad *gr, const struct tile *t)
+{
+    TYPED(gr->hd.dtype, tile_grads, p, dp, gr, t);
 }
 
 /* -- tiles --------------------------------------------------------------------------- */
@@ -114,7 +189,8 @@ struct bwd_work {
 };
 
 /* Columns [first, first + n) of the gradients. `adds`: dk and dv have begun. */
-static void tile_bwd(const struct head_grad *gr, struct bwd_work *w, int64_t q0,
+static void tile_bwd(const struct bwd *at, const struct unit *u,
+                     const struct head_grad *gr, struct bwd_work *w, int64_t q0,
                      int64_t k0, int64_t first, bool adds)
 {
     int64_t n = i64_min(DEPTH, gr->hd.D - first);
@@ -128,133 +204,138 @@ static void tile_bwd(const struct head_grad *gr, struct bwd_work *w, int64_t q0,
     tile_init(&t, &gr->hd, q0, k0);
     K(tile_scores)(w->p, &t, &w->queries, &w->keys);
     K(tile_scores)(w->dp, &t, &w->dout, &w->values);
-    tile_grads(w->p, w->dp, gr, &t);
+    K(tile_grads)(w->p, w->dp, gr, &t);
     y.y = w->dv;
     K(sum_over_queries)(&y, w->p, &t, &w->dout);
     y.y = w->dk;
     K(sum_over_queries)(&y, w->dp, &t, &w->queries);
-    y = (struct output){.y = gr->dq + q0 * gr->dq_row + first,
-                        .row = gr->dq_row,
-                        .first = first,
-                        .n = n,
-                        .accumulate = k0 > first_tile(&gr->hd, q0)};
+    y = K(dq_begin)(at, u, gr, &t, first);
     K(sum_over_keys)(&y, w->dp, &t, &w->keys_rows);
+    K(dq_end)(at, u, gr, &t, &y);
 }
 
-/* The rows of a tile's gradient, columns [first, first + n), to where they belong. */
-static void tile_store(float *to, int64_t row, const float *from, int64_t rows, int64_t n)
+/* The keys at k0, and the heads of queries that see them. The scores of a head that has
+ * more than DEPTH columns are computed for each part of them. */
+static void key_tile_bwd(const struct bwd *at, const struct unit *u, int64_t k0,
+                         struct bwd_work *w)
 {
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(to + r * row, from + r * i64_round_up(n, PANEL), (size_t)n * sizeof *to);
-}
-
-/* The keys at k0, and the heads h_first .. h_end of queries that see them. */
-static void key_tile_bwd(const struct bwd *at, int64_t b, int64_t h_first, int64_t h_end,
-                         int64_t k0, int64_t first, struct bwd_work *w)
-{
-    const struct attention *fwd = &at->fwd;
-    int64_t S = fwd->S, D = fwd->D, n = i64_min(DEPTH, D - first);
-    int64_t kv = (b * S + k0) * at->dkv_row + kv_head(fwd, h_first) * D + first;
-    for (int64_t h = h_first; h < h_end; h++) {
-        struct head_grad gr = head_grad_of(at, b, h);
-        pack_init(&w->queries, &gr.hd, gr.hd.q, gr.hd.q_row, false);
-        pack_init(&w->dout, &gr.hd, gr.dout, gr.out_row, false);
-        // a tile of keys is first seen by the queries on the diagonal
-        for (int64_t q0 = k0; q0 < S && first_tile(&gr.hd, q0) <= k0; q0 += TILE)
-            tile_bwd(&gr, w, q0, k0, first, q0 > k0 || h > h_first);
-    }
-    tile_store(at->dk + kv, at->dkv_row, w->dk, i64_min(TILE, S - k0), n);
-    tile_store(at->dv + kv, at->dkv_row, w->dv, i64_min(TILE, S - k0), n);
-}
-
-/* Head `kv` of keys and values of sample b. The scores of a head that has more than DEPTH
- * columns are computed for each part of them. */
-static void kv_head_bwd(const struct bwd *at, int64_t b, int64_t kv, struct bwd_work *w)
-{
-    const struct attention *fwd = &at->fwd;
-    int64_t S = fwd->S, shared = fwd->A / fwd->A_kv, h_first = kv * shared;
-    struct head hd = head_of(fwd, b, h_first);
-    pack_init(&w->keys, &hd, hd.k, hd.kv_row, true);
-    pack_init(&w->values, &hd, hd.v, hd.kv_row, true);
-    pack_init(&w->keys_rows, &hd, hd.k, hd.kv_row, false);
-    for (int64_t h = h_first; h < h_first + shared; h++) {
-        int64_t out_at = (b * S * fwd->A + h) * fwd->D;
-        head_delta(at->delta + (b * fwd->A + h) * S, (const float *)fwd->out + out_at,
-                   at->dout + out_at, fwd->A * fwd->D, S, fwd->D);
-    }
-    for (int64_t first = 0; first < fwd->D; first += DEPTH)
-        for (int64_t k0 = 0; k0 < S; k0 += TILE)
-            key_tile_bwd(at, b, h_first, h_first + shared, k0, first, w);
-}
-
-static void attention_bwd(const struct bwd *at)
-{
-    int64_t A_kv = at->fwd.A_kv;
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < at->fwd.B * A_kv; i++) {
-        struct bwd_work w;
-        kv_head_bwd(at, i / A_kv, i % A_kv, &w);
+    const struct attention *fwd = &at->args->fwd;
+    int64_t S = fwd->S, D = fwd->D, rows = i64_min(TILE, S - k0);
+    int64_t kv = (u->b * S + k0) * fwd->kv_row + kv_head(fwd, u->h_first) * D;
+    for (int64_t first = 0; first < D; first += DEPTH) {
+        int64_t n = i64_min(DEPTH, D - first), row = i64_round_up(n, PANEL);
+        if (at->dtype != DTYPE_F32) {
+            rows_zero(w->dk, row, TILE);
+            rows_zero(w->dv, row, TILE);
+        }
+        for (int64_t h = u->h_first; h < u->h_first + at->shared; h++) {
+            struct head_grad gr = K(head_grad_of)(at, u, h);
+            K(pack_init)(&w->queries, &gr.hd, gr.hd.q, gr.hd.q_row, false);
+            K(pack_init)(&w->dout, &gr.hd, gr.dout, gr.out_row, false);
+            // a tile of keys is first seen by the queries on the diagonal
+            for (int64_t q0 = k0; q0 < S && first_tile(&gr.hd, q0) <= k0; q0 += TILE)
+                tile_bwd(at, u, &gr, w, q0, k0, first, q0 > k0 || h > u->h_first);
+        }
+        K(rows_store)
+        (element_of(at->args->dk, kv + first, at->dtype), fwd->kv_row, at->dtype, w->dk,
+         row, rows, n);
+        K(rows_store)
+        (element_of(at->args->dv, kv + first, at->dtype), fwd->kv_row, at->dtype, w->dv,
+         row, rows, n);
     }
 }
 
-/* -- what is stashed ----------------------------------------------------------------- */
+/* -- units --------------------------------------------------------------------------- */
 
-/* to (n, columns) := rows [first, first + n) of what is stashed, `row` elements apart. */
-static void widen_rows(struct stream *s, float *to, const void *stash, int64_t first,
-                       int64_t n, int64_t columns, int64_t row)
+/* delta[q] = dout[q] . out[q], the sum over keys of p * dp. */
+static void head_delta(float *delta, const void *out, const void *dout, enum dtype dtype,
+                       int64_t stride, int64_t rows, int64_t D)
 {
-    const uint16_t *from = (const uint16_t *)stash + first * row;
-    K(load_matrix)(s, to, from, s->dev->dtype, n, columns, row);
-}
-
-/* Sample b alone, what is stashed of it widened into scratch. */
-static struct bwd widened_sample(struct stream *s, const struct attention_bwd *at,
-                                 int64_t b)
-{
-    const struct attention *fwd = &at->fwd;
-    int64_t S = fwd->S, q = fwd->A * fwd->D, kv = fwd->A_kv * fwd->D, first = b * S;
-    float *to = at->scratch;
-    struct attention one = *fwd;
-    widen_rows(s, to, fwd->q, first, S, q, fwd->q_row);
-    widen_rows(s, to + S * q, fwd->k, first, S, kv, fwd->kv_row);
-    widen_rows(s, to + S * (q + kv), fwd->v, first, S, kv, fwd->kv_row);
-    widen_rows(s, to + S * (q + 2 * kv), fwd->out, first, S, q, q);
-    one.B = 1;
-    one.q = at->scratch;
-    one.k = at->scratch + S * q;
-    one.v = at->scratch + S * (q + kv);
-    one.out = at->scratch + S * (q + 2 * kv);
-    one.q_row = q;
-    one.kv_row = kv;
-    one.lse = fwd->lse + first * fwd->A;
-    one.first_key = fwd->first_key ? fwd->first_key + first : NULL;
-    one.drop.first_sample += (uint32_t)b;
-    return (struct bwd){.fwd = one,
-                        .dout = at->dout + first * q,
-                        .dq = at->dq + first * fwd->q_row,
-                        .dk = at->dk + first * fwd->kv_row,
-                        .dv = at->dv + first * fwd->kv_row,
-                        .delta = at->delta,
-                        .dq_row = fwd->q_row,
-                        .dkv_row = fwd->kv_row};
-}
-
-void K(attention_bwd)(struct stream *s, const struct attention_bwd *at)
-{
-    struct bwd whole = {.fwd = at->fwd,
-                        .dout = at->dout,
-                        .dq = at->dq,
-                        .dk = at->dk,
-                        .dv = at->dv,
-                        .delta = at->delta,
-                        .dq_row = at->fwd.q_row,
-                        .dkv_row = at->fwd.kv_row};
-    if (!at->is_stashed || s->dev->dtype == DTYPE_F32) {
-        attention_bwd(&whole);
-        return;
+    for (int64_t q = 0; q < rows; q++) {
+        const void *x = element(out, q * stride, dtype);
+        const void *y = element(dout, q * stride, dtype);
+        delta[q] = TYPED(dtype, row_dot, x, y, D);
     }
-    for (int64_t b = 0; b < at->fwd.B; b++) {
-        struct bwd one = widened_sample(s, at, b);
-        attention_bwd(&one);
+}
+
+static void deltas(const struct bwd *at)
+{
+    const struct attention *fwd = &at->args->fwd;
+    int64_t S = fwd->S, A = fwd->A, D = fwd->D;
+#pragma omp for collapse(2) schedule(static)
+    for (int64_t bh = 0; bh < fwd->B * A; bh++)
+        for (int64_t q0 = 0; q0 < S; q0 += TILE) {
+            int64_t from = ((bh / A * S + q0) * A + bh % A) * D;
+            head_delta(at->args->delta + bh * S + q0, element(fwd->out, from, at->dtype),
+                       element(at->args->dout, from, at->dtype), at->dtype, A * D,
+                       i64_min(TILE, S - q0), D);
+        }
+}
+
+static void unit_begin(const struct bwd *at, const struct unit *u, struct bwd_work *w)
+{
+    struct head hd = head_of(&at->args->fwd, at->dtype, u->b, u->h_first);
+    K(pack_init)(&w->keys, &hd, hd.k, hd.kv_row, true);
+    K(pack_init)(&w->values, &hd, hd.v, hd.kv_row, true);
+    K(pack_init)(&w->keys_rows, &hd, hd.k, hd.kv_row, false);
+}
+
+/* The next unit, or tile of keys of one, that nobody has begun; false: there is none. */
+static bool next_task(const struct bwd *at, int64_t *next, struct unit *u,
+                      struct span *tiles)
+{
+    const struct attention *fwd = &at->args->fwd;
+    int64_t per_unit = at->is_split ? at->n_tiles : 1;
+    int64_t i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED), unit = i / per_unit;
+    if (unit >= fwd->B * fwd->A_kv)
+        return false;
+    *u = (struct unit){.b = unit / fwd->A_kv,
+                       .h_first = unit % fwd->A_kv * at->shared,
+                       .slot = at->is_split ? unit % at->n_slots : omp_get_thread_num(),
+                       .round = unit / at->n_slots};
+    *tiles = at->is_split ? (struct span){i % per_unit, i % per_unit + 1}
+                          : (struct span){0, at->n_tiles};
+    return true;
+}
+
+static void attention_bwd_thread(const struct bwd *at, int64_t *next)
+{
+    struct bwd_work w;
+    struct unit u;
+    struct span tiles;
+    while (next_task(at, next, &u, &tiles)) {
+        unit_begin(at, &u, &w);
+        for (int64_t i = tiles.first; i < tiles.end; i++)
+            key_tile_bwd(at, &u, i * TILE, &w);
+    }
+}
+
+/* Whether units are too few, or too uneven, for threads to take them whole. */
+static bool is_split(const struct bwd *at)
+{
+    int64_t units = at->args->fwd.B * at->args->fwd.A_kv;
+    return at->n_tiles > 1 && units < 8 * at->n_slots && units % at->n_slots != 0;
+}
+
+void K(attention_bwd)(struct stream *s, const struct attention_bwd *args)
+{
+    const struct attention *fwd = &args->fwd;
+    struct bwd at = {.args = args,
+                     .dtype = s->dev->dtype,
+                     .shared = fwd->A / fwd->A_kv,
+                     .n_tiles = i64_round_up(fwd->S, TILE) / TILE,
+                     .n_parts = i64_round_up(fwd->D, DEPTH) / DEPTH,
+                     .n_slots = omp_get_max_threads()};
+    int64_t tiles = at.n_slots * at.shared * at.n_tiles, next = 0;
+    int64_t n_sums = at.dtype == DTYPE_F32 ? 0 : TILE * i64_round_up(fwd->D, PANEL);
+    at.is_split = is_split(&at);
+    at.sums = args->scratch;
+    at.turns = (int32_t *)(args->scratch + tiles * n_sums);
+    if (at.is_split)
+        memset(at.turns, 0, (size_t)(tiles * at.n_parts) * sizeof *at.turns);
+#pragma omp parallel
+    {
+        deltas(&at);
+        attention_bwd_thread(&at, &next);
     }
 }

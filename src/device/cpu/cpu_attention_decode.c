@@ -1,29 +1,125 @@
 /*
- * Attention of one query over a cache of keys and values, a head per thread.
+ * Attention of one query over a cache of keys and values. A head is one thread's where
+ * there are heads for all of them; otherwise threads share its keys, then its columns.
+ *
+ * A score is a sum over 16 lanes of D, the sum of probabilities one over 16 lanes of keys,
+ * an output a chain over keys in ascending order. Nothing is rounded but the output.
  */
-#include "device/cpu/cpu.h"
+#include "device/cpu/cpu_attention.h"
+#include "device/device.h"
 
-#include <math.h>
-#include <string.h>
+#include <omp.h>
+
+#define KEYS 256   // that a thread takes at a time
+#define COLUMNS 64 // of an output, likewise
+
+/* One head. */
+struct decode {
+    const struct attention_decode *at;
+    int64_t h, kv; // where its keys and values begin in a row of the cache
+    float *p;      // (n_keys)
+    float scale;
+};
+
+static struct decode decode_of(const struct attention_decode *at, int64_t h)
+{
+    return (struct decode){.at = at,
+                           .h = h,
+                           .kv = h / (at->A / at->A_kv) * at->D,
+                           .p = at->scores + h * at->n_keys,
+                           .scale = 1.0F / sqrtf((float)at->D)};
+}
+
+INLINE void scores(const struct decode *d, int64_t first, int64_t end,
+                   const enum dtype dtype)
+{
+    const struct attention_decode *at = d->at;
+    const void *q = element(at->q, d->h * at->D, dtype);
+    for (int64_t i = first; i < end; i++)
+        d->p[i] =
+            row_dot(q, element(at->keys, i * at->kv_row + d->kv, dtype), at->D, dtype);
+}
+
+/* p := exp(scores - their maximum) over the sum of it. */
+static void probabilities(const struct decode *d)
+{
+    int64_t n = d->at->n_keys;
+    float top = lanes_max(d->p, n) * d->scale;
+    float inverse = 1.0F / lanes_exp(d->p, n, d->scale, top);
+    for (int64_t i = 0; i < n; i++)
+        d->p[i] *= inverse;
+}
+
+/* Columns [first, first + n) of the output, COLUMNS at most. */
+INLINE void output(const struct decode *d, int64_t first, int64_t n,
+                   const enum dtype dtype)
+{
+    const struct attention_decode *at = d->at;
+    vec sum[COLUMNS / VEC] = {{0}};
+    int64_t whole = n / VEC, rest = n % VEC;
+    for (int64_t i = 0; i < at->n_keys; i++) {
+        const void *v = element(at->values, i * at->kv_row + d->kv + first, dtype);
+        vec p = vec_of(d->p[i]);
+        if (n == COLUMNS) {
+            for (int j = 0; j < COLUMNS / VEC; j++)
+                sum[j] = vec_fused(p, vec_load(v, j * VEC, VEC, dtype), sum[j]);
+            continue;
+        }
+        for (int64_t j = 0; j < whole; j++)
+            sum[j] = vec_fused(p, vec_load(v, j * VEC, VEC, dtype), sum[j]);
+        if (rest > 0)
+            sum[whole] = vec_fused(p, vec_load(v, whole * VEC, rest, dtype), sum[whole]);
+    }
+    for (int64_t j = 0; j * VEC < n; j++)
+        vec_store(at->out, d->h * at->D + first + j * VEC, sum[j],
+                  i64_min(VEC, n - j * VEC), dtype);
+}
+
+INLINE void whole_head(const struct attention_decode *at, int64_t h,
+                       const enum dtype dtype)
+{
+    struct decode d = decode_of(at, h);
+    scores(&d, 0, at->n_keys, dtype);
+    probabilities(&d);
+    for (int64_t first = 0; first < at->D; first += COLUMNS)
+        output(&d, first, i64_min(COLUMNS, at->D - first), dtype);
+}
+
+/* Inside a parallel region: the heads' keys, the heads, their columns. */
+INLINE void shared_heads(const struct attention_decode *at, const enum dtype dtype)
+{
+#pragma omp for collapse(2) schedule(static)
+    for (int64_t h = 0; h < at->A; h++)
+        for (int64_t first = 0; first < at->n_keys; first += KEYS) {
+            struct decode d = decode_of(at, h);
+            scores(&d, first, i64_min(first + KEYS, at->n_keys), dtype);
+        }
+#pragma omp for schedule(static)
+    for (int64_t h = 0; h < at->A; h++) {
+        struct decode d = decode_of(at, h);
+        probabilities(&d);
+    }
+#pragma omp for collapse(2) schedule(static)
+    for (int64_t h = 0; h < at->A; h++)
+        for (int64_t first = 0; first < at->D; first += LANES) {
+            struct decode d = decode_of(at, h);
+            output(&d, first, i64_min(LANES, at->D - first), dtype);
+        }
+}
+
+INLINE void decode(const struct attention_decode *at, const enum dtype dtype)
+{
+    if (at->A < omp_get_max_threads()) {
+#pragma omp parallel
+        shared_heads(at, dtype);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t h = 0; h < at->A; h++)
+        whole_head(at, h, dtype);
+}
 
 void K(attention_decode)(struct stream *s, const struct attention_decode *at)
 {
-    int64_t D = at->D, n_keys = at->n_keys;
-    float scale = 1.0F / sqrtf((float)D);
-#pragma omp parallel for schedule(static)
-    for (int64_t h = 0; h < at->A; h++) {
-        int64_t kv = h / (at->A / at->A_kv) * D;
-        float *p = at->scores + h * n_keys;
-        for (int64_t i = 0; i < n_keys; i++)
-            p[i] = lanes_dot(at->q + h * D, at->keys + i * at->kv_row + kv, D);
-        float top = lanes_max(p, n_keys) * scale;
-        float inverse = 1.0F / lanes_exp(p, n_keys, scale, top);
-        float *out_h = at->out + h * D;
-        memset(out_h, 0, (size_t)D * sizeof *out_h);
-        for (int64_t i = 0; i < n_keys; i++) {
-            const float *v = at->values + i * at->kv_row + kv;
-            for (int64_t d = 0; d < D; d++)
-                out_h[d] = fused(p[i] * inverse, v[d], out_h[d]);
-        }
-    }
+    TYPED(s->dev->dtype, decode, at);
 }

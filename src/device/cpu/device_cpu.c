@@ -66,9 +66,14 @@ void kernels_words(char words[KERNEL_SET_WORDS_BYTES])
         snprintf(words, KERNEL_SET_WORDS_BYTES, "%s; %s for bfloat16", usual, of_bf16);
 }
 
-int64_t attention_scratch(enum dtype stash, int64_t S, int64_t A, int64_t A_kv, int64_t D)
+/* What threads of attention's backward have for the heads they work on: the sums of dq,
+ * where those have to be rounded, and whose turn it is to add to them; by tiles. */
+int64_t attention_scratch(enum dtype dtype, int64_t S, int64_t A, int64_t A_kv, int64_t D)
 {
-    return stash == DTYPE_F32 ? 0 : S * 2 * (A + A_kv) * D; // q, k, v and the output
+    int64_t heads = omp_get_max_threads() * (A / A_kv),
+            tiles = i64_round_up(S, 128) / 128;
+    int64_t sums = dtype == DTYPE_F32 ? 0 : 128 * i64_round_up(D, 32);
+    return heads * tiles * (sums + i64_round_up(D, 256) / 256);
 }
 
 int64_t kernel_partials(int64_t N, int64_t C)
