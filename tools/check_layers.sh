@@ -33,6 +33,7 @@ blis.h:      device
 cpuid.h:     device
 immintrin.h: device
 arm_neon.h:  device
+simde/x86/avx512.h: device
 omp.h:       device base
 mpi.h:       comm
 yaml.h:      config

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 packages_of() {
     case $1 in
-    build) echo gcc libc6-dev cmake ninja-build pkg-config libblis-openmp-dev \
+    build) echo gcc libc6-dev cmake ninja-build pkg-config libblis-openmp-dev libsimde-dev \
         libyaml-dev libjansson-dev libxxhash-dev libpcre2-dev zlib1g-dev libzip-dev libzstd-dev \
         libcmocka-dev libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;;
