@@ -29,7 +29,6 @@ cli:      base config device comm data parallel ckpt hub train launch text # one
 
 # A header of a library and the folders that may include it.
 libraries="
-blis.h:      device
 cpuid.h:     device
 immintrin.h: device
 arm_neon.h:  device
