@@ -19,7 +19,7 @@ packages_of() {
         libcmocka-dev libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;;
     demo) echo bible-kjv bible-kjv-text ;;
-    lint) echo clang clang-format clang-tidy libomp-dev ;;
+    lint) echo clang clang-format clang-tidy libomp-dev python3 ;;
     fuzz | tsan) echo clang libclang-rt-14-dev libomp-dev ;;
     aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
         libcmocka-dev:arm64 ;;
