@@ -16,7 +16,7 @@ static void check_tables(const struct kernel_case *kc, const struct shape *s,
                          enum numbers numbers, int64_t turn)
 {
     static const int threads[] = {1, 2, 3, 8};
-    struct tables t = all_tables();
+    struct tables t = emulated_tables_too();
     struct set inputs, want, got;
     assert_string_equal(t.at[1]->name, "generic");
     kernels_set_threads(1);
@@ -75,7 +75,7 @@ static bool has_contract(const struct kernel_case *kc)
 static void check_many_threads(const struct kernel_case *kc, const struct shape *s)
 {
     static const int threads[] = {32, 128};
-    struct tables t = all_tables();
+    struct tables t = emulated_tables_too();
     struct set inputs, want, got;
     kernels_set_threads(1);
     set_open_filled(&inputs, kc, s);

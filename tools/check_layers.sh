@@ -1,6 +1,7 @@
 #!/bin/bash
-# Checks the layering of src/: who may include whom, which library is used where, and
-# that a file name stands for one file. Prints file:line of each violation.
+# Checks the layering of src/: who may include whom, which library is used where, that no
+# result depends on a library's elementary functions, and that a file name stands for one
+# file. Prints file:line of each violation.
 #   tools/check_layers.sh             what every change must keep
 #   tools/check_layers.sh --all       ... and no pair of folders is allowed that nobody
 #                                     uses, and CONTRIBUTING.md shows the table as it is
@@ -29,10 +30,10 @@ cli:      base config device comm data parallel ckpt hub train launch text # one
 
 # A header of a library and the folders that may include it.
 libraries="
-blis.h:      device
 cpuid.h:     device
 immintrin.h: device
 arm_neon.h:  device
+simde/x86/avx512.h: device
 omp.h:       device base
 mpi.h:       comm
 yaml.h:      config
@@ -116,6 +117,21 @@ check_document() {
     return 1
 }
 
+# Bits of libm's elementary functions differ between its versions and processors: those
+# of base/real.h are for whatever enters a result. Judges and reports may use libm's, and
+# attention uses its logf: that is not rounded to nearest everywhere, and losses of earlier
+# versions have its bits (the same with FMA, without, and on AArch64).
+check_libm() {
+    local functions='a?(sin|cos|tan)h?|atan2|sincos|exp(2|10|m1)?|log(2|10|1p|b)?|pow'
+    functions+='|cbrt|hypot|erfc?|[lt]gamma'
+    local judges='src/device/ref/|src/cli/|src/comm/grid\.c:'
+    judges+='|src/device/cpu/cpu_attention\.c:[0-9]+:.* logf\('
+    ! grep -rnE "\b($functions)[fl]?\(" --include='*.[ch]' src |
+        grep -vE "^($judges)|^[^:]*:[0-9]+:[[:space:]]*(\*|/\*)|//.*\b($functions)[fl]?\(" |
+        sed -E 's/^([^:]*:[0-9]+:).*\b(('"$functions"')[fl]?)\(.*/\1 \2() of libm enters a result: use base\/real.h/' |
+        grep .
+}
+
 check_unique_names() {
     find src bench tests -type f ! -name CMakeLists.txt ! -path '*/__pycache__/*' \
         ! -path 'bench/results/*' | awk -F/ '
@@ -132,6 +148,7 @@ all=
 if [ "${1:-}" = --all ]; then all=yes; fi
 status=0
 check_includes "$all" || status=1
+check_libm || status=1
 check_unique_names || status=1
 if [ -n "$all" ]; then check_document || status=1; fi
 exit $status

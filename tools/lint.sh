@@ -1,8 +1,8 @@
 #!/bin/bash
 # Everything that can be said about the sources without running them:
 #   tools/lint.sh [JOBS]
-# Layers, clang-format, a gcc and a clang build where a warning is an error, exports that
-# nothing uses, clang-tidy.
+# Layers, clang-format, generated constants, a gcc and a clang build where a warning is an
+# error, exports that nothing uses, clang-tidy.
 # All steps run even when one fails; the last line names those that failed. gcc builds in
 # $GCC_BUILD (build-gcc); clang without optimisation, on which its warnings do not depend.
 set -uo pipefail
@@ -39,9 +39,14 @@ tidy() {
         sed -E '/^[0-9]+ warnings? generated\.$/d'
 }
 
+constants() {
+    tools/real_tables.py | cmp - src/base/real_tables.h
+}
+
 step "layers" tools/check_layers.sh --all
 step "section rules" section_rules
 step "clang-format" format
+step "constants of elementary functions" constants
 step "warnings of gcc" build_with gcc "${GCC_BUILD:-build-gcc}"
 step "exports" tools/check_exports.sh "${GCC_BUILD:-build-gcc}"
 step "warnings of clang" build_with clang build-clang -DTREFOIL_OPTIMIZE=-O0

@@ -14,17 +14,17 @@ cd "$(dirname "$0")/.."
 
 packages_of() {
     case $1 in
-    build) echo gcc libc6-dev cmake ninja-build pkg-config libblis-openmp-dev \
+    build) echo gcc libc6-dev cmake ninja-build pkg-config libsimde-dev \
         libyaml-dev libjansson-dev libxxhash-dev libpcre2-dev zlib1g-dev libzip-dev libzstd-dev \
         libcmocka-dev libopenmpi-dev openmpi-bin ;;
     mpich) echo libmpich-dev mpich ;;
     demo) echo bible-kjv bible-kjv-text ;;
-    lint) echo clang clang-format clang-tidy libomp-dev ;;
+    lint) echo clang clang-format clang-tidy libomp-dev python3 ;;
     fuzz | tsan) echo clang libclang-rt-14-dev libomp-dev ;;
     aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
-        libcmocka-dev:arm64 libblis-openmp-dev:arm64 ;;
+        libcmocka-dev:arm64 ;;
     interop) echo python3 python3-venv python3-numpy python3-torch bible-kjv bible-kjv-text ;;
-    bench) echo python3 libopenblas0-openmp ;;
+    bench) echo python3 libblis4-openmp libopenblas0-openmp ;;
     pytorch) echo python3 python3-venv ;;
     *)
         echo "setup: unknown group '$1'; the groups are" \

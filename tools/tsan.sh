@@ -18,6 +18,6 @@ cmake --build build-tsan -j "$jobs" --target thread_tests
 fixed=()
 if setarch -R true 2>/dev/null; then fixed=(setarch -R); fi
 export OMP_TOOL_LIBRARIES=$archer OMP_NUM_THREADS=2
-# libgomp in BLIS, MPI and libomp are not instrumented: what they touch is not judged.
+# MPI and libomp are not instrumented: what they touch is not judged.
 export TSAN_OPTIONS="ignore_noninstrumented_modules=1"
 "${fixed[@]}" tools/run_tests.sh build-tsan -C tsan -L threads

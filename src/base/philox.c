@@ -1,5 +1,7 @@
 #include "base/philox.h"
 
+#include "base/real.h"
+
 #include <math.h>
 
 /* Box-Muller in double: elements 2i and 2i+1 are the cosine and the sine of block i. */
@@ -11,10 +13,10 @@ static void normal_pair(double pair[2], struct philox_key key, uint64_t block)
     // 53 bits each; u1 in (0, 1] so that its logarithm is finite
     double u1 = ((double)(((uint64_t)r[0] << 32 | r[1]) >> 11) + 1.0) * 0x1p-53;
     double u2 = (double)(((uint64_t)r[2] << 32 | r[3]) >> 11) * 0x1p-53;
-    double radius = sqrt(-2.0 * log(u1));
-    double angle = 6.283185307179586 * u2;
-    pair[0] = radius * cos(angle);
-    pair[1] = radius * sin(angle);
+    double radius = sqrt(-2.0 * real_log(u1));
+    struct real_sin_cos at = real_sin_cos(6.283185307179586 * u2);
+    pair[0] = radius * at.cos;
+    pair[1] = radius * at.sin;
 }
 
 void philox_normal_fill(float *x, int64_t n, struct philox_key key, uint64_t first,

@@ -11,9 +11,8 @@
 #include "model/gpt.h"
 
 #include "base/beat.h"
+#include "base/real.h"
 #include "model/gpt_internal.h"
-
-#include <math.h>
 
 /* batch->loss_sums[b] += the losses of rows [row, row + R) that count, by sample. */
 static void add_losses(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
@@ -25,7 +24,7 @@ static void add_losses(struct gpt *g, const struct batch *batch, int64_t row, in
     for (int64_t r = 0; r < R; r++)
         if (batch->loss_mask[row + r] > 0)
             batch->loss_sums[(row + r) / batch->S] +=
-                log((double)sums[r]) - (double)sums[R + r];
+                real_log((double)sums[r]) - (double)sums[R + r];
 }
 
 static void max_over_model(struct gpt *g, float *x, int64_t n)

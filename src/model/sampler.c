@@ -1,6 +1,7 @@
 #include "model/sampler.h"
 
 #include "base/philox.h"
+#include "base/real.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -103,7 +104,7 @@ int32_t sampler_next(struct sampler *s, const float *logits, int64_t draw)
         return best;
     for (int64_t i = 0; i < s->V; i++) {
         double shifted = (double)logits[i] - (double)logits[best];
-        double weight = exp(shifted / s->temperature);
+        double weight = real_exp(shifted / s->temperature);
         s->candidates[i] = (struct sampler_candidate){weight, (int32_t)i};
         total += weight;
     }

@@ -1,7 +1,7 @@
 /* AdamW, and Adam, which decays through the gradient: the formulas are the kernel's. */
 #include "optim/optimizer.h"
 
-#include <math.h>
+#include "base/real.h"
 
 static void update_moments(struct stream *s, const struct update_range *range,
                            const struct update_step *step, bool is_l2)
@@ -13,8 +13,8 @@ static void update_moments(struct stream *s, const struct update_range *range,
         .beta2 = cfg->adam_beta2,
         .epsilon = cfg->adam_epsilon,
         .decay = step->decay,
-        .bias1 = 1.0 - pow(cfg->adam_beta1, (double)step->number),
-        .bias2 = 1.0 - pow(cfg->adam_beta2, (double)step->number),
+        .bias1 = 1.0 - real_power(cfg->adam_beta1, step->number),
+        .bias2 = 1.0 - real_power(cfg->adam_beta2, step->number),
         .grad_scale = step->grad_scale,
         .is_l2 = is_l2,
     };

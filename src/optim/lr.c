@@ -1,5 +1,7 @@
 #include "optim/lr.h"
 
+#include "base/real.h"
+
 #include <math.h>
 
 double lr_at(const struct config_lr *lr, int64_t update)
@@ -11,5 +13,6 @@ double lr_at(const struct config_lr *lr, int64_t update)
     if (k > decay)
         return lr->min_lr;
     double fraction = decay > warmup ? (k - warmup) / (decay - warmup) : 1.0;
-    return lr->min_lr + 0.5 * (1.0 + cos(M_PI * fraction)) * (lr->max_lr - lr->min_lr);
+    double share = 0.5 * (1.0 + real_sin_cos(M_PI * fraction).cos);
+    return lr->min_lr + share * (lr->max_lr - lr->min_lr);
 }
