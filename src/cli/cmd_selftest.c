@@ -526,8 +526,8 @@ int cmd_selftest(int argc, char **argv)
         {"cpu_kernels", 0, OPTION_TEXT, &r.cpu_kernels, false, "SET",
          "Instructions to compute with: auto, generic, avx2, avx512 or amx (auto)."},
         {"kernels", 0, OPTION_FLAG, &r.is_of_kernels, false, NULL,
-         "Show instead which sets of kernels there are and which of them this processor "
-         "can run, and what is chosen."},
+         "Show instead which sets of kernels this processor can run and what is chosen, "
+         "and compare their bits."},
         {"steps", 0, OPTION_INT, &r.n_steps, false, "N", "Updates per run (5)."},
     };
     const struct command cmd = {

@@ -5,7 +5,8 @@
 #include "base/base.h"
 #include "base/error.h"
 
-/* Prints every set of kernels, whether it can run here, and what is chosen. */
+/* Prints every set of kernels, whether it can run here and gives the bits of generic, and
+ * what is chosen. Bits that differ are an ERROR_RUNTIME. */
 MUST_CHECK int selftest_kernels(struct error *err);
 
 #endif
