@@ -13,8 +13,6 @@
 
 #include <omp.h>
 
-#define QUERY_TILES 4 // that use a packed tile of keys, at most
-
 /* -- softmax ------------------------------------------------------------------------- */
 
 /* One tile of queries of one head: running maximum and sum per row, and what its rows
@@ -102,22 +100,36 @@ static void query_tile_fwd(struct query_tile *qt, const struct head *hd, int64_t
 
 /* Queries first .. end of a head. The scores of a head that has more than DEPTH
  * columns are computed for each part of them. */
-static void query_group_fwd(const struct attention *at, enum dtype dtype, int64_t b,
-                            int64_t h, struct span queries, struct fwd_work *w)
+static __attribute__((noinline)) void query_group_fwd(const struct attention *at,
+                                                      enum dtype dtype, int64_t b,
+                                                      int64_t h, struct span queries)
 {
+    struct fwd_work w;
     struct head hd = head_of(at, dtype, b, h);
-    K(pack_init)(&w->keys, &hd, hd.k, hd.kv_row, true);
-    K(pack_init)(&w->values, &hd, hd.v, hd.kv_row, false);
+    K(pack_init)(&w.keys, &hd, hd.k, hd.kv_row, true);
+    K(pack_init)(&w.values, &hd, hd.v, hd.kv_row, false);
     for (int64_t first = 0; first < hd.D; first += DEPTH) {
         int64_t n_tiles = 0;
         for (int64_t q0 = queries.first; q0 < queries.end; q0 += TILE)
-            query_tile_init(&w->tiles[n_tiles++], &hd, q0, first);
+            query_tile_init(&w.tiles[n_tiles++], &hd, q0, first);
         for (int64_t k0 = first_tile(&hd, queries.first); k0 < queries.end; k0 += TILE)
             for (int64_t i = 0; i < n_tiles; i++)
-                query_tile_fwd(&w->tiles[i], &hd, k0, w);
+                query_tile_fwd(&w.tiles[i], &hd, k0, &w);
         for (int64_t i = 0; i < n_tiles; i++)
-            query_tile_finish(&w->tiles[i], at, dtype, b, h);
+            query_tile_finish(&w.tiles[i], at, dtype, b, h);
     }
+}
+
+static void group_fwd(const struct attention *at, enum dtype dtype, int64_t b, int64_t h,
+                      struct span queries)
+{
+#ifdef KERNEL_TILES
+    if (is_on_tiles(dtype, at->D)) {
+        K(tiles_fwd)(at, b, h, queries);
+        return;
+    }
+#endif
+    query_group_fwd(at, dtype, b, h, queries);
 }
 
 /* Tiles of queries that a thread takes at a time: fewer where threads would be idle. */
@@ -136,9 +148,8 @@ void K(attention_fwd)(struct stream *s, const struct attention *at)
 #pragma omp parallel for collapse(2) schedule(dynamic)
     for (int64_t i = 0; i < n_groups; i++)
         for (int64_t bh = 0; bh < at->B * at->A; bh++) {
-            struct fwd_work w;
             int64_t first = (n_groups - 1 - i) * queries;
             struct span these = {first, i64_min(at->S, first + queries)};
-            query_group_fwd(at, s->dev->dtype, bh / at->A, bh % at->A, these, &w);
+            group_fwd(at, s->dev->dtype, bh / at->A, bh % at->A, these);
         }
 }

@@ -30,6 +30,7 @@
 
 #define CHAIN 128        // values of D that a chain of scores has
 #define DEPTH TILE_DEPTH // columns of a head that are packed, and of outputs, at a time
+#define QUERY_TILES 4    // of queries that use a packed tile of keys, at most
 
 /* -- heads --------------------------------------------------------------------------- */
 
@@ -304,5 +305,17 @@ void K(sum_over_keys)(const struct output *y, const float *p, const struct tile 
  * by no query before it. */
 void K(sum_over_queries)(const struct output *y, const float *p, const struct tile *t,
                          struct pack *x);
+
+/* -- bfloat16 on tiles of AMX -------------------------------------------------------- */
+
+#ifdef KERNEL_TILES
+static inline bool is_on_tiles(enum dtype dtype, int64_t D)
+{
+    return dtype == DTYPE_BF16 && D <= DEPTH;
+}
+
+/* Queries first .. end of a head, QUERY_TILES tiles at most. */
+void K(tiles_fwd)(const struct attention *at, int64_t b, int64_t h, struct span queries);
+#endif
 
 #endif

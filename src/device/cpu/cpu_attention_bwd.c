@@ -171,9 +171,10 @@ INLINE void tile_grads(float *p, float *dp, const struct head_grad *gr,
     }
 }
 
-void K(tile_grads)(float *p, float *dp, const struct head_grad *gr, const struct tile *t)
+void K(tile_grads)(float *p, float *dp, const struct head_grad *gr, const struct tile *t,
+                   enum dtype dtype)
 {
-    TYPED(gr->hd.dtype, tile_grads, p, dp, gr, t);
+    TYPED(dtype, tile_grads, p, dp, gr, t);
 }
 
 /* -- tiles --------------------------------------------------------------------------- */
@@ -204,7 +205,7 @@ static void tile_bwd(const struct bwd *at, const struct unit *u,
     tile_init(&t, &gr->hd, q0, k0);
     K(tile_scores)(w->p, &t, &w->queries, &w->keys);
     K(tile_scores)(w->dp, &t, &w->dout, &w->values);
-    K(tile_grads)(w->p, w->dp, gr, &t);
+    K(tile_grads)(w->p, w->dp, gr, &t, at->dtype);
     y.y = w->dv;
     K(sum_over_queries)(&y, w->p, &t, &w->dout);
     y.y = w->dk;
@@ -298,7 +299,7 @@ static bool next_task(const struct bwd *at, int64_t *next, struct unit *u,
     return true;
 }
 
-static void attention_bwd_thread(const struct bwd *at, int64_t *next)
+static __attribute__((noinline)) void thread_bwd(const struct bwd *at, int64_t *next)
 {
     struct bwd_work w;
     struct unit u;
@@ -309,6 +310,17 @@ static void attention_bwd_thread(const struct bwd *at, int64_t *next)
             key_tile_bwd(at, &u, i * TILE, &w);
     }
 }
+
+#ifdef KERNEL_TILES
+static void thread_bwd_on_tiles(const struct bwd *at, int64_t *next)
+{
+    struct unit u;
+    struct span tiles;
+    while (next_task(at, next, &u, &tiles))
+        for (int64_t i = tiles.first; i < tiles.end; i++)
+            K(tiles_bwd)(at, &u, i * TILE);
+}
+#endif
 
 /* Whether units are too few, or too uneven, for threads to take them whole. */
 static bool is_split(const struct bwd *at)
@@ -336,6 +348,10 @@ void K(attention_bwd)(struct stream *s, const struct attention_bwd *args)
 #pragma omp parallel
     {
         deltas(&at);
-        attention_bwd_thread(&at, &next);
+#ifdef KERNEL_TILES
+        if (is_on_tiles(at.dtype, fwd->D))
+            thread_bwd_on_tiles(&at, &next);
+#endif
+        thread_bwd(&at, &next); // nothing, if that was done
     }
 }

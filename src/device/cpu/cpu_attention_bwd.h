@@ -43,8 +43,10 @@ struct head_grad {
 struct head_grad K(head_grad_of)(const struct bwd *at, const struct unit *u, int64_t h);
 
 /* From a tile of scores p and of dp = dout v^T:
- *   dp := the gradient of the scores,   p := the dropped probabilities, both rounded. */
-void K(tile_grads)(float *p, float *dp, const struct head_grad *gr, const struct tile *t);
+ *   dp := the gradient of the scores,   p := the dropped probabilities, both rounded
+ * to a type. */
+void K(tile_grads)(float *p, float *dp, const struct head_grad *gr, const struct tile *t,
+                   enum dtype dtype);
 
 /* Columns [first, first + DEPTH) of the sums of dq of a tile of queries: wait for the turn
  * of the keys at t->k0 to add to them; and let the next go on, after the last rounding
@@ -58,5 +60,10 @@ void K(dq_end)(const struct bwd *at, const struct unit *u, const struct head_gra
 /* y := x rounded, of rows of n; rows lie y_row and x_row elements apart. */
 void K(rows_store)(void *y, int64_t y_row, enum dtype dtype, const float *x,
                    int64_t x_row, int64_t rows, int64_t n);
+
+#ifdef KERNEL_TILES
+/* The keys at k0, and the heads of queries that see them, on tiles of AMX. */
+void K(tiles_bwd)(const struct bwd *at, const struct unit *u, int64_t k0);
+#endif
 
 #endif
