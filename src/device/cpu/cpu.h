@@ -286,6 +286,9 @@ void K(bias_grad)(struct stream *s, float *db, const void *dy, float *partial, i
                   int64_t C);
 void K(add_partials)(struct stream *s, float *out, const float *partial, int64_t N,
                      int64_t stride, int64_t C);
+/* Columns [c, end) of row n, on one thread. */
+void K(activation_run)(const struct activation_fwd *a, int64_t n, int64_t c, int64_t end,
+                       enum dtype dtype);
 void K(activation_fwd)(struct stream *s, const struct activation_fwd *a);
 void K(activation_bwd)(struct stream *s, const struct activation_bwd *a);
 void K(bias_dropout_residual)(struct stream *s, const struct residual *r);

@@ -106,20 +106,20 @@ INLINE void gelu_run(const struct activation_fwd *a, int64_t n, int64_t c, int64
         gelu_step(a, row + c, c, 1, i64_min(VEC, end - c), dtype);
 }
 
-static void gelu_typed_run(const struct activation_fwd *a, int64_t n, int64_t c,
-                           int64_t end, enum dtype dtype)
+void K(activation_run)(const struct activation_fwd *a, int64_t n, int64_t c, int64_t end,
+                       enum dtype dtype)
 {
+    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
     TYPED(dtype, gelu_run, a, n, c, end);
 }
 
 void K(activation_fwd)(struct stream *s, const struct activation_fwd *a)
 {
     int64_t C = a->C;
-    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
 #pragma omp parallel for collapse(2) schedule(static) if (a->N * C > FEW)
     for (int64_t n = 0; n < a->N; n++)
         for (int64_t c = 0; c < C; c += COLUMNS)
-            gelu_typed_run(a, n, c, i64_min(C, c + COLUMNS), s->dev->dtype);
+            K(activation_run)(a, n, c, i64_min(C, c + COLUMNS), s->dev->dtype);
 }
 
 INLINE void gelu_step_bwd(const struct activation_bwd *a, float *db, int64_t at,

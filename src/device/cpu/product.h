@@ -11,23 +11,18 @@
 #include "base/base.h"
 #include "base/error.h"
 
-/* Sums run over blocks of so many k: part of the result, see kernels.h. */
-#define PRODUCT_K 256
-
 /* Two slabs, so that one is packed while slower threads still read the other: 2 x 4 MB,
- * which the last cache holds; and a thread's own, in its second cache with room for what
- * passes through. */
-#define PRODUCT_SLAB_ELEMENTS ((int64_t)1 << 20)
-#define PRODUCT_OWN_ELEMENTS ((int64_t)1 << 16)
-
-/* Panels of 16-bit weights, widened: 4 MB, so that one and its result fit the cache; and
- * the rows that one has at least, and a multiple of. */
-#define LINEAR_PANEL_ELEMENTS ((int64_t)1 << 20)
-#define LINEAR_PANEL_ROWS 512
+ * which the last cache holds. */
+#define PRODUCT_SLAB_BYTES ((int64_t)1 << 22)
+/* A thread's own: packed rows, in its second cache with room for what passes through; and
+ * sums that are not rounded yet. */
+#define PRODUCT_ROWS_BYTES ((int64_t)1 << 18)
+#define PRODUCT_SUMS_BYTES ((int64_t)1 << 20)
+#define PRODUCT_OWN_BYTES (PRODUCT_ROWS_BYTES + PRODUCT_SUMS_BYTES)
 
 struct product_room {
-    float *slabs[2]; // of PRODUCT_SLAB_ELEMENTS
-    float *own;      // PRODUCT_OWN_ELEMENTS for each thread, behind each other
+    char *slabs[2]; // of PRODUCT_SLAB_BYTES
+    char *own;      // PRODUCT_OWN_BYTES for each thread, behind each other
 };
 
 /* The buffers for products on up to n_threads threads. A program that did not call

@@ -17,8 +17,8 @@ static int room_threads; // that it is for; 0: there is none
 
 /* -- the buffers --------------------------------------------------------------------- */
 
-#define SHARED_BYTES (2 * (size_t)PRODUCT_SLAB_ELEMENTS * sizeof(float))
-#define OWN_BYTES ((size_t)PRODUCT_OWN_ELEMENTS * sizeof(float))
+#define SHARED_BYTES (2 * (size_t)PRODUCT_SLAB_BYTES)
+#define OWN_BYTES ((size_t)PRODUCT_OWN_BYTES)
 
 static void *pages_new(size_t bytes)
 {
@@ -35,8 +35,8 @@ static int room_reserve(int n_threads)
 {
     if (room_threads >= n_threads)
         return 0;
-    float *own = pages_new((size_t)n_threads * OWN_BYTES);
-    float *shared = room.slabs[0] ? room.slabs[0] : pages_new(SHARED_BYTES);
+    char *own = pages_new((size_t)n_threads * OWN_BYTES);
+    char *shared = room.slabs[0] ? room.slabs[0] : pages_new(SHARED_BYTES);
     if (!own || !shared) {
         if (own)
             munmap(own, (size_t)n_threads * OWN_BYTES);
@@ -46,7 +46,7 @@ static int room_reserve(int n_threads)
     }
     if (room.own)
         munmap(room.own, (size_t)room_threads * OWN_BYTES);
-    room = (struct product_room){{shared, shared + PRODUCT_SLAB_ELEMENTS}, own};
+    room = (struct product_room){{shared, shared + PRODUCT_SLAB_BYTES}, own};
     room_threads = n_threads;
     return 0;
 }
