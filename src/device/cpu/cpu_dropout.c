@@ -31,7 +31,7 @@ struct blocks {
     qvec word[4][2];
 };
 
-INLINE void philox_round(struct blocks *b, uint32_t k0, uint32_t k1)
+INLINE void philox_round(struct blocks *b, qvec k0, qvec k1)
 {
     for (int i = 0; i < 2; i++) {
         qvec p0 = wide_product(b->word[0][i], PHILOX_M0);
@@ -43,22 +43,35 @@ INLINE void philox_round(struct blocks *b, uint32_t k0, uint32_t k1)
     }
 }
 
-/* The blocks that begin with counter `first`. */
+/* The first two rounds of the blocks from counter `first`: what they have in common is
+ * computed once. */
+INLINE void philox_begin(struct blocks *b, const struct dropout *drop, uint32_t sample,
+                         uint32_t first)
+{
+    uint32_t k0 = drop->key.k[0], k1 = drop->key.k[1], counter[VEC];
+    uint64_t p1 = (uint64_t)PHILOX_M1 * drop->step;
+    uint64_t p0 = (uint64_t)PHILOX_M0 * ((uint32_t)(p1 >> 32) ^ sample ^ k0);
+    qvec all;
+    for (uint32_t j = 0; j < VEC; j++)
+        counter[j] = first + j;
+    memcpy(&all, counter, sizeof counter);
+    for (int i = 0; i < 2; i++) {
+        qvec q0 = wide_product(i == 0 ? all : all >> 32, PHILOX_M0);
+        qvec q1 = wide_product(q0 >> 32 ^ (drop->key.seed_high ^ k1), PHILOX_M1);
+        b->word[0][i] = q1 >> 32 ^ ((uint32_t)p1 ^ (k0 + PHILOX_W0));
+        b->word[1][i] = q1;
+        b->word[2][i] = q0 ^ (p0 >> 32 ^ (k1 + PHILOX_W1));
+        b->word[3][i] = (uint32_t)p0 + (qvec){0};
+    }
+}
+
 INLINE void philox_blocks(struct blocks *b, const struct dropout *drop, uint32_t sample,
                           uint32_t first)
 {
-    uint32_t k0 = drop->key.k[0], k1 = drop->key.k[1];
-    uint32_t counter[VEC];
-    for (uint32_t j = 0; j < VEC; j++)
-        counter[j] = first + j;
-    memcpy(&b->word[0][0], counter, sizeof counter);
-    b->word[0][1] = b->word[0][0] >> 32;
-    for (int i = 0; i < 2; i++) {
-        b->word[1][i] = sample + (qvec){0};
-        b->word[2][i] = drop->step + (qvec){0};
-        b->word[3][i] = drop->key.seed_high + (qvec){0};
-    }
-    for (int round = 0; round < 10; round++) {
+    qvec k0 = (drop->key.k[0] + 2 * PHILOX_W0) + (qvec){0};
+    qvec k1 = (drop->key.k[1] + 2 * PHILOX_W1) + (qvec){0};
+    philox_begin(b, drop, sample, first);
+    for (int round = 2; round < 10; round++) {
         philox_round(b, k0, k1);
         k0 += PHILOX_W0;
         k1 += PHILOX_W1;
@@ -69,27 +82,48 @@ INLINE void philox_blocks(struct blocks *b, const struct dropout *drop, uint32_t
  * once in 1 / rate elements. */
 INLINE vec decide(uvec half, const struct dropout *drop)
 {
+    int32_t most = (int32_t)drop->threshold - 1; // of what is dropped
 #if KERNEL_AVX512
-    __mmask16 keep = _mm512_cmpge_epi32_mask((__m512i)half,
-                                             _mm512_set1_epi32((int32_t)drop->threshold));
+    __mmask16 keep = _mm512_cmpgt_epi32_mask((__m512i)half, _mm512_set1_epi32(most));
     return (vec)_mm512_maskz_mov_ps(keep, _mm512_set1_ps(drop->scale));
 #else
-    return (vec)((uvec)(half >= drop->threshold) & (uvec)vec_of(drop->scale));
+    typedef int32_t ivec __attribute__((vector_size(VEC * 4)));
+    return (vec)((uvec)((ivec)half > most) & (uvec)vec_of(drop->scale));
 #endif
+}
+
+/* The lower words of two registers, in turn. */
+INLINE uvec joined(qvec even, qvec odd)
+{
+#if KERNEL_AVX512
+    return (uvec)_mm512_mask_mov_epi32((__m512i)even, 0xAAAA, (__m512i)(odd << 32));
+#elif KERNEL_AVX2
+    return (uvec)_mm256_blend_epi32((__m256i)even, (__m256i)(odd << 32), 0xAA);
+#else
+    return (uvec)((even & UINT32_MAX) | odd << 32);
+#endif
+}
+
+/* Factors [j, j + VEC) of each sixteen of a group. */
+INLINE void decide_blocks(float *factor, uint32_t j, const struct blocks *b,
+                          const struct dropout *drop)
+{
+    for (int w = 0; w < 4; w++) {
+        uvec words = joined(b->word[w][0], b->word[w][1]);
+        float *low = factor + 2 * w * DROPOUT_LANES + j;
+        *(vec *)low = decide(words & 0xFFFFu, drop);
+        *(vec *)(low + DROPOUT_LANES) = decide(words >> 16, drop);
+    }
 }
 
 void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
                       uint32_t sample, uint64_t group)
 {
+    struct dropout own = *drop; // which a store cannot be to, as the compiler sees
     for (uint32_t j = 0; j < DROPOUT_LANES; j += VEC) {
         struct blocks b;
-        philox_blocks(&b, drop, sample, (uint32_t)group * DROPOUT_LANES + j);
-        for (int w = 0; w < 4; w++) {
-            uvec words = (uvec)((b.word[w][0] & UINT32_MAX) | b.word[w][1] << 32);
-            float *low = factor + 2 * w * DROPOUT_LANES + j;
-            *(vec *)low = decide(words & 0xFFFFu, drop);
-            *(vec *)(low + DROPOUT_LANES) = decide(words >> 16, drop);
-        }
+        philox_blocks(&b, &own, sample, (uint32_t)group * DROPOUT_LANES + j);
+        decide_blocks(factor, j, &b, &own);
     }
 }
 
@@ -118,16 +152,19 @@ INLINE void residual_step(const struct residual *r, const float *factor, int64_t
     vec_store(r->y, at, y, n, dtype);
 }
 
-INLINE void residual_run(const struct residual *r, const float *factor, int64_t at,
+/* What is computed with is copied: a store may be to anything, as far as the compiler
+ * knows. */
+INLINE void residual_run(const struct residual *residual, const float *factor, int64_t at,
                          int64_t c, int64_t n, enum dtype dtype)
 {
+    struct residual r = *residual;
     int64_t i = 0;
     for (; factor && i + VEC <= n; i += VEC)
-        residual_step(r, factor + i, at + i, c + i, VEC, dtype);
+        residual_step(&r, factor + i, at + i, c + i, VEC, dtype);
     for (; !factor && i + VEC <= n; i += VEC)
-        residual_step(r, NULL, at + i, c + i, VEC, dtype);
+        residual_step(&r, NULL, at + i, c + i, VEC, dtype);
     if (i < n)
-        residual_step(r, factor ? factor + i : NULL, at + i, c + i, n - i, dtype);
+        residual_step(&r, factor ? factor + i : NULL, at + i, c + i, n - i, dtype);
 }
 
 static void residual_typed_run(const struct residual *r, const float *factor, int64_t at,

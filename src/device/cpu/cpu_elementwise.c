@@ -68,7 +68,7 @@ void K(bias_grad)(struct stream *s, float *db, const void *dy, float *partial, i
  * exponential. */
 #define GELU_A 0.7978845608028654F
 #define GELU_B 0.044715F
-#define GELU_STEP (VEC == 16 ? 2 : VEC == 8 ? 3 : 2) // vectors at a time
+#define GELU_STEP 4 // vectors at a time
 
 /* e := exp(-2u); the gate is 1 / (1 + that), and one minus the gate is that times the
  * gate. */
@@ -91,19 +91,26 @@ INLINE void gelu_step(const struct activation_fwd *a, int64_t at, int64_t c, con
     }
     gelu_exp(e, t, n);
     for (int i = 0; i < n; i++)
-        vec_store(a->y, at + (int64_t)i * VEC, t[i] * (1.0F / (1.0F + e[i])),
-                  i < n - 1 ? VEC : last, dtype);
+        e[i] = 1.0F / (1.0F + e[i]);
+    for (int i = 0; i < n; i++)
+        t[i] *= e[i];
+    for (int i = 0; i < n; i++)
+        vec_store(a->y, at + (int64_t)i * VEC, t[i], i < n - 1 ? VEC : last, dtype);
 }
 
-/* Columns [c, end) of row n. */
-INLINE void gelu_run(const struct activation_fwd *a, int64_t n, int64_t c, int64_t end,
+/* Columns [c, end) of row n. What is computed with is copied: a store may be to anything,
+ * as far as the compiler knows. */
+INLINE void gelu_run(const struct activation_fwd *act, int64_t n, int64_t c, int64_t end,
                      enum dtype dtype)
 {
-    int64_t row = n * a->C;
+    struct activation_fwd a = *act;
+    int64_t row = n * a.C;
     for (; c + GELU_STEP * VEC <= end; c += GELU_STEP * VEC)
-        gelu_step(a, row + c, c, GELU_STEP, VEC, dtype);
-    for (; c < end; c += VEC)
-        gelu_step(a, row + c, c, 1, i64_min(VEC, end - c), dtype);
+        gelu_step(&a, row + c, c, GELU_STEP, VEC, dtype);
+    for (; c + VEC <= end; c += VEC)
+        gelu_step(&a, row + c, c, 1, VEC, dtype);
+    if (c < end)
+        gelu_step(&a, row + c, c, 1, end - c, dtype);
 }
 
 void K(activation_run)(const struct activation_fwd *a, int64_t n, int64_t c, int64_t end,
@@ -147,18 +154,21 @@ INLINE void gelu_step_bwd(const struct activation_bwd *a, float *db, int64_t at,
 }
 
 /* Columns [first, end) of a chunk's rows; db: its partial sums. */
-INLINE void gelu_chunk_bwd(const struct activation_bwd *a, int64_t chunk, int64_t first,
+INLINE void gelu_chunk_bwd(const struct activation_bwd *act, int64_t chunk, int64_t first,
                            int64_t end, enum dtype dtype)
 {
-    float *db = a->partial + chunk * a->C;
-    int64_t last = i64_min(a->N, (chunk + 1) * KERNEL_ROW_CHUNK);
+    struct activation_bwd a = *act;
+    float *db = a.partial + chunk * a.C;
+    int64_t last = i64_min(a.N, (chunk + 1) * KERNEL_ROW_CHUNK);
     memset(db + first, 0, (size_t)(end - first) * sizeof *db);
     for (int64_t n = chunk * KERNEL_ROW_CHUNK; n < last; n++) {
-        int64_t row = n * a->C, c = first;
+        int64_t row = n * a.C, c = first;
         for (; c + GELU_STEP * VEC <= end; c += GELU_STEP * VEC)
-            gelu_step_bwd(a, db, row + c, c, GELU_STEP, VEC, dtype);
-        for (; c < end; c += VEC)
-            gelu_step_bwd(a, db, row + c, c, 1, i64_min(VEC, end - c), dtype);
+            gelu_step_bwd(&a, db, row + c, c, GELU_STEP, VEC, dtype);
+        for (; c + VEC <= end; c += VEC)
+            gelu_step_bwd(&a, db, row + c, c, 1, VEC, dtype);
+        if (c < end)
+            gelu_step_bwd(&a, db, row + c, c, 1, end - c, dtype);
     }
 }
 

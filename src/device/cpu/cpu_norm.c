@@ -58,23 +58,26 @@ INLINE float row_variance(const void *x, int64_t at, float mean, int64_t C,
     return lanes_sum(lane) / (float)C;
 }
 
-INLINE void normalise_step(const struct layernorm *ln, int64_t n, int64_t c, int64_t here,
-                           enum dtype dtype)
+INLINE void normalise_step(const struct layernorm *ln, int64_t at, int64_t c, float mean,
+                           float rstd, int64_t n, enum dtype dtype)
 {
-    int64_t at = n * ln->C + c;
-    vec xhat = (vec_load(ln->x, at, here, dtype) - ln->mean[n]) * ln->rstd[n];
-    vec y = vec_fused(xhat, vec_load(ln->g, c, here, DTYPE_F32),
-                      vec_load(ln->b, c, here, DTYPE_F32));
-    vec_store(ln->y, at, y, here, dtype);
+    vec xhat = (vec_load(ln->x, at + c, n, dtype) - mean) * rstd;
+    vec y = vec_fused(xhat, vec_load(ln->g, c, n, DTYPE_F32),
+                      vec_load(ln->b, c, n, DTYPE_F32));
+    vec_store(ln->y, at + c, y, n, dtype);
 }
 
-INLINE void normalise_row(const struct layernorm *ln, int64_t n, enum dtype dtype)
+/* What is computed with is copied: a store may be to anything, as far as the compiler
+ * knows. */
+INLINE void normalise_row(const struct layernorm *norm, int64_t n, enum dtype dtype)
 {
-    int64_t c = 0;
-    for (; c + VEC <= ln->C; c += VEC)
-        normalise_step(ln, n, c, VEC, dtype);
-    if (c < ln->C)
-        normalise_step(ln, n, c, ln->C - c, dtype);
+    struct layernorm ln = *norm;
+    float mean = ln.mean[n], rstd = ln.rstd[n];
+    int64_t at = n * ln.C, c = 0;
+    for (; c + VEC <= ln.C; c += VEC)
+        normalise_step(&ln, at, c, mean, rstd, VEC, dtype);
+    if (c < ln.C)
+        normalise_step(&ln, at, c, mean, rstd, ln.C - c, dtype);
 }
 
 INLINE void row_fwd(const struct layernorm *ln, int64_t n, enum dtype dtype)
@@ -135,22 +138,29 @@ INLINE void row_averages(struct averages *avg, const struct layernorm_bwd *ln, i
     avg->hx = lanes_sum(lane_hx) / (float)C;
 }
 
-/* Columns [c, c + here) of row n; dg, db: partial sums of its chunk. */
-INLINE void bwd_step(const struct layernorm_bwd *ln, const struct averages *avg,
-                     float *dg, float *db, int64_t n, int64_t c, int64_t here,
-                     enum dtype dtype)
+/* A row of the backward pass, and the partial sums of its chunk. */
+struct row_bwd {
+    const void *dy, *x;
+    void *dx;
+    const float *g;
+    float *dg, *db;
+    float mean, rstd;
+    struct averages avg;
+    int64_t at; // its first element
+};
+
+INLINE void bwd_step(const struct row_bwd *r, int64_t c, int64_t n, enum dtype dtype)
 {
-    int64_t at = n * ln->C + c;
-    vec dy = vec_load(ln->dy, at, here, dtype);
-    vec xhat = (vec_load(ln->x, at, here, dtype) - ln->mean[n]) * ln->rstd[n];
-    vec h = vec_fused(dy, vec_load(ln->g, c, here, DTYPE_F32), vec_of(-avg->h));
-    h = vec_fused(-xhat, vec_of(avg->hx), h);
-    vec dg_c = vec_fused(dy, xhat, vec_load(dg, c, here, DTYPE_F32));
-    vec db_c = vec_load(db, c, here, DTYPE_F32) + dy;
-    vec dx = vec_fused(vec_of(ln->rstd[n]), h, vec_load(ln->dx, at, here, dtype));
-    vec_store(dg, c, dg_c, here, DTYPE_F32);
-    vec_store(db, c, db_c, here, DTYPE_F32);
-    vec_store(ln->dx, at, dx, here, dtype);
+    vec dy = vec_load(r->dy, r->at + c, n, dtype);
+    vec xhat = (vec_load(r->x, r->at + c, n, dtype) - r->mean) * r->rstd;
+    vec h = vec_fused(dy, vec_load(r->g, c, n, DTYPE_F32), vec_of(-r->avg.h));
+    h = vec_fused(-xhat, vec_of(r->avg.hx), h);
+    vec dg = vec_fused(dy, xhat, vec_load(r->dg, c, n, DTYPE_F32));
+    vec db = vec_load(r->db, c, n, DTYPE_F32) + dy;
+    vec dx = vec_fused(vec_of(r->rstd), h, vec_load(r->dx, r->at + c, n, dtype));
+    vec_store(r->dg, c, dg, n, DTYPE_F32);
+    vec_store(r->db, c, db, n, DTYPE_F32);
+    vec_store(r->dx, r->at + c, dx, n, dtype);
 }
 
 /* Columns [first, end) of the rows of a chunk. avg: of its rows, or NULL: not known. */
@@ -164,16 +174,26 @@ INLINE void chunk_bwd(const struct layernorm_bwd *ln, int64_t chunk,
     memset(dg + first, 0, (size_t)(end - first) * sizeof *dg);
     memset(db + first, 0, (size_t)(end - first) * sizeof *db);
     for (int64_t n = from; n < to; n++) {
-        struct averages here;
+        struct averages own;
         int64_t c = first;
         if (avg)
-            here = avg[n - from];
+            own = avg[n - from];
         else
-            row_averages(&here, ln, n, dtype);
+            row_averages(&own, ln, n, dtype);
+        struct row_bwd r = {.dy = ln->dy,
+                            .x = ln->x,
+                            .dx = ln->dx,
+                            .g = ln->g,
+                            .dg = dg,
+                            .db = db,
+                            .mean = ln->mean[n],
+                            .rstd = ln->rstd[n],
+                            .avg = own,
+                            .at = n * ln->C};
         for (; c + VEC <= end; c += VEC)
-            bwd_step(ln, &here, dg, db, n, c, VEC, dtype);
+            bwd_step(&r, c, VEC, dtype);
         if (c < end)
-            bwd_step(ln, &here, dg, db, n, c, end - c, dtype);
+            bwd_step(&r, c, end - c, dtype);
     }
 }
 
