@@ -145,7 +145,7 @@ static const struct kernel_case cases[] = {
       {IN,      OF_T,     PER_SAMPLE, SIZE_SAD,  BELL, 0, 0, 0},             // dout
       {IN,      OF_INT,   PER_SAMPLE, SIZE_S,    FIRST_KEYS, 0, 0, 0}}, 0, {{0}}},
     {"attention_decode", ATTENTION, run_attention_decode, NULL,
-     {{OUT,     OF_T,     WHOLE,      SIZE_AD,   BELL, 2e-6, 0, 0},          // out
+     {{OUT,     OF_T,     WHOLE,      SIZE_AD,   BELL, 2e-6, 0, 1},          // out
       {IN,      OF_T,     WHOLE,      SIZE_AD,   BELL, 0, 0, 0},             // q
       {IN,      OF_T,     WHOLE,      SIZE_S3AD, BELL, 0, 0, 0},             // the cache
       {SCRATCH, OF_FLOAT, WHOLE,      SIZE_AS,   BELL, 0, 0, 0}}, 0, {{0}}}, // scores

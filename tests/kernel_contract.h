@@ -346,8 +346,7 @@ static inline void contract_query(const struct contract_head *hd, int64_t q, flo
     for (int64_t d = 0; d < D; d++)
         set_element((void *)(uintptr_t)hd->out.x, hd->dtype,
                     hd->out.first + q * hd->out.step + d, out[d] * inverse);
-    hd->at->lse[(hd->b * hd->at->A + hd->h) * S + q] =
-        row.max + (float)log((double)row.sum);
+    hd->at->lse[(hd->b * hd->at->A + hd->h) * S + q] = row.max + logf(row.sum);
 }
 
 static inline void contract_attention_fwd(struct stream *s, const struct attention *at)

@@ -226,18 +226,21 @@ void ref_attention_bwd(struct stream *s, const struct attention_bwd *at)
 
 /* -- decode -------------------------------------------------------------------------- */
 
-/* scores := softmax of the scores of one query, in float: the scratch is the caller's. */
-static void decode_probabilities(float *scores, const struct rows *q,
-                                 const struct rows *keys, int64_t n_keys, int64_t D)
+/* p := exp of the scaled scores of one query less their largest; returns their sum, as
+ * they are before they are operands. */
+static double decode_exp(float *p, const struct rows *q, const struct rows *keys,
+                         int64_t n_keys, int64_t D)
 {
-    double scale = 1.0 / sqrt((double)D);
-    double max = scale * dot(q, 0, keys, 0, D), sum = 0;
+    double scale = 1.0 / sqrt((double)D), sum = 0;
+    double max = scale * dot(q, 0, keys, 0, D);
     for (int64_t k = 1; k < n_keys; k++)
         max = fmax(max, scale * dot(q, 0, keys, k, D));
-    for (int64_t k = 0; k < n_keys; k++)
-        sum += exp(scale * dot(q, 0, keys, k, D) - max);
-    for (int64_t k = 0; k < n_keys; k++)
-        scores[k] = (float)(exp(scale * dot(q, 0, keys, k, D) - max) / sum);
+    for (int64_t k = 0; k < n_keys; k++) {
+        double e = exp(scale * dot(q, 0, keys, k, D) - max);
+        p[k] = (float)ref_rounded(q->s, e);
+        sum += e;
+    }
+    return sum;
 }
 
 void ref_attention_decode(struct stream *s, const struct attention_decode *at)
@@ -249,12 +252,12 @@ void ref_attention_decode(struct stream *s, const struct attention_decode *at)
         struct rows q = {s, (void *)(uintptr_t)at->q, h * D, 0};
         struct rows keys = {s, (void *)(uintptr_t)at->keys, kv, at->kv_row};
         struct rows values = {s, (void *)(uintptr_t)at->values, kv, at->kv_row};
-        decode_probabilities(p, &q, &keys, n_keys, D);
+        double total = decode_exp(p, &q, &keys, n_keys, D);
         for (int64_t d = 0; d < D; d++) {
             double sum = 0;
             for (int64_t k = 0; k < n_keys; k++)
                 sum += (double)p[k] * get(&values, k, d);
-            ref_set(s, at->out, h * D + d, sum);
+            ref_set(s, at->out, h * D + d, sum / total);
         }
     }
 }
