@@ -265,22 +265,32 @@ static inline float contract_factor(const struct contract_head *hd, int64_t q, i
 }
 
 /* y[d] of a row := what is there and the sum over a tile of weights[i] * x(first + i)[d],
- * weights of T; i counts the tile's keys or queries. `is_used`: groups that count. */
-static inline void contract_tile_sum(float *y, const void *weights, int64_t n,
-                                     const struct operand *x, int64_t first, int64_t D,
-                                     const bool *is_used)
+ * weights of T; i counts the tile's keys or queries. In floats nothing is there yet when
+ * the tile is the first; `is_used`: groups of 16 bits that count. */
+static inline void contract_tile_sum(float *y, bool is_first, const void *weights,
+                                     int64_t n, const struct operand *x, int64_t first,
+                                     int64_t D, const bool *is_used)
 {
     struct operand a = {weights, x->dtype, 0, 1};
     for (int64_t d = 0; d < D; d++) {
         struct operand b = column_of(x, d, first);
         if (x->dtype == DTYPE_F32) {
-            y[d] = y[d] + contract_chain(&a, &b, 0, n);
+            float part = contract_chain(&a, &b, 0, n);
+            y[d] = is_first ? part : y[d] + part;
             continue;
         }
         for (int64_t i = 0; i < n; i += CONTRACT_GROUP)
             if (is_used[i / CONTRACT_GROUP])
                 y[d] = contract_join(y[d], &a, &b, i, i64_min(CONTRACT_GROUP, n - i));
     }
+}
+
+/* Where the keys begin of which a query of q's tile sees the first. */
+static inline int64_t first_tile_of(const struct contract_head *hd, int64_t q)
+{
+    int64_t q0 = q / CONTRACT_TILE * CONTRACT_TILE;
+    const int32_t *first = hd->at->first_key;
+    return first ? first[hd->b * hd->at->S + q0] / CONTRACT_TILE * CONTRACT_TILE : 0;
 }
 
 /* What a row of queries has so far. */
@@ -340,7 +350,8 @@ static inline void contract_query(const struct contract_head *hd, int64_t q, flo
         if (!sees_some)
             continue;
         contract_softmax(&row, p, hd, q, k0);
-        contract_tile_sum(out, p, n_keys, &hd->v, k0, D, is_used);
+        contract_tile_sum(out, k0 == first_tile_of(hd, q), p, n_keys, &hd->v, k0, D,
+                          is_used);
     }
     float inverse = 1.0F / row.sum;
     for (int64_t d = 0; d < D; d++)
@@ -365,6 +376,7 @@ static inline void contract_attention_fwd(struct stream *s, const struct attenti
 /* The gradients of one head, (S, D) in floats, and its operands of T, (S, S). */
 struct contract_grads {
     float *dq, *dk, *dv;
+    bool is_new;  // of the heads that share keys the first: dk and dv are not there yet
     void *ds, *p; // row key, column query: what dk and dv sum over lies side by side
 };
 
@@ -410,10 +422,13 @@ static inline void contract_key(struct contract_grads *g, const struct contract_
         }
         if (!is_any)
             continue;
-        contract_tile_sum(g->dv + k * D, element_at(g->p, hd->dtype, k * S + q0), n,
-                          &hd->dout, q0, D, is_used);
-        contract_tile_sum(g->dk + k * D, element_at(g->ds, hd->dtype, k * S + q0), n,
-                          &hd->q, q0, D, is_used);
+        bool is_first = g->is_new && q0 <= k;
+        contract_tile_sum(g->dv + k * D, is_first,
+                          element_at(g->p, hd->dtype, k * S + q0), n, &hd->dout, q0, D,
+                          is_used);
+        contract_tile_sum(g->dk + k * D, is_first,
+                          element_at(g->ds, hd->dtype, k * S + q0), n, &hd->q, q0, D,
+                          is_used);
     }
 }
 
@@ -431,7 +446,8 @@ static inline void contract_query_bwd(struct contract_grads *g,
             set_element(ds, hd->dtype, i, element(g->ds, hd->dtype, (k0 + i) * S + q));
         }
         if (is_any)
-            contract_tile_sum(g->dq + q * D, ds, n, &hd->k, k0, D, is_used);
+            contract_tile_sum(g->dq + q * D, k0 == first_tile_of(hd, q), ds, n, &hd->k,
+                              k0, D, is_used);
     }
 }
 
@@ -472,7 +488,8 @@ static inline void contract_attention_bwd(struct stream *s,
     for (int64_t bh = 0; bh < fwd->B * fwd->A; bh++) {
         int64_t b = bh / fwd->A, h = bh % fwd->A;
         struct contract_head hd = contract_head(s, fwd, at->dout, b, h);
-        if (h % shared == 0) {
+        g.is_new = h % shared == 0;
+        if (g.is_new) {
             floats_set(g.dk, S * D, 0);
             floats_set(g.dv, S * D, 0);
         }
