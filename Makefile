@@ -76,8 +76,8 @@ nightly: ## all that .ci/run does, and an hour of random fuzzing
 	@.ci/run
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=900
 
-bench: ## speed, all of it, in more than an hour; BENCH_ARGS="--help" for parts of it
-	@tools/setup.sh build bench $(if $(filter --help --markdown --no-pytorch,$(BENCH_ARGS)),,pytorch)
+bench: ## speed, all of it, in two hours; BENCH_ARGS="--help" for parts of it
+	@tools/setup.sh build bench demo $(if $(filter --help --markdown --no-pytorch,$(BENCH_ARGS)),,pytorch)
 	@$(CONFIGURE) build $(CMAKE_ARGS)
 	@$(BUILD) build -j $(JOBS) --target trefoil_bench trefoil
 	@bench/run.py $(BENCH_ARGS)

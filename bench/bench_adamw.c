@@ -78,14 +78,14 @@ static void report(const struct bench *b, double seconds, double copy)
 int main(int argc, char **argv)
 {
     struct bench b = {.elements = 124475904, .rounds = 7, .threads = omp_get_num_procs()};
-    const struct measure_option options[] = {{"elements", &b.elements},
-                                             {"rounds", &b.rounds},
-                                             {"threads", &b.threads},
-                                             {NULL, NULL}};
+    const struct measure_option options[] = {{"elements", &b.elements, NULL},
+                                             {"rounds", &b.rounds, NULL},
+                                             {"threads", &b.threads, NULL},
+                                             {NULL, NULL, NULL}};
     struct measure_copy copy;
     double best = 0;
     measure_parse(argc, argv, options);
-    kernels_set_threads((int)b.threads);
+    measure_device(DTYPE_F32, NULL, b.threads);
     open_update(&b);
     measure_copy_open(&copy, b.elements);
     for (int64_t r = 0; r < b.rounds; r++) {

@@ -1,17 +1,19 @@
 /*
- * bench_generate - how near decoding comes to the speed at which memory can be read.
+ * bench_generate - how near decoding comes to what memory and arithmetic allow.
  *
  *   bench_generate [--layers L] [--hidden H] [--heads A] [--vocab V] [--prompt N]
- *                  [--tokens N] [--batch N] [--rounds R] [--threads T]
+ *                  [--tokens N] [--batch N] [--dtype float32|float16|bfloat16]
+ *                  [--kernels NAME] [--rounds R] [--threads T]
  *
- * Continues --batch prompts (1) of a float32 model with random weights (GPT-2 124M's
- * shape without any given) by --tokens tokens (64), always the likeliest. The bound: a
- * token cannot take less time than reading all weights once; that is measured in turns
- * with the decoding, by all threads summing the weights where they lie. The best of each
- * counts. Prints one JSON object.
+ * Continues --batch prompts (1) of a model with random weights (GPT-2 124M's shape
+ * without any given) by --tokens tokens (64), always the likeliest. The bound of a step
+ * is the larger of two times: of reading all weights once at the bandwidth of a copy, and
+ * of its products at the rate of large ones, (1024, 4H, H). Both are measured in turns
+ * with the decoding; the best of each counts. Prints one JSON object.
  */
 #include "measure.h"
 #include "model_fixture.h"
+#include "own_products.h"
 
 #include "model/gpt_decode.h"
 #include "model/gpt_params.h"
@@ -26,13 +28,14 @@ struct bench {
     struct model model;
     struct gpt_decoder decoder;
     struct sampler sampler;
-    int32_t *prompt_ids;    // (prompt)
-    int64_t *slots;         // (batch)
-    int32_t *ids;           // (batch)
-    double best_prompt;     // seconds
-    double best_decode;     // seconds of all tokens but the first
-    double best_read;       // seconds of reading the weights
-    volatile double unused; // the sum, so that it is computed
+    int32_t *prompt_ids; // (prompt)
+    int64_t *slots;      // (batch)
+    int32_t *ids;        // (batch)
+    enum dtype dtype;
+    double best_prompt; // seconds
+    double best_decode; // seconds of all tokens but the first
+    double best_rate;   // operations a second of a large product
+    struct measure_copy copy;
 };
 
 static void open_model(struct bench *b)
@@ -45,6 +48,7 @@ static void open_model(struct bench *b)
                   .ffn_hidden_size = 4 * b->hidden,
                   .max_position_embeddings = b->prompt + b->tokens},
         .dataset = {.max_seq_len = b->prompt + b->tokens},
+        .mix_precision = {.dtype = b->dtype},
         .seed = 1024,
     };
     struct error err;
@@ -103,57 +107,44 @@ static void decode_once(struct bench *b)
     keep_best(&b->best_decode, measure_seconds() - prompt_end);
 }
 
-/* Bytes of weights that one token needs: all but the position embedding, of which it
+/* Elements of weights that one token needs: all but the position embedding, of which it
  * reads one row. */
-static double bytes_a_token(const struct bench *b)
+static double elements_a_token(const struct bench *b)
 {
+    const struct param_table *table = b->model.runner.gpt.params.table;
     double n = 0;
-    for (int64_t i = 0; i < b->model.runner.gpt.params.table->n_params; i++) {
-        const struct param *row = &b->model.runner.gpt.params.table->params[i];
-        if (row != &b->model.runner.gpt.params.table->params[GPT_POSITION_WEIGHT])
-            n += (double)row->n_elements;
-    }
-    return n * (double)sizeof(float);
+    for (int64_t i = 0; i < table->n_params; i++)
+        if (i != GPT_POSITION_WEIGHT)
+            n += (double)table->params[i].n_elements;
+    return n;
 }
 
-/* Each thread sums one contiguous part, by as many sums as keep the loads apart. */
-static void read_once(struct bench *b)
+static void measure_bounds(struct bench *b)
 {
-    enum { SUMS = 32 };
-    const float *weights = b->model.runner.gpt.params.storage[STORE_PARAMS];
-    int64_t n = b->model.runner.gpt.params.table->n_flat / SUMS * SUMS;
-    double total = 0, start = measure_seconds();
-#pragma omp parallel reduction(+ : total)
-    {
-        int64_t size = omp_get_num_threads(), rank = omp_get_thread_num();
-        int64_t first = n / SUMS * rank / size * SUMS;
-        int64_t end = n / SUMS * (rank + 1) / size * SUMS;
-        float sum[SUMS] = {0};
-        for (int64_t i = first; i < end; i += SUMS)
-            for (int k = 0; k < SUMS; k++)
-                sum[k] += weights[i + k];
-        for (int k = 0; k < SUMS; k++)
-            total += (double)sum[k];
-    }
-    keep_best(&b->best_read, measure_seconds() - start);
-    b->unused = total;
+    struct product large = {1024, 4 * b->hidden, b->hidden, PRODUCT_FORWARD};
+    double rate = own_product_rate(b->model.runner.gpt.dev, &large, 3);
+    b->best_rate = rate > b->best_rate ? rate : b->best_rate;
+    measure_copy_once(&b->copy);
+    measure_copy_once(&b->copy);
 }
 
 static void print(const struct bench *b)
 {
-    double read_rate =
-        (double)b->model.runner.gpt.params.table->n_flat * sizeof(float) / b->best_read;
-    double steps = (double)(b->tokens - 1), step = b->best_decode / steps;
-    double bound = bytes_a_token(b) / read_rate;
-    printf("{\"threads\": %d, \"batch\": %lld, \"parameters\": %lld, "
-           "\"prompt_seconds\": %.6f, \"tokens_per_second\": %.3f, "
-           "\"seconds_per_step\": %.6f, \"bytes_per_step\": %.0f, "
-           "\"read_gb_per_s\": %.3f, \"bound_tokens_per_second\": %.3f, "
-           "\"share_of_bound\": %.4f}\n",
-           omp_get_max_threads(), (long long)b->batch,
+    double n = elements_a_token(b), steps = (double)(b->tokens - 1);
+    double step = b->best_decode / steps;
+    double reading = n * (double)dtype_bytes(b->dtype) / b->copy.best;
+    double computing = 2 * n * (double)b->batch / b->best_rate;
+    double bound = reading > computing ? reading : computing;
+    printf("{\"threads\": %d, \"batch\": %lld, \"dtype\": \"%s\", \"parameters\": %lld, "
+           "\"prompt_seconds\": %.6f, \"tokens_per_second\": %.3f, \"seconds\": %.6f, "
+           "\"reading_seconds\": %.6f, \"computing_seconds\": %.6f, "
+           "\"copy_gb_per_s\": %.3f, \"product_gflops\": %.2f, "
+           "\"bound_tokens_per_second\": %.3f, \"share_of_bound\": %.4f}\n",
+           omp_get_max_threads(), (long long)b->batch, dtype_name(b->dtype),
            (long long)b->model.runner.gpt.params.table->n_elements,
-           b->best_prompt / (double)b->batch, (double)b->batch / step, step,
-           bytes_a_token(b), read_rate * 1e-9, (double)b->batch / bound, bound / step);
+           b->best_prompt / (double)b->batch, (double)b->batch / step, step, reading,
+           computing, b->copy.best * 1e-9, b->best_rate * 1e-9, (double)b->batch / bound,
+           bound / step);
 }
 
 int main(int argc, char **argv)
@@ -165,27 +156,33 @@ int main(int argc, char **argv)
                       .prompt = 16,
                       .tokens = 64,
                       .batch = 1,
-                      .rounds = 3};
+                      .rounds = 3,
+                      .threads = omp_get_num_procs()};
+    const char *dtype = NULL, *kernels = NULL;
     const struct measure_option options[] = {
-        {"layers", &b.layers}, {"hidden", &b.hidden}, {"heads", &b.heads},
-        {"vocab", &b.vocab},   {"prompt", &b.prompt}, {"tokens", &b.tokens},
-        {"batch", &b.batch},   {"rounds", &b.rounds}, {"threads", &b.threads},
-        {NULL, NULL}};
+        {"layers", &b.layers, NULL},   {"hidden", &b.hidden, NULL},
+        {"heads", &b.heads, NULL},     {"vocab", &b.vocab, NULL},
+        {"prompt", &b.prompt, NULL},   {"tokens", &b.tokens, NULL},
+        {"batch", &b.batch, NULL},     {"rounds", &b.rounds, NULL},
+        {"threads", &b.threads, NULL}, {"dtype", NULL, &dtype},
+        {"kernels", NULL, &kernels},   {NULL, NULL, NULL}};
     measure_parse(argc, argv, options);
+    b.dtype = measure_dtype(dtype);
     if (b.tokens < 2 || b.hidden % b.heads != 0) {
         fprintf(stderr, "bench_generate: --tokens is at least 2, --heads divides "
                         "--hidden\n");
         return 2;
     }
-    if (b.threads > 0)
-        omp_set_num_threads((int)b.threads);
+    measure_device(b.dtype, kernels, b.threads);
     open_model(&b);
+    measure_copy_open(&b.copy, INT64_MAX / 8);
     for (int64_t i = 0; i < b.rounds; i++) {
-        read_once(&b);
+        measure_bounds(&b);
         decode_once(&b);
-        read_once(&b);
     }
+    measure_bounds(&b);
     print(&b);
+    measure_copy_close(&b.copy);
     close_model(&b);
     return 0;
 }

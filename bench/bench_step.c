@@ -6,7 +6,7 @@
  *   bench_step --layers L --hidden H --heads A --vocab V --batch B --seq S
  *              [--steps n] [--threads t] [--dropout p]
  *              [--dtype float32|float16|bfloat16] [--recompute none|core|attention|block]
- *              [--kernels]
+ *              [--cpu_kernels SET] [--kernels]
  *
  * A step is measured from the moment when its gradients are there to that moment of the
  * next one. Prints one JSON object: seconds of the best and the median step, peak memory,
@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/formats/dataset_writer.h"
+#include "device/kernel_sets.h"
 #include "train/step.h"
 
 #include <getopt.h>
@@ -30,6 +31,7 @@ struct bench {
     int64_t layers, hidden, heads, vocab, batch, seq, steps, threads;
     double dropout;
     int64_t dtype, recompute;
+    const char *cpu_kernels;
     bool has_clock; // of kernels
 };
 
@@ -44,6 +46,7 @@ static const struct option options[] = {{"layers", required_argument, NULL, 'l'}
                                         {"dropout", required_argument, NULL, 'd'},
                                         {"dtype", required_argument, NULL, 'y'},
                                         {"recompute", required_argument, NULL, 'r'},
+                                        {"cpu_kernels", required_argument, NULL, 'c'},
                                         {"kernels", no_argument, NULL, 'k'},
                                         {NULL, 0, NULL, 0}};
 
@@ -96,6 +99,9 @@ static int parse(struct bench *b, int argc, char **argv)
             break;
         case 'r':
             b->recompute = word_index(recompute_words, optarg);
+            break;
+        case 'c':
+            b->cpu_kernels = optarg;
             break;
         case 'k':
             b->has_clock = true;
@@ -168,6 +174,7 @@ static int configure(struct config *cfg, const struct bench *b, const char *dir,
     SET("Optimizer.lr.min_lr=1e-5");
     SET("Optimizer.grad_clip=1.0");
     SET("mix_precision.dtype=%s", dtype_words[b->dtype]);
+    SET("cpu_kernels=%s", b->cpu_kernels);
     SET("mix_precision.scale_loss=128"); // no step is left out
     SET("use_recompute=%s", b->recompute > 0 ? "True" : "False");
     SET("recompute_granularity=%s", granularities[b->recompute]);
@@ -190,7 +197,7 @@ void train_grads_hook(struct train *t)
 {
     struct gpt *g = &t->runner.gpt;
     if (seen.has_clock)
-        g->k = g->dev->k = kernel_clock_table(); // the optimizer's device too
+        g->k = g->dev->k = kernel_clock_table(g->k); // the optimizer's device too
     if (seen.n == WARM_UP)
         kernel_clock_reset();
     seen.at[seen.n++] = clock_seconds();
@@ -227,6 +234,7 @@ static int run(const struct bench *b, const char *dir, struct error *err)
         return error_set(err, ERROR_RUNTIME, "out of memory");
     log_set_level(LOG_ERROR);
     if (write_tokens(b, dir, err) || configure(&cfg, b, dir, err) ||
+        kernels_use(cfg.cpu_kernels, err) || kernels_start(err) ||
         comm_world_open(&world, err))
         return -1;
     int rc = train_run(&cfg, world, err);
@@ -236,7 +244,7 @@ static int run(const struct bench *b, const char *dir, struct error *err)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.steps = 5, .threads = 0};
+    struct bench b = {.steps = 5, .threads = 0, .cpu_kernels = "auto"};
     const char *base = getenv("TMPDIR");
     char dir[DIR_BYTES];
     struct error err, ignored;

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Seconds of a training step of a plain GPT in PyTorch, float32, on the CPU.
+"""Seconds of a training step of a plain GPT in PyTorch on the CPU.
 
 What a careful user would write, in its fastest form: nn.Linear and nn.LayerNorm modules,
 scaled_dot_product_attention, tied head, cross-entropy over all logits, clip_grad_norm_ 1.0
-and the fused torch.optim.AdamW, no dropout. torch.compile brought nothing here. The time of
-a step is forward, backward, clip and update on tokens already in memory; one step goes
-first, unmeasured. Prints one JSON object.
+and the fused torch.optim.AdamW, no dropout. torch.compile brought nothing here. --dtype is
+float32, autocast (forward in bfloat16 where torch.autocast holds that to be right) or
+bfloat16 (model.bfloat16(), without master weights). The time of a step is forward,
+backward, clip and update on tokens already in memory; one step goes first, unmeasured.
+Prints one JSON object.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+DTYPES = ("float32", "autocast", "bfloat16")
 SKIP_STATUS = 77  # as harness.py understands it
 
 
@@ -55,16 +58,20 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(o.hidden)
         self.head = nn.Linear(o.hidden, o.vocab, bias=False)
         self.head.weight = self.wte.weight
+        self.is_autocast = o.dtype == "autocast"
         for name, p in self.named_parameters():
             if p.dim() > 1:
                 nn.init.normal_(p, std=0.02)
+        if o.dtype == "bfloat16":
+            self.bfloat16()
 
     def forward(self, inputs, targets):
-        x = self.wte(inputs) + self.wpe.weight
-        for block in self.blocks:
-            x = block(x)
-        logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1))
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.is_autocast):
+            x = self.wte(inputs) + self.wpe.weight
+            for block in self.blocks:
+                x = block(x)
+            logits = self.head(self.norm(x))
+            return F.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1))
 
 
 def optimizer_of(parameters):
@@ -92,7 +99,7 @@ def train(model, parameters, o, before_step=lambda: None):
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         seconds.append(time.perf_counter() - start)
-    return seconds[1:], float(loss)
+    return seconds[1:], float(loss.detach())
 
 
 def measure(o):
@@ -142,6 +149,7 @@ def parse_options(description):
     parser = argparse.ArgumentParser(description=description)
     for name in ("layers", "hidden", "heads", "vocab", "batch", "seq"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     return parser.parse_args()

@@ -14,6 +14,7 @@ class StepPlan:
     shape: str
     rounds: int
     steps: int  # measured in a round, after one that is not
+    groups: tuple = ("float32", "bfloat16", "avx2")  # of section_step.GROUPS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +24,15 @@ class Effort:
     precision: tuple
     recompute: tuple
     switches: tuple
-    rounds: int  # of every section but steps, scaling and what takes milliseconds
+    rounds: int  # of every section but steps, products and scaling
     measured_steps: int  # in a round of those sections
-    layout_shape: str  # a micro-batch of the section "parallel"
-    pipeline_shape: str
+    products: tuple  # (m, n, k) of the section "products"
+    product_rounds: int
+    attention_shape: str  # whose heads it has
+    attention_seqs: tuple
+    attention_rounds: int  # of one program
+    layouts: tuple  # shapes of a step of the section "parallel", over all processes
+    pipeline_shape: str  # a micro-batch
     scaling: dict  # what grows -> shapes
     ranks_shape: str  # of each rank
     adamw_elements: int
@@ -34,29 +40,38 @@ class Effort:
     checkpoint_shape: str
     save_seconds: float  # steps of so long are left for a save in the background
     starts: int
+    quality_steps: float  # of a recipe's own
 
 
 FULL = Effort(
     steps=(
-        StepPlan(f"{SMALL}-B8-S256", rounds=5, steps=3),
-        StepPlan(f"{GPT2}-B4-S64", rounds=5, steps=3),
-        StepPlan(f"{GPT2}-B1-S1024", rounds=5, steps=2),
-        StepPlan(f"{GPT2}-B1-S2048", rounds=2, steps=1),
-        StepPlan(f"{GPT2}-B1-S4096", rounds=2, steps=1),
+        StepPlan(f"{SMALL}-B8-S256", rounds=5, steps=4),
+        StepPlan(f"{GPT2}-B4-S64", rounds=5, steps=4),
+        StepPlan(f"{GPT2}-B1-S1024", rounds=3, steps=3),
+        StepPlan(f"{GPT2}-B1-S2048", rounds=2, steps=1, groups=("float32",)),
+        StepPlan(f"{GPT2}-B1-S4096", rounds=2, steps=1, groups=("float32",)),
     ),
-    kernels=(
-        f"{SMALL}-B8-S256",
-        f"{GPT2}-B4-S64",
-        f"{GPT2}-B1-S1024",
-        f"{GPT2}-B1-S4096",
-    ),
+    kernels=(f"{SMALL}-B8-S256", f"{GPT2}-B4-S64", f"{GPT2}-B1-S1024"),
     precision=(f"{SMALL}-B8-S256", f"{GPT2}-B4-S64", f"{GPT2}-B1-S1024"),
     recompute=(f"{SMALL}-B8-S256", f"{GPT2}-B1-S1024"),
     switches=(f"{SMALL}-B8-S256", f"{GPT2}-B4-S64"),
-    rounds=2,
-    measured_steps=2,
-    layout_shape=f"{GPT2}-B1-S1024",
-    pipeline_shape=f"{GPT2}-B1-S512",
+    rounds=3,
+    measured_steps=3,
+    products=(
+        (2048, 384, 384),
+        (2048, 1536, 384),
+        (2048, 384, 1536),
+        (1024, 768, 768),
+        (1024, 3072, 768),
+        (1024, 768, 3072),
+        (512, 50304, 768),
+    ),
+    product_rounds=5,
+    attention_shape=f"{GPT2}-B1-S1024",
+    attention_seqs=(1024, 2048, 4096),
+    attention_rounds=3,
+    layouts=(f"{SMALL}-B16-S256", f"{GPT2}-B2-S512"),
+    pipeline_shape=f"{GPT2}-B1-S256",
     scaling={
         "model": (
             "6L-384H-6A-V50304-B1-S256",
@@ -72,16 +87,17 @@ FULL = Effort(
     checkpoint_shape=f"{GPT2}-B1-S64",
     save_seconds=10,
     starts=5,
+    quality_steps=1.0,
 )
 
 QUICK = dataclasses.replace(
     FULL,
-    steps=tuple(dataclasses.replace(p, rounds=1, steps=1) for p in FULL.steps),
-    kernels=FULL.kernels[:3],
+    steps=tuple(dataclasses.replace(p, rounds=1, steps=2) for p in FULL.steps[:3]),
     switches=FULL.switches[:1],
     rounds=1,
-    measured_steps=1,
-    layout_shape=f"{GPT2}-B1-S256",
+    measured_steps=2,
+    product_rounds=2,
+    layouts=FULL.layouts[:1],
     pipeline_shape=f"{GPT2}-B1-S128",
     scaling={
         "model": FULL.scaling["model"],
@@ -89,6 +105,7 @@ QUICK = dataclasses.replace(
         "micro-batch": FULL.scaling["micro-batch"][:3],
     },
     starts=3,
+    quality_steps=0.1,
 )
 
 TOY = "2L-32H-4A-V257"
@@ -100,7 +117,12 @@ TINY = Effort(
     switches=(f"{TOY}-B2-S16",),
     rounds=1,
     measured_steps=1,
-    layout_shape=f"{TOY}-B1-S16",
+    products=((16, 24, 8), (8, 16, 300)),
+    product_rounds=1,
+    attention_shape=f"{TOY}-B1-S16",
+    attention_seqs=(32,),
+    attention_rounds=1,
+    layouts=(f"{TOY}-B2-S16",),
     pipeline_shape=f"{TOY}-B1-S16",
     scaling={"sequence": (f"{TOY}-B2-S16", f"{TOY}-B2-S32")},
     ranks_shape=f"{TOY}-B1-S16",
@@ -109,4 +131,5 @@ TINY = Effort(
     checkpoint_shape=f"{TOY}-B1-S16",
     save_seconds=0.2,
     starts=1,
+    quality_steps=0.01,
 )

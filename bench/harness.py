@@ -1,20 +1,25 @@
 """Running the speed programs: one JSON object each, rounds in turns, the best counts."""
 
-import functools
 import json
 import os
-import pathlib
 import signal
 import statistics
 import subprocess
 import sys
 
 import shapes
+from machine import BENCH, PYTHON
 
-BENCH = pathlib.Path(__file__).resolve().parent
-PYTHON = BENCH.parent / "build" / "python-pytorch" / "bin" / "python"  # tools/setup.sh makes it
 RUN_LIMIT = 1800  # seconds of any one run; the longest takes a tenth of it
 SKIP_STATUS = 77  # of a program that cannot run here, through no fault of its own
+
+# What holds PyTorch, and MKL and oneDNN in it, to AVX2; and oneDNN to what is below AMX.
+AVX2_ENVIRONMENT = {
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
+NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 
 
 def all_threads():
@@ -27,7 +32,8 @@ def last_line(text, otherwise):
 
 
 def run_json(command, environment=None):
-    """The object that the program prints, {"skipped": why} or {"failed": why}."""
+    """The object that the program prints, {"skipped": why} or {"failed": why}; "signal"
+    has the number of the signal that ended it."""
     command = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -41,7 +47,8 @@ def run_json(command, environment=None):
         if done.returncode == SKIP_STATUS:
             return {"skipped": last_line(done.stderr, "not here")}
         if done.returncode != 0:
-            return {"failed": last_line(done.stderr, f"exit code {done.returncode}")}
+            why = last_line(done.stderr, f"exit code {done.returncode}")
+            return {"failed": why, "signal": max(0, -done.returncode)}
         return json.loads(done.stdout)
     except OSError as e:
         why = f"cannot run '{command[0]}': {e.strerror}; `make bench` builds it"
@@ -52,16 +59,10 @@ def run_json(command, environment=None):
         return {"failed": f"'{command[0]}' did not print a JSON object: {e}"}
 
 
-@functools.lru_cache(maxsize=None)
-def pytorch_environment():
-    """What it must be told here. In some virtual machines a processor has AMX but hides
-    its description (leaf 0x1d of CPUID), and oneDNN then dies of SIGILL: tried once."""
-    with open("/proc/cpuinfo") as f:
-        if " amx_tile" not in f.read():
-            return {}
-    product = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
-    tried = subprocess.run([str(PYTHON), "-c", product], capture_output=True, check=False)
-    return {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"} if tried.returncode == -signal.SIGILL else {}
+def died_of_sigill(status):
+    """Of subprocess. In some virtual machines a processor has AMX but hides its description
+    (leaf 0x1d of CPUID), and oneDNN then dies of SIGILL."""
+    return status == -signal.SIGILL
 
 
 def is_measured(result):
@@ -80,7 +81,10 @@ class Context:
         self.options = options
         self.effort = effort
         self.failures = []  # sentences
-        self.measured_shapes = {}  # shape -> results of Trefoil and the floor
+        self.floors = {}  # shape -> result of its float32 floor
+        self.measured_shapes = {}  # shape -> result of Trefoil's float32 step
+        self.servers = {}  # name of a library -> the process that multiplies by it
+        self.is_amx_broken = False  # PyTorch died of it
 
     @property
     def threads(self):
@@ -89,25 +93,34 @@ class Context:
     def program(self, name):
         return self.options.build / "bench" / name
 
-    def step(self, shape, n_steps, extra=()):
-        """One run of bench_step."""
+    def server(self, library, make):
+        if library.name not in self.servers:
+            self.servers[library.name] = make(library)
+        return self.servers[library.name]
+
+    def close(self):
+        for server in self.servers.values():
+            server.close()
+
+    def kernel_step(self, shape, extra=()):
+        """One step of bench_step, with a clock around each kernel."""
         return self.timed(
-            [self.program("bench_step"), *shapes.arguments(shape), "--steps", n_steps]
-            + ["--threads", self.threads, *extra]
+            [self.program("bench_step"), *shapes.arguments(shape), "--steps", 1]
+            + ["--threads", self.threads, "--kernels", *extra]
         )
 
-    def floor(self, shape):
-        return self.timed(
-            [self.program("bench_floor"), *shapes.arguments(shape)]
-            + ["--threads", self.threads]
-        )
-
-    def pytorch(self, script, shape, n_steps):
-        return self.timed(
-            [PYTHON, BENCH / script, *shapes.arguments(shape), "--steps", n_steps]
-            + ["--threads", self.threads],
-            pytorch_environment(),
-        )
+    def pytorch(self, script, shape, n_steps, extra=(), environment=None):
+        """With AMX where oneDNN survives it; else without, and "note" says so."""
+        command = [PYTHON, BENCH / script, *shapes.arguments(shape), "--steps", n_steps]
+        command += ["--threads", self.threads, *extra]
+        environment = {**(NO_AMX if self.is_amx_broken else {}), **(environment or {})}
+        result = self.timed(command, environment)
+        if result.get("signal") == signal.SIGILL and not self.is_amx_broken:
+            self.is_amx_broken = True
+            result = self.timed(command, {**environment, **NO_AMX})
+        if self.is_amx_broken and is_measured(result) and "--dtype" in command:
+            result["note"] = "without AMX: with it oneDNN dies of SIGILL on this machine"
+        return result
 
     def timed(self, command, environment=None):
         """run_json(), with its time as "seconds" whatever the program calls it."""

@@ -191,11 +191,13 @@ static void timed_attention_bwd(struct stream *s, const struct attention_bwd *at
         typed(s, 8 * at->fwd.B * at->fwd.S * at->fwd.A * at->fwd.D));
 }
 
-const struct kernels *kernel_clock_table(void)
+const struct kernels *kernel_clock_table(const struct kernels *k)
 {
     static struct kernels table;
-    all.k = kernels_best(DTYPE_F32);
-    table = *all.k;
+    if (k == &table)
+        return &table;
+    all.k = k;
+    table = *k;
     table.embedding_fwd = timed_embedding_fwd;
     table.embedding_bwd = timed_embedding_bwd;
     table.layernorm_fwd = timed_layernorm_fwd;

@@ -1,5 +1,5 @@
 /*
- * kernel_clock - a table of kernels that measures itself: every function of the fastest
+ * kernel_clock - a table of kernels that measures itself: every function of another
  * table, with the time, the calls and the work of each added up. Products are told apart
  * by their shape.
  */
@@ -8,8 +8,9 @@
 
 #include "device/kernels.h"
 
-/* Kernels that a training step does not call are left as they are. */
-const struct kernels *kernel_clock_table(void);
+/* The table over `k`, which may be that table already. Kernels that a training step does
+ * not call are left as they are. */
+const struct kernels *kernel_clock_table(const struct kernels *k);
 
 /* Forget what was measured. */
 void kernel_clock_reset(void);

@@ -1,6 +1,6 @@
 /*
- * measure - what the speed programs share: options that are counts, memory that is there,
- * a clock, and a copy by all threads.
+ * measure - what the speed programs share: options that are counts or words, memory that
+ * is there, a clock, and a copy by all threads.
  *
  * For programs: what goes wrong is printed and ends the process, with 2 for bad usage and
  * 3 for a lack of memory.
@@ -8,12 +8,12 @@
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "device/device.h"
 
-struct measure_option { // --name N
+struct measure_option { // --name N, or --name WORD
     const char *name;   // NULL ends a list
     int64_t *value;     // left alone when the option is not given; else 1 or more
+    const char **word;  // not NULL: where the word goes in place of a value
 };
 
 #define MEASURE_MAX_OPTIONS 16
@@ -24,7 +24,17 @@ void measure_parse(int argc, char **argv, const struct measure_option *options);
  * them to. The caller frees them. */
 float *measure_floats(int64_t n);
 
+/* n elements of `dtype`, likewise. */
+void *measure_elements(enum dtype dtype, int64_t n);
+
 double measure_seconds(void); // differences are durations
+
+/* The type of that name, such as "bfloat16"; NULL: float32. */
+enum dtype measure_dtype(const char *name);
+/* The processor, opened for that type, with the set of kernels of that name (NULL: the
+ * best) on so many threads, ready for products. Ends the process with status 77 where the
+ * processor cannot run the set. */
+struct device *measure_device(enum dtype dtype, const char *kernels, int64_t n_threads);
 
 /* Copies of as many bytes as n floats have, but no more than fit in a fixed, large
  * buffer; all threads copy. */

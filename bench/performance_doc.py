@@ -1,4 +1,5 @@
-"""Puts the tables of a report into documents, between markers:
+"""Puts the tables of reports into documents, between markers; a table for every processor,
+and which kinds of processors were not measured:
 
 <!-- bench:steps --> ... <!-- /bench:steps -->
 
@@ -6,7 +7,8 @@ What stands between them is replaced; the rest of the document is left alone."""
 
 import re
 
-from tables import as_markdown
+from machine import KINDS
+from tables import Table, as_markdown
 
 MARKED = re.compile(
     r"^([ ]*)<!-- bench:([a-z_]+) -->\n.*?^[ ]*<!-- /bench:\2 -->$",
@@ -19,23 +21,68 @@ EFFORT_WORDS = {
 }
 
 
-def machine_text(report):
-    machine = report["machine"]
-    lines = [
-        f"- processor: {machine['processor']}, {machine['cores']} cores,"
-        f" {report['threads']} threads used",
-        f"- memory: {machine['memory_gb']:.0f} GB",
-        f"- system: {machine['system']}",
-        f"- PyTorch: {machine['pytorch'] or 'not installed'}",
-    ]
-    return "\n".join(lines)
+def kind_words(kind):
+    return KINDS.get(kind, kind)
 
 
-def section_text(section, entry):
-    tables = [as_markdown(table) for table in section.tables(entry["data"])]
+def in_order(reports):
+    """By kind of processor, as KINDS has them."""
+    kinds = list(KINDS)
+    return sorted(
+        reports,
+        key=lambda r: kinds.index(r["machine"]["kind"]) if r["machine"]["kind"] in kinds else 99,
+    )
+
+
+def missing_words(reports):
+    """A sentence about the kinds that no report is of; "" when there are none."""
+    there = {report["machine"]["kind"] for report in reports}
+    missing = [words for kind, words in KINDS.items() if kind not in there]
+    return f"Not measured: {'; '.join(missing)}." if missing else ""
+
+
+def machine_text(reports):
+    table = Table(
+        "", ("processor", "kind", "cores", "threads used", "memory", "system", "PyTorch")
+    )
+    for report in in_order(reports):
+        m = report["machine"]
+        table.add(
+            m["processor"],
+            kind_words(m["kind"]),
+            str(m["cores"]),
+            str(report["threads"]),
+            f"{m['memory_gb']} GB",
+            m["system"],
+            m["pytorch"] or "not installed",
+        )
+    missing = missing_words(reports)
+    table.notes += [missing] if missing else []
+    return as_markdown(table)
+
+
+def how_measured(entry):
+    """The sentence below the tables of a processor."""
+    program = entry.get("program", {})
     how = EFFORT_WORDS.get(entry["effort"], entry["effort"])
-    how = f"Measured on {entry['date'][:10]}, {how}."
-    return "\n\n".join([*tables, how])
+    text = f"Measured on {entry['date'][:10]}, {how}"
+    if program.get("version"):
+        commit = f" at {program['commit']}" if program.get("commit") else ""
+        text += f", with {program['version']}{commit}, kernels {program['kernels']}"
+    return text + "."
+
+
+def section_text(section, name, reports):
+    """The tables of every processor that has the section; None when none has."""
+    parts = []
+    measured = [report for report in in_order(reports) if name in report["sections"]]
+    for report in measured:
+        entry, m = report["sections"][name], report["machine"]
+        parts.append(f"*{kind_words(m['kind'])}: {m['processor']}, {report['threads']} threads*")
+        parts += [as_markdown(table) for table in section.tables(entry["data"], m["kind"])]
+        parts.append(how_measured(entry))
+    missing = missing_words(measured)
+    return "\n\n".join(parts + ([missing] if missing else [])) if measured else None
 
 
 def rewrite(document, texts):

@@ -3,9 +3,10 @@
 
 Contestants of a section take turns for several rounds, and the best round of each counts,
 so a slow moment of the machine meets all of them. Tables go to the terminal with the
-bound of each figure beside it; everything measured goes to bench/results/latest.json,
-where sections that were not run keep what they had on the same machine. With --markdown
-nothing is measured: the tables of that file are put into the documents.
+bound of each figure beside it; everything measured goes to a file of bench/results that is
+named after the processor, where sections that were not run keep what they had on the same
+machine. With --markdown nothing is measured: the tables of all processors that have a file
+are put into the documents.
 
 Exit code: 0 whatever the figures are, 1 when something failed to run.
 """
@@ -17,20 +18,22 @@ import datetime
 import json
 import os
 import pathlib
-import platform
-import re
 import sys
 import time
 
 import efforts
+import machine
 import performance_doc
 import section_checkpoint
 import section_parallel
+import section_products
 import section_program
+import section_quality
 import section_scaling
 import section_step
 import shapes
-from harness import BENCH, PYTHON, Context, all_threads
+from harness import Context, all_threads
+from machine import BENCH
 from tables import as_text
 
 Section = collections.namedtuple("Section", "title measure tables")
@@ -40,13 +43,23 @@ SECTIONS = {  # in the order they are run
         section_step.measure_steps,
         section_step.step_tables,
     ),
+    "products": Section(
+        "Products against other libraries",
+        section_products.measure_products,
+        section_products.product_tables,
+    ),
+    "attention": Section(
+        "Attention against the rate of products",
+        section_products.measure_attention,
+        section_products.attention_tables,
+    ),
     "kernels": Section(
         "Where a step spends its time",
         section_step.measure_kernels,
         section_step.kernel_tables,
     ),
     "precision": Section(
-        "Storage in 16 bits",
+        "16 bits against float32",
         section_step.measure_precision,
         section_step.precision_tables,
     ),
@@ -90,8 +103,14 @@ SECTIONS = {  # in the order they are run
         section_checkpoint.measure_checkpoint,
         section_checkpoint.checkpoint_tables,
     ),
+    "quality": Section(
+        "Losses of 16 bits against float32",
+        section_quality.measure_quality,
+        section_quality.quality_tables,
+    ),
 }
 DOCUMENTS = ("docs/performance.md", "README.md")
+RESULTS = BENCH / "results"
 BUSY_LOAD = 0.5  # of the machine, from which on figures are not to be trusted
 
 
@@ -122,22 +141,25 @@ def parse_options():
     add = parser.add_argument
     add("shapes", nargs="*", metavar="SHAPE", type=shapes.parse,
         help="shapes such as 6L-384H-6A-V8192-B8-S256 in place of those of the sections "
-        "steps, kernels, precision and recompute")
+        "steps, kernels, precision, recompute and parallel")
     add("--only", type=section_list, default=list(SECTIONS), metavar="SECTION,...")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_const", dest="effort", const="quick",
-                      help="one round of everything, about ten minutes")
+                      help="one round of everything: a section and a shape in minutes")
     size.add_argument("--tiny", action="store_const", dest="effort", const="tiny",
                       help="toy sizes: shows that all of it runs, figures mean nothing")
     add("--rounds", type=count, help="in place of each section's")
     add("--steps", type=count, help="measured ones a round, in place of each section's")
     add("--threads", type=count, default=all_threads())
     add("--no-pytorch", action="store_true")
+    add("--no-libraries", action="store_true", help="neither BLIS nor OpenBLAS")
     add("--build", type=pathlib.Path, default=BENCH.parent / "build",
         help="the build directory whose programs are measured")
-    add("--output", type=pathlib.Path, default=BENCH / "results" / "latest.json")
+    add("--output", type=pathlib.Path,
+        help="the report, in place of bench/results/PROCESSOR.json")
     add("--markdown", action="store_true",
-        help=f"measure nothing, put the tables of --output into {' and '.join(DOCUMENTS)}")
+        help="measure nothing, put the tables of all reports of bench/results, or of "
+        f"--output, into {' and '.join(DOCUMENTS)}")
     add("--documents", nargs="+", type=pathlib.Path, metavar="FILE",
         default=[BENCH.parent / name for name in DOCUMENTS], help="other ones")
     parser.set_defaults(effort="full")
@@ -155,12 +177,21 @@ def effort_of(options):
             efforts.StepPlan(name, effort.rounds, effort.measured_steps) for name in names
         )
         effort = dataclasses.replace(
-            effort, steps=plans, kernels=names, precision=names, recompute=names
+            effort,
+            steps=plans,
+            kernels=names,
+            precision=names,
+            recompute=names,
+            layouts=names,
         )
     if options.rounds:
         plans = tuple(dataclasses.replace(p, rounds=options.rounds) for p in effort.steps)
         effort = dataclasses.replace(
-            effort, steps=plans, rounds=options.rounds, starts=options.rounds
+            effort,
+            steps=plans,
+            rounds=options.rounds,
+            product_rounds=options.rounds,
+            starts=options.rounds,
         )
     if options.steps:
         plans = tuple(dataclasses.replace(p, steps=options.steps) for p in effort.steps)
@@ -169,45 +200,6 @@ def effort_of(options):
 
 
 # -- the report ------------------------------------------------------------------------
-
-
-def value_in(path, key):
-    """What follows `key` and a colon in a file of /proc; "" when it is not there."""
-    try:
-        with open(path) as f:
-            for line in f:
-                if line.startswith(key):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return ""
-
-
-def pytorch_version():
-    """Without importing it, which takes seconds; "" when there is none."""
-    for path in PYTHON.parent.parent.glob("lib/python3*/site-packages/torch/version.py"):
-        match = re.search(r"^__version__ = '([^']*)'", path.read_text(), re.MULTILINE)
-        return match.group(1) if match else "of unknown version"
-    return ""
-
-
-def system_name():
-    try:
-        name = platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        name = platform.system()
-    return f"{name}, kernel {platform.release().split('-')[0]}"
-
-
-def machine():
-    kilobytes = value_in("/proc/meminfo", "MemTotal").split()
-    return {
-        "processor": value_in("/proc/cpuinfo", "model name") or platform.processor(),
-        "cores": os.cpu_count(),
-        "memory_gb": int(kilobytes[0]) * 1024 / 1e9 if kilobytes else 0.0,
-        "system": system_name(),
-        "pytorch": pytorch_version(),
-    }
 
 
 def read_report(path):
@@ -221,7 +213,7 @@ def read_report(path):
 
 def report_to_extend(options):
     """The file's, if it is about this machine with as many threads; else a new one."""
-    here = {"machine": machine(), "threads": options.threads}
+    here = {"machine": machine.describe(), "threads": options.threads}
     old = read_report(options.output)
     if old and {key: old.get(key) for key in here} == here:
         return old
@@ -242,7 +234,7 @@ def write_report(report, path):
 
 def print_section(name, section, data):
     print(f"\n== {name}: {section.title}")
-    for table in section.tables(data):
+    for table in section.tables(data, machine.kind()):
         print(as_text(table))
     sys.stdout.flush()
 
@@ -259,18 +251,23 @@ def warn_if_busy():
 def measure(options):
     context = Context(options, effort_of(options))
     report = report_to_extend(options)
+    program = machine.program(options.build.resolve() / "trefoil")
     warn_if_busy()
-    for name in (name for name in SECTIONS if name in options.only):
-        start = time.monotonic()
-        data = SECTIONS[name].measure(context)
-        report["sections"][name] = {
-            "date": now(),
-            "effort": options.effort,
-            "seconds": round(time.monotonic() - start, 1),
-            "data": data,
-        }
-        print_section(name, SECTIONS[name], data)
-        write_report(report, options.output)
+    try:
+        for name in (name for name in SECTIONS if name in options.only):
+            start = time.monotonic()
+            data = SECTIONS[name].measure(context)
+            report["sections"][name] = {
+                "date": now(),
+                "effort": options.effort,
+                "seconds": round(time.monotonic() - start, 1),
+                "program": program,
+                "data": data,
+            }
+            print_section(name, SECTIONS[name], data)
+            write_report(report, options.output)
+    finally:
+        context.close()
     print(f"\nwritten to {os.path.relpath(options.output)}")
     for failure in context.failures:
         print(f"bench: failed: {failure}", file=sys.stderr)
@@ -280,29 +277,33 @@ def measure(options):
 # -- documents -------------------------------------------------------------------------
 
 
-def document_texts(report):
+def document_texts(reports):
     """name of a marked place -> Markdown, or None where nothing was measured."""
-    texts = dict.fromkeys([*SECTIONS, "summary"])
-    texts["machine"] = performance_doc.machine_text(report)
-    for name, entry in report["sections"].items():
-        texts[name] = performance_doc.section_text(SECTIONS[name], entry)
-    if "steps" in report["sections"]:
-        summary = SECTIONS["steps"]._replace(tables=section_step.summary_tables)
-        texts["summary"] = performance_doc.section_text(
-            summary, report["sections"]["steps"]
-        )
+    texts = {
+        name: performance_doc.section_text(section, name, reports)
+        for name, section in SECTIONS.items()
+    }
+    summary = SECTIONS["steps"]._replace(tables=section_step.summary_tables)
+    texts["summary"] = performance_doc.section_text(summary, "steps", reports)
+    texts["machine"] = performance_doc.machine_text(reports)
     return texts
 
 
+def reports_of(options):
+    """Those of --output or of all processors."""
+    paths = [options.output] if options.output else sorted(RESULTS.glob("*.json"))
+    return [report for report in map(read_report, paths) if report]
+
+
 def write_documents(options):
-    report = read_report(options.output)
-    if not report:
+    reports = reports_of(options)
+    if not reports:
         print(
-            f"bench: '{options.output}' holds no report: run make bench first",
+            f"bench: '{options.output or RESULTS}' holds no report: run make bench first",
             file=sys.stderr,
         )
         return 1
-    texts = document_texts(report)
+    texts = document_texts(reports)
     for path in options.documents:
         try:
             path.write_text(performance_doc.rewrite(path.read_text(), texts))
@@ -316,7 +317,7 @@ def write_documents(options):
                 file=sys.stderr,
             )
             return 1
-        print(f"tables of {os.path.relpath(options.output)} -> {os.path.relpath(path)}")
+        print(f"tables of {len(reports)} processors -> {os.path.relpath(path)}")
     return 0
 
 
@@ -324,6 +325,8 @@ def main():
     options = parse_options()
     if options.markdown:
         return write_documents(options)
+    if not options.output:
+        options.output = RESULTS / machine.report_name(options.threads)
     if not (options.build / "trefoil").exists():
         print(f"bench: there is no '{options.build / 'trefoil'}': `make bench` builds it",
               file=sys.stderr)

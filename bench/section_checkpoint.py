@@ -74,6 +74,7 @@ class Trial:
         output = self.ground.output()
         every = [
             *shape_settings(self.shape, self.shape["batch"]),
+            f"dataset.input_dir={self.ground.dataset(self.shape['vocab'])}",
             f"max_steps={steps}",
             f"save_load.output_dir={output}",
             *settings,
@@ -178,7 +179,7 @@ def measure_checkpoint(context):
     return {"shape": shape, "results": results}
 
 
-def checkpoint_tables(data):
+def checkpoint_tables(data, kind=None):
     results = data["results"]
     table = Table(
         data["shape"]["name"], ("", "seconds", "GB/s", "speed / dd", "time / save")

@@ -2,13 +2,13 @@
 
 import shapes
 from harness import BENCH, is_measured
-from tables import Table, bounded, number, ratio
+from tables import Table, bounded, number
 from training import TrainingGround
 
 ADAMW_BOUND = 0.8  # at least, of the bandwidth of a copy
-GENERATE_BOUND = 0.7  # at least, of what reading all weights for a token allows
+GENERATE_BOUND = 0.7  # at least, of what memory and arithmetic allow
 STARTUP_BOUND = 0.5  # seconds to the first step, at most
-PROMPTS = (1, 8)  # at a time; the bound is for one
+PROMPTS = (1, 8)  # at a time
 STARTS = {  # name -> settings on top of the demo's
     "one process": ["Distributed.dp_degree=1", "batch_size.local_batch_size=16"],
     "dp2": ["Distributed.dp_degree=2"],
@@ -32,7 +32,7 @@ def measure_adamw(context):
     )
 
 
-def adamw_tables(data):
+def adamw_tables(data, kind=None):
     table = Table("", ("elements", "ms", "GB/s", "copy GB/s", "share of a copy's speed"))
     if is_measured(data):
         table.add(
@@ -56,28 +56,35 @@ def measure_generate(context):
         for name in ("layers", "hidden", "heads", "vocab")
         for word in (f"--{name}", shape[name])
     ]
-    results = {
-        str(n): measure_program(context, "bench_generate", [*sizes, "--batch", n])
+    contestants = {
+        f"{n}, {dtype}": lambda n=n, d=dtype: context.timed(
+            [context.program("bench_generate"), *sizes, "--batch", n, "--dtype", d]
+            + ["--threads", context.threads]
+        )
+        for dtype in ("float32", "bfloat16")
         for n in PROMPTS
     }
+    results = context.rounds("generate", contestants, context.effort.rounds)
     return {"shape": shape, "results": results}
 
 
-def generate_tables(data):
+def generate_tables(data, kind=None):
     shape, results = data["shape"], data["results"]
     table = Table(
         f"{shape['layers']}L {shape['hidden']}H V{shape['vocab']}",
-        ("prompts at a time", "tokens/s", "bound tokens/s", "share of the bound"),
+        ("prompts at a time", "tokens/s", "bound tokens/s", "share of the bound")
+        + ("a step, ms", "reading", "computing"),
     )
     for name, result in results.items():
         if is_measured(result):
-            rate, bound = result["tokens_per_second"], result["bound_tokens_per_second"]
-            goal = GENERATE_BOUND if name == "1" else None
             table.add(
                 name,
-                number(rate, 1),
-                number(bound, 1),
-                bounded(ratio(rate, bound), at_least=goal),
+                number(result["tokens_per_second"], 1),
+                number(result["bound_tokens_per_second"], 1),
+                bounded(result["share_of_bound"], at_least=GENERATE_BOUND),
+                number(result["seconds"] * 1e3, 2),
+                number(result["reading_seconds"] * 1e3, 2),
+                number(result["computing_seconds"] * 1e3, 2),
             )
     table.add_failures(results)
     yield table
@@ -93,7 +100,7 @@ def start_once(ground, settings):
         "max_steps=1",
         "logging_freq=1",
         "eval_freq=0",
-        f"dataset.input_dir={ground.path / 'data'}",
+        f"dataset.input_dir={ground.dataset(257)}",
         f"save_load.output_dir={ground.output()}",
         "save_load.save_steps=-1",
         *settings,
@@ -114,7 +121,7 @@ def measure_startup(context):
         return context.rounds("startup", contestants, context.effort.starts)
 
 
-def startup_tables(data):
+def startup_tables(data, kind=None):
     table = Table("", ("demo model", "seconds to the first step's line", "median"))
     for name, result in data.items():
         if is_measured(result):

@@ -3,21 +3,23 @@ micro-batch, and the tokens a second of more and more ranks of one thread each."
 
 import shapes
 from harness import is_measured, seconds
+from products import Floor
 from tables import Table, number, ratio
 from training import TrainingGround
 
 
-def measure_shape(context, name):
+def measure_shape(context, ground, name):
     """Of Trefoil and the floor; what the steps have measured is not measured again."""
-    if name not in context.measured_shapes:
-        shape, steps = shapes.parse(name), context.effort.measured_steps
-        contestants = {
-            "trefoil": lambda: context.step(shape, steps),
-            "floor": lambda: context.floor(shape),
-        }
-        context.measured_shapes[name] = context.rounds(name, contestants, 1)
-    measured = context.measured_shapes[name]
-    return {who: measured[who] for who in ("trefoil", "floor")}
+    shape = shapes.parse(name)
+    mine, floor = context.measured_shapes.get(name), context.floors.get(name)
+    contestants = {
+        "trefoil": lambda: mine or ground.train(shape, shape["batch"]),
+        "floor": lambda f=Floor(context, shape): floor or f.measure(),
+    }
+    measured = context.rounds(name, contestants, 1)
+    context.measured_shapes[name] = measured["trefoil"]
+    context.floors[name] = measured["floor"]
+    return measured
 
 
 def rank_counts(n_cores):
@@ -41,13 +43,14 @@ def measure_ranks(context):
 
 
 def measure_scaling(context):
-    sizes = {
-        axis: [
-            {"shape": shapes.parse(name), "results": measure_shape(context, name)}
-            for name in names
-        ]
-        for axis, names in context.effort.scaling.items()
-    }
+    with TrainingGround(context) as ground:
+        sizes = {
+            axis: [
+                {"shape": shapes.parse(name), "results": measure_shape(context, ground, name)}
+                for name in names
+            ]
+            for axis, names in context.effort.scaling.items()
+        }
     return {"sizes": sizes, "ranks": measure_ranks(context)}
 
 
@@ -97,7 +100,7 @@ def ranks_table(data):
     return table
 
 
-def scaling_tables(data):
+def scaling_tables(data, kind=None):
     for axis, entries in data["sizes"].items():
         yield size_table(axis, entries)
     yield ranks_table(data["ranks"])
