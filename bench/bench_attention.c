@@ -112,10 +112,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_attention: --seq is needed, --dropout is below 1\n");
         return 2;
     }
-    if (measure_dtype(dtype) != DTYPE_F32) {
-        fprintf(stderr, "attention computes in float32\n");
-        return 77;
-    }
     b.dev = measure_device(measure_dtype(dtype), kernels, b.threads);
     open_tensors(&b);
     for (int64_t i = 0; i < b.rounds; i++)

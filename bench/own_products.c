@@ -7,13 +7,11 @@
 void product_memory_open(struct product_memory *p, enum dtype dtype,
                          const struct product *shape)
 {
-    bool is_by_weight = shape->form == PRODUCT_BY_WEIGHT;
     *p = (struct product_memory){
         .dtype = dtype,
-        .a = measure_floats(shape->m * shape->k),
-        .b = measure_elements(is_by_weight ? DTYPE_F32 : dtype, shape->k * shape->n),
-        .c = measure_elements(is_by_weight ? dtype : DTYPE_F32, shape->m * shape->n),
-        .scratch = measure_floats(1 + linear_scratch(dtype, dtype, shape->n + shape->k)),
+        .a = measure_elements(dtype, shape->m * shape->k),
+        .b = measure_elements(dtype, shape->k * shape->n),
+        .c = measure_elements(dtype, shape->m * shape->n),
     };
 }
 
@@ -22,7 +20,6 @@ void product_memory_close(struct product_memory *p)
     free(p->a);
     free(p->b);
     free(p->c);
-    free(p->scratch);
 }
 
 double product_flops(const struct product *shape)
@@ -66,11 +63,15 @@ static void linear_once(struct device *dev, const struct product *shape,
     struct weight dw = {
         .data = p->c, .dtype = p->dtype, .rows = shape->m, .cols = shape->n};
     struct linear forward = {
-        .w = &w, .x = p->a, .y = p->c, .scratch = p->scratch, .N = shape->m};
-    struct linear_bwd_input by_input = {
-        .dx = p->c, .dy = p->a, .w = &w, .scratch = p->scratch, .N = shape->m};
+        .w = &w, .x = p->a, .y = p->c, .y_dtype = p->dtype, .N = shape->m};
+    struct linear_bwd_input by_input = {.dx = p->c,
+                                        .dx_dtype = p->dtype,
+                                        .dy = p->a,
+                                        .dy_row = shape->k,
+                                        .w = &w,
+                                        .N = shape->m};
     struct linear_bwd_weight by_weight = {
-        .dw = &dw, .dy = p->a, .x = p->b, .scratch = p->scratch, .N = shape->k};
+        .dw = &dw, .dy = p->a, .dy_row = shape->m, .x = p->b, .N = shape->k};
     switch (shape->form) {
     case PRODUCT_FORWARD:
         dev->k->linear_fwd(s, &forward);

@@ -18,12 +18,10 @@ struct product {
     enum product_form form;
 };
 
-/* Its operands and result, contiguous; the weight and its gradient are of `dtype`,
- * everything else of float. */
+/* Its operands and result, each of one type, contiguous. */
 struct product_memory {
     enum dtype dtype;
     void *a, *b, *c;
-    float *scratch;
 };
 void product_memory_open(struct product_memory *p, enum dtype dtype,
                          const struct product *shape);
