@@ -413,7 +413,9 @@ int kernels_list(const struct kernels **tables, int max_tables);
 /* Threads that every kernel uses from now on; less than one means one. */
 void kernels_set_threads(int n_threads);
 
-/* Allocate what GEMMs on that many threads need, so that none fails later. */
+/* Allocate what GEMMs on that many threads need, so that none fails later; and how much
+ * memory that is. */
+size_t kernels_bytes(int n_threads);
 MUST_CHECK int kernels_start(struct error *err);
 
 #endif

@@ -29,6 +29,9 @@ struct product_room {
  * product_start() gets them here, or ends. */
 const struct product_room *product_room(int n_threads);
 
+/* What the buffers for so many threads take. */
+size_t product_bytes(int n_threads);
+
 /* Allocate the buffers for all threads, or fail for lack of memory. */
 MUST_CHECK int product_start(struct error *err);
 

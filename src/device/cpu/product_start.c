@@ -51,6 +51,11 @@ static int room_reserve(int n_threads)
     return 0;
 }
 
+size_t product_bytes(int n_threads)
+{
+    return SHARED_BYTES + (size_t)n_threads * OWN_BYTES;
+}
+
 const struct product_room *product_room(int n_threads)
 {
     CHECK(!omp_in_parallel(), "a product inside a parallel region");
@@ -97,14 +102,30 @@ static bool can_have(size_t n_bytes)
     return memory != NULL;
 }
 
+static void touch(char *memory, size_t bytes)
+{
+    enum { PAGE = 4096 };
+    for (size_t at = 0; at < bytes; at += PAGE)
+        ((volatile char *)memory)[at] = 0;
+}
+
+/* Every thread touches what it will use, and a share of what all use: from now on the
+ * process has what product_bytes() says. */
+static void touch_part(int thread, int n_threads)
+{
+    size_t first = SHARED_BYTES / (size_t)n_threads * (size_t)thread;
+    size_t end = SHARED_BYTES / (size_t)n_threads * (size_t)(thread + 1);
+    touch(room.slabs[0] + first, (thread + 1 < n_threads ? end : SHARED_BYTES) - first);
+    touch(room.own + (size_t)thread * OWN_BYTES, OWN_BYTES);
+}
+
 /* Threads of OpenMP are started here, too, while a lack of memory still has a sentence. */
 int product_start(struct error *err)
 {
     enum { SMALL_THINGS = 1 << 20 }; // what OpenMP notes about itself
-    int n = omp_get_max_threads(), n_started = 0;
+    int n = omp_get_max_threads();
     share_one_heap();
-    size_t buffers = SHARED_BYTES + (size_t)n * OWN_BYTES;
-    size_t needed = buffers + (size_t)(n - 1) * stack_bytes();
+    size_t needed = product_bytes(n) + (size_t)(n - 1) * stack_bytes();
     if (!can_have(needed + KERNEL_STACK_BYTES + SMALL_THINGS) || room_reserve(n))
         return error_set(err, ERROR_RUNTIME,
                          "not enough memory: %d threads need %.1f MB for the buffers of "
@@ -113,8 +134,7 @@ int product_start(struct error *err)
                          n, (double)needed / 1e6);
     if (stack_bytes() >= 2 * KERNEL_STACK_BYTES)
         grow_stack();
-#pragma omp parallel num_threads(n) reduction(+ : n_started)
-    n_started++;
-    CHECK(n_started <= n, "%d threads of %d", n_started, n);
+#pragma omp parallel num_threads(n)
+    touch_part(omp_get_thread_num(), omp_get_num_threads());
     return 0;
 }
