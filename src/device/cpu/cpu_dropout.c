@@ -129,15 +129,33 @@ void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
 
 /* -- kernels ------------------------------------------------------------------------- */
 
-/* Rows of S samples of C columns, of which a thread takes a group of columns at a time:
- * the factors of group i of row n. */
-static void row_factors(float factor[DROPOUT_GROUP], const struct dropout *drop,
-                        int64_t n, int64_t S, int64_t C, int64_t i)
+#define COLUMNS (8 * DROPOUT_GROUP) // of a row that a thread takes at a time
+
+/* A row of C columns, as dropout counts them. */
+struct drop_row {
+    const struct dropout *drop;
+    uint32_t sample;
+    uint64_t group; // its first
+};
+
+/* Row n of samples of S rows. */
+static struct drop_row drop_row(const struct dropout *drop, int64_t n, int64_t S,
+                                int64_t C)
 {
     int64_t n_groups = i64_round_up(C, DROPOUT_GROUP) / DROPOUT_GROUP;
+    return (struct drop_row){
+        .drop = drop,
+        .sample = drop->first_sample + (uint32_t)(n / S),
+        .group = (uint64_t)((drop->first_row + n % S) * n_groups),
+    };
+}
+
+/* The factors of the group that begins in column c. */
+static void row_factors(float factor[DROPOUT_GROUP], const struct drop_row *row,
+                        int64_t c)
+{
     K(dropout_group)
-    (factor, drop, drop->first_sample + (uint32_t)(n / S),
-     (uint64_t)((drop->first_row + n % S) * n_groups + i));
+    (factor, row->drop, row->sample, row->group + (uint64_t)(c / DROPOUT_GROUP));
 }
 
 /* y = res + (x + b), or res + (x + b) * factor, of n elements from `at`, column c. */
@@ -173,18 +191,28 @@ static void residual_typed_run(const struct residual *r, const float *factor, in
     TYPED(dtype, residual_run, r, factor, at, c, n);
 }
 
+/* Columns [c, end) of row n. */
+static void residual_columns(const struct residual *r, int64_t n, int64_t c, int64_t end,
+                             enum dtype dtype)
+{
+    struct drop_row row = drop_row(&r->drop, n, r->S, r->C);
+    if (r->drop.threshold == 0)
+        residual_typed_run(r, NULL, n * r->C + c, c, end - c, dtype);
+    for (; r->drop.threshold > 0 && c < end; c += DROPOUT_GROUP) {
+        _Alignas(64) float factor[DROPOUT_GROUP];
+        row_factors(factor, &row, c);
+        residual_typed_run(r, factor, n * r->C + c, c, i64_min(DROPOUT_GROUP, end - c),
+                           dtype);
+    }
+}
+
 void K(bias_dropout_residual)(struct stream *s, const struct residual *r)
 {
     int64_t C = r->C, N = r->B * r->S;
 #pragma omp parallel for collapse(2) schedule(static) if (N * C > FEW)
     for (int64_t n = 0; n < N; n++)
-        for (int64_t c = 0; c < C; c += DROPOUT_GROUP) {
-            float factor[DROPOUT_GROUP];
-            if (r->drop.threshold > 0)
-                row_factors(factor, &r->drop, n, r->S, C, c / DROPOUT_GROUP);
-            residual_typed_run(r, r->drop.threshold > 0 ? factor : NULL, n * C + c, c,
-                               i64_min(DROPOUT_GROUP, C - c), s->dev->dtype);
-        }
+        for (int64_t c = 0; c < C; c += COLUMNS)
+            residual_columns(r, n, c, i64_min(C, c + COLUMNS), s->dev->dtype);
 }
 
 /* y = x * factor, of n elements from `at`. */
@@ -226,12 +254,15 @@ static void drop_rows(void *y, const void *x, int64_t N, int64_t S, int64_t C,
 {
 #pragma omp parallel for collapse(2) schedule(static) if (N * C > FEW)
     for (int64_t n = 0; n < N; n++)
-        for (int64_t c = 0; c < C; c += DROPOUT_GROUP) {
-            float factor[DROPOUT_GROUP];
-            int64_t end = i64_min(DROPOUT_GROUP, C - c);
-            row_factors(factor, drop, n, S, C, c / DROPOUT_GROUP);
-            (is_float ? dropped_float_run : dropped_typed_run)(y, x, factor, n * C + c,
-                                                               end, dtype);
+        for (int64_t first = 0; first < C; first += COLUMNS) {
+            struct drop_row row = drop_row(drop, n, S, C);
+            int64_t end = i64_min(C, first + COLUMNS);
+            for (int64_t c = first; c < end; c += DROPOUT_GROUP) {
+                _Alignas(64) float factor[DROPOUT_GROUP];
+                row_factors(factor, &row, c);
+                (is_float ? dropped_float_run : dropped_typed_run)(
+                    y, x, factor, n * C + c, i64_min(DROPOUT_GROUP, end - c), dtype);
+            }
         }
 }
 
