@@ -113,15 +113,17 @@ static inline void fill_first_keys(int32_t *first, int64_t n, const struct shape
     }
 }
 
-/* What numbers are filled in: as the buffer says, or of all kinds, or so small that
- * products are subnormal. */
-enum numbers { NUMBERS_PLAIN, NUMBERS_ANY, NUMBERS_SMALL };
+/* What numbers are filled in: as the buffer says; the same with an infinity or a NaN here
+ * and there; of all kinds; or so small that products are subnormal. */
+enum numbers { NUMBERS_PLAIN, NUMBERS_HOLES, NUMBERS_ANY, NUMBERS_SMALL };
 
 static inline float number_for(const struct buffer *b, enum numbers numbers,
                                struct rng *r)
 {
     if (b->fill == POSITIVE)
         return (float)rng_uniform(r, 0.01, 1);
+    if (numbers == NUMBERS_HOLES && rng_below(r, 300) == 0)
+        return rng_below(r, 3) == 0 ? NAN : rng_below(r, 2) == 0 ? INFINITY : -INFINITY;
     return numbers == NUMBERS_ANY     ? rng_any(r)
            : numbers == NUMBERS_SMALL ? rng_small(r)
                                       : rng_bell(r);

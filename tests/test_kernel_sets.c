@@ -35,14 +35,21 @@ static void check_tables(const struct kernel_case *kc, const struct shape *s,
     set_close(&inputs, kc);
 }
 
+/* Shape i of a case, in a type: they take turns, other than the rates of dropout do. */
+static struct shape shape_in_turn(size_t c, int64_t i)
+{
+    size_t turn = c + (size_t)(i + i / 3);
+    return shape_at(cases[c].family, i, dtypes[turn % ARRAY_LEN(dtypes)]);
+}
+
 static void check_all_tables(enum numbers numbers, int64_t stride)
 {
     for (size_t c = 0; c < ARRAY_LEN(cases); c++)
-        for (int64_t i = 0; i < shapes_of(cases[c].family); i += stride)
-            for (size_t d = 0; d < ARRAY_LEN(dtypes); d++) {
-                struct shape s = shape_at(cases[c].family, i, dtypes[d]);
-                check_tables(&cases[c], &s, numbers, i / stride + (int64_t)d);
-            }
+        for (int64_t i = (int64_t)c % stride; i < shapes_of(cases[c].family);
+             i += stride) {
+            struct shape s = shape_in_turn(c, i);
+            check_tables(&cases[c], &s, numbers, i / stride);
+        }
 }
 
 static void test_sets__have_the_bits_of_generic(void **state)
@@ -54,13 +61,19 @@ static void test_sets__have_the_bits_of_generic(void **state)
 static void test_sets__have_the_bits_of_generic_for_numbers_of_any_kind(void **state)
 {
     (void)state;
-    check_all_tables(NUMBERS_ANY, 3);
+    check_all_tables(NUMBERS_ANY, 7);
+}
+
+static void test_sets__have_the_bits_of_generic_where_some_are_no_numbers(void **state)
+{
+    (void)state;
+    check_all_tables(NUMBERS_HOLES, 4);
 }
 
 static void test_sets__have_the_bits_of_generic_for_subnormal_products(void **state)
 {
     (void)state;
-    check_all_tables(NUMBERS_SMALL, 3);
+    check_all_tables(NUMBERS_SMALL, 5);
 }
 
 /* -- many threads -------------------------------------------------------------------- */
@@ -116,6 +129,20 @@ static void test_sets__have_the_bits_of_generic_on_many_threads(void **state)
 
 /* -- generic against the contract ---------------------------------------------------- */
 
+/* The sign of a sum that is zero is not written down: it depends on which zeros are left
+ * out. All tables share it, as the tests above see. */
+static void drop_signs_of_zeros(const struct kernel_case *kc, const struct shape *s,
+                                struct set *set)
+{
+    for (int i = 0; i < MAX_BUFFERS && set->at[i]; i++) {
+        const struct buffer *b = &kc->buffers[i];
+        enum dtype dtype = b->type == OF_T ? s->dtype : DTYPE_F32;
+        for (int64_t e = 0; is_output(b) && e < buffer_elements(b, s); e++)
+            if (number_at(b, s, set->at[i], e) == 0)
+                set_element(set->at[i], dtype, e, 0.0F);
+    }
+}
+
 static void check_contract(const struct kernel_case *kc, const struct shape *s,
                            enum numbers numbers)
 {
@@ -126,6 +153,8 @@ static void check_contract(const struct kernel_case *kc, const struct shape *s,
     set_copy(&got, &inputs, kc, s);
     kc->run(contract, s, want.at);
     kc->run(generic, s, got.at);
+    drop_signs_of_zeros(kc, s, &want);
+    drop_signs_of_zeros(kc, s, &got);
     assert_same_sets(kc, generic, s, &got, &want);
     set_close(&want, kc);
     set_close(&got, kc);
@@ -137,11 +166,10 @@ static void check_contracts(enum numbers numbers, int64_t stride)
     kernels_set_threads(1);
     for (size_t c = 0; c < ARRAY_LEN(cases); c++)
         for (int64_t i = 0; has_contract(&cases[c]) && i < shapes_of(cases[c].family);
-             i += stride)
-            for (size_t d = 0; d < ARRAY_LEN(dtypes); d++) {
-                struct shape s = shape_at(cases[c].family, i, dtypes[d]);
-                check_contract(&cases[c], &s, numbers);
-            }
+             i += stride) {
+            struct shape s = shape_in_turn(c, i);
+            check_contract(&cases[c], &s, numbers);
+        }
 }
 
 static void test_generic__has_the_bits_of_the_contract(void **state)
@@ -154,7 +182,7 @@ static void
 test_generic__has_the_bits_of_the_contract_for_subnormal_products(void **state)
 {
     (void)state;
-    check_contracts(NUMBERS_SMALL, 3);
+    check_contracts(NUMBERS_SMALL, 5);
 }
 
 int main(void)
@@ -162,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sets__have_the_bits_of_generic),
         cmocka_unit_test(test_sets__have_the_bits_of_generic_for_numbers_of_any_kind),
+        cmocka_unit_test(test_sets__have_the_bits_of_generic_where_some_are_no_numbers),
         cmocka_unit_test(test_sets__have_the_bits_of_generic_for_subnormal_products),
         cmocka_unit_test(test_sets__have_the_bits_of_generic_on_many_threads),
         cmocka_unit_test(test_generic__has_the_bits_of_the_contract),
