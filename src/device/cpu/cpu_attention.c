@@ -9,6 +9,7 @@
  * Cost per tile: 2 matrix products of TILE x TILE x D.
  */
 #include "device/cpu/cpu_attention.h"
+#include "base/real.h"
 #include "device/device.h"
 
 #include <omp.h>
@@ -42,12 +43,16 @@ static void query_tile_init(struct query_tile *qt, const struct head *hd, int64_
 INLINE void tile_softmax(float *p, struct query_tile *qt, const struct head *hd,
                          const struct tile *t, const enum dtype dtype)
 {
-    for (int64_t r = 0; r < t->n_queries; r++)
-        softmax_row(&(struct softmax_row){.max = &qt->max[r],
-                                          .sum = &qt->sum[r],
-                                          .out = qt->out + r * qt->out_row,
-                                          .n = qt->out_row},
-                    p + r * P_ROW, hd, t, r, dtype);
+    for (int64_t r = 0; r < t->n_queries; r++) {
+        float *p_r = p + r * P_ROW;
+        struct softmax_row row = {.max = &qt->max[r],
+                                  .sum = &qt->sum[r],
+                                  .out = qt->out + r * qt->out_row,
+                                  .n = qt->out_row};
+        struct span keys = softmax_row(&row, p_r, p_r, hd, t, r, dtype, false);
+        set_zero(p_r, keys.first);
+        set_zero(p_r + keys.end, i64_round_up(t->n_keys, GROUP) - keys.end);
+    }
 }
 
 /* Divide by the sums, and round. */
@@ -64,7 +69,10 @@ static void query_tile_finish(struct query_tile *qt, const struct attention *at,
         narrow(
             element_of(at->out, ((b * at->S + q) * at->A + h) * at->D + qt->first, dtype),
             from, dtype, qt->n);
-        lse[q] = qt->max[r] + logf(qt->sum[r]);
+        // the bits of floats are those of earlier versions
+        float log_sum =
+            dtype == DTYPE_F32 ? logf(qt->sum[r]) : (float)real_log((double)qt->sum[r]);
+        lse[q] = qt->max[r] + log_sum;
     }
 }
 

@@ -161,6 +161,66 @@ static inline struct span groups_of_queries(const struct tile *t, int64_t key)
     return groups;
 }
 
+/* -- vectors ------------------------------------------------------------------------- */
+
+/* a where it is more than b, else b. */
+INLINE vec vec_max(vec a, vec b)
+{
+#if KERNEL_AVX512
+    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+#elif KERNEL_AVX2
+    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    uvec more = (uvec)(a > b);
+    return (vec)((more & (uvec)a) | (~more & (uvec)b));
+#endif
+}
+
+/* Lanes that are n apart change places, n a constant power of two. */
+#if VEC == 16
+#define VEC_SWAP(x, n)                                                                   \
+    __builtin_shufflevector(x, x, 0 ^ (n), 1 ^ (n), 2 ^ (n), 3 ^ (n), 4 ^ (n), 5 ^ (n),  \
+                            6 ^ (n), 7 ^ (n), 8 ^ (n), 9 ^ (n), 10 ^ (n), 11 ^ (n),      \
+                            12 ^ (n), 13 ^ (n), 14 ^ (n), 15 ^ (n))
+#elif VEC == 8
+#define VEC_SWAP(x, n)                                                                   \
+    __builtin_shufflevector(x, x, 0 ^ (n), 1 ^ (n), 2 ^ (n), 3 ^ (n), 4 ^ (n), 5 ^ (n),  \
+                            6 ^ (n), 7 ^ (n))
+#else
+#define VEC_SWAP(x, n) __builtin_shufflevector(x, x, 0 ^ (n), 1 ^ (n), 2 ^ (n), 3 ^ (n))
+#endif
+
+INLINE float vec_most(vec x)
+{
+#if VEC == 16
+    x = vec_max(x, VEC_SWAP(x, 8));
+#endif
+#if VEC >= 8
+    x = vec_max(x, VEC_SWAP(x, 4));
+#endif
+    x = vec_max(x, VEC_SWAP(x, 2));
+    x = vec_max(x, VEC_SWAP(x, 1));
+    return x[0];
+}
+
+/* As lanes_sum(). */
+INLINE float vec_lanes_sum(const vec sum[LANES / VEC])
+{
+#if VEC == 16
+    vec x = sum[0] + VEC_SWAP(sum[0], 8);
+#elif VEC == 8
+    vec x = sum[0] + sum[1];
+#else
+    vec x = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+#endif
+#if VEC >= 8
+    x += VEC_SWAP(x, 4);
+#endif
+    x += VEC_SWAP(x, 2);
+    x += VEC_SWAP(x, 1);
+    return x[0];
+}
+
 /* -- rows of a tile ------------------------------------------------------------------ */
 
 static inline void set_zero(float *x, int64_t n)
@@ -186,8 +246,8 @@ INLINE float row_dot(const void *x, const void *y, int64_t n, const enum dtype d
     return lanes_sum(lane);
 }
 
-/* Rows are worked through ROW_STEP keys at a time, beginning with the first that is seen,
- * so that they may end as far beyond the tile. */
+/* Rows are worked through ROW_STEP keys at a time; in softmax, where sums depend on it,
+ * beginning with the first that is seen, so that they may end as far beyond the tile. */
 #define ROW_STEP (2 * LANES)
 _Static_assert(P_ROW >= TILE + ROW_STEP - 1, "a row has room for its last step");
 #define FACTORS (TILE + ROW_STEP)
@@ -207,6 +267,8 @@ static inline const float *tile_factors(float factor[FACTORS], const struct head
     return factor;
 }
 
+/* -- softmax of a row ---------------------------------------------------------------- */
+
 /* Scores of the keys that are seen are followed by what is no less than any number, as
  * far as the last step goes; returns how many there are then. */
 static inline int64_t row_fill(float *seen, int64_t n)
@@ -217,15 +279,61 @@ static inline int64_t row_fill(float *seen, int64_t n)
     return end;
 }
 
-/* x := x * factor, rounded to the type; factor NULL: 1. */
-INLINE void row_drop(float *x, const float *factor, int64_t n, const enum dtype dtype)
+/* The largest of n scores, a multiple of ROW_STEP; any, where one is no number. */
+INLINE float row_max(const float *x, int64_t n)
 {
-    for (int64_t c = 0; c < n; c += VEC) {
-        vec y = *vecs(x + c);
-        if (factor)
-            y *= *vecs(factor + c);
-        *(vec *)(x + c) = vec_rounded(y, dtype);
+    enum { STEP = ROW_STEP / VEC };
+    vec most[STEP];
+    for (int i = 0; i < STEP; i++)
+        most[i] = vecs(x)[i];
+    for (int64_t c = ROW_STEP; c < n; c += ROW_STEP)
+        for (int i = 0; i < STEP; i++)
+            most[i] = vec_max(vecs(x + c)[i], most[i]);
+    for (int i = 1; i < STEP; i++)
+        most[0] = vec_max(most[i], most[0]);
+    return vec_most(most[0]);
+}
+
+/* What becomes of a probability. */
+struct row_use {
+    const float *factor; // it is multiplied with, or NULL
+    enum dtype dtype;    // it is rounded to,
+    bool is_stored;      // and stored as, instead of float
+};
+
+/* ROW_STEP or twice as many scores x into probabilities, and into `to`. */
+INLINE void row_step(void *to, const float *x, int64_t c, vec sum[LANES / VEC],
+                     float scale, float shift, const struct row_use use, const int n)
+{
+    vec e[EXP_MOST];
+    for (int i = 0; i < n; i++)
+        e[i] = vec_fused(vecs(x + c)[i], vec_of(scale), vec_of(-shift));
+    vec_exp(e, n);
+    for (int i = 0; i < n; i++) {
+        sum[i % (LANES / VEC)] += e[i];
+        if (use.factor)
+            e[i] *= vecs(use.factor + c)[i];
+        if (use.is_stored)
+            vec_store(to, c + i * VEC, e[i], VEC, use.dtype);
+        else
+            vec_store(to, c + i * VEC, vec_rounded(e[i], use.dtype), VEC, DTYPE_F32);
     }
+}
+
+/* to := exp(x * scale - shift), used so; the sum of what it is before. */
+INLINE float row_exp(void *to, const float *x, int64_t n, float scale, float shift,
+                     const struct row_use use)
+{
+    enum { STEP = ROW_STEP / VEC };
+    vec sum[LANES / VEC] = {{0}};
+    int64_t c = 0;
+#if VEC == 16 // so many at once keep two units busy
+    for (; c + 2 * ROW_STEP <= n; c += 2 * ROW_STEP)
+        row_step(to, x, c, sum, scale, shift, use, 2 * STEP);
+#endif
+    for (; c < n; c += ROW_STEP)
+        row_step(to, x, c, sum, scale, shift, use, STEP);
+    return vec_lanes_sum(sum);
 }
 
 /* One row of softmax: its running maximum and sum, and what was summed with them. */
@@ -235,14 +343,18 @@ struct softmax_row {
     int64_t n; // columns of it
 };
 
-/* Scores of query q into unnormalised probabilities; what was summed before is rescaled
- * when the maximum grows. */
-static inline void softmax_step(const struct softmax_row *row, float *seen, int64_t n,
-                                float scale, bool is_first)
+/* n scores, a multiple of ROW_STEP, into unnormalised probabilities; what was summed
+ * before is rescaled when the maximum grows. */
+INLINE void softmax_step(const struct softmax_row *row, void *to, const float *x,
+                         int64_t n, float scale, bool is_first, const struct row_use use)
 {
-    float top = lanes_max(seen, n) * scale;
-    float grown = is_first || top > *row->max ? top : *row->max;
-    float sum = lanes_exp(seen, n, scale, grown);
+    float top = row_max(x, n) * scale;
+    float grown = is_first || top > *row->max ? top : *row->max, sum;
+    if (use.factor)
+        sum = row_exp(to, x, n, scale, grown, use);
+    else
+        sum = row_exp(to, x, n, scale, grown,
+                      (struct row_use){NULL, use.dtype, use.is_stored});
     if (!is_first && grown > *row->max) {
         float shrink = fast_exp(*row->max - grown);
         for (int64_t d = 0; d < row->n; d++)
@@ -253,9 +365,11 @@ static inline void softmax_step(const struct softmax_row *row, float *seen, int6
     *row->max = grown;
 }
 
-/* One row of a tile: softmax, dropout, rounding, and zeros where keys are not seen. */
-INLINE void softmax_row(const struct softmax_row *row, float *p, const struct head *hd,
-                        const struct tile *t, int64_t r, const enum dtype dtype)
+/* Row r of a tile of scores p: softmax, dropout, rounding. `to` is p, or what it is
+ * stored to; zeros where keys are not seen are the caller's. Returns what is seen. */
+INLINE struct span softmax_row(const struct softmax_row *row, void *to, float *p,
+                               const struct head *hd, const struct tile *t, int64_t r,
+                               const enum dtype dtype, const bool is_stored)
 {
     int64_t q = t->q0 + r;
     struct span keys = visible(hd, q, t->k0, t->n_keys);
@@ -263,13 +377,12 @@ INLINE void softmax_row(const struct softmax_row *row, float *p, const struct he
         float factors[FACTORS], *seen = p + keys.first;
         int64_t n = row_fill(seen, keys.end - keys.first);
         const float *factor = tile_factors(factors, hd, q, t->k0);
-        softmax_step(row, seen, n, hd->scale,
-                     t->k0 == 0 || (hd->first_key && t->k0 <= hd->first_key[q]));
-        if (factor || dtype != DTYPE_F32)
-            row_drop(seen, factor ? factor + keys.first : NULL, n, dtype);
+        softmax_step(
+            row, (char *)to + keys.first * (is_stored ? 2 : 4), seen, n, hd->scale,
+            t->k0 == 0 || (hd->first_key && t->k0 <= hd->first_key[q]),
+            (struct row_use){factor ? factor + keys.first : NULL, dtype, is_stored});
     }
-    set_zero(p, keys.first);
-    set_zero(p + keys.end, i64_round_up(t->n_keys, GROUP) - keys.end);
+    return keys;
 }
 
 /* -- products of tiles --------------------------------------------------------------- */

@@ -118,63 +118,43 @@ void K(dq_end)(const struct bwd *at, const struct unit *u, const struct head_gra
 
 /* -- rows of a tile ------------------------------------------------------------------ */
 
-/* One step of grad_row(): *p and *dp, with their factors or NULL. */
-INLINE void grad_step(float *p, float *dp, const float *factor, float scale, float lse,
-                      float delta, const enum dtype dtype)
+/* From rows of scores p and of dp = dout v^T:
+ *   dp := the gradient of the scores,   p := the dropped probabilities, both rounded. */
+INLINE void grad_row(float *p, float *dp, const struct row_grad *g, int64_t n_keys,
+                     const bool is_dropped, const enum dtype dtype)
 {
     enum { STEP = ROW_STEP / VEC };
-    vec e[STEP];
-    for (int i = 0; i < STEP; i++)
-        e[i] = vec_fused(vecs(p)[i], vec_of(scale), vec_of(-lse));
-    vec_exp(e, STEP);
-    for (int i = 0; i < STEP; i++) {
-        vec d = vecs(dp)[i];
-        if (factor)
-            d *= vecs(factor)[i];
-        ((vec *)dp)[i] = vec_rounded(e[i] * (d - delta) * scale, dtype);
-        if (factor)
-            e[i] *= vecs(factor)[i];
-        ((vec *)p)[i] = vec_rounded(e[i], dtype);
+    for (int64_t c = 0; c < n_keys; c += ROW_STEP) {
+        vec e[STEP], ds[STEP];
+        if (is_unseen(g->keys, c)) {
+            set_zero(p + c, ROW_STEP);
+            set_zero(dp + c, ROW_STEP);
+            continue;
+        }
+        grad_step(e, ds, p, dp, c, g, is_dropped);
+        for (int i = 0; i < STEP; i++) {
+            ((vec *)(p + c))[i] = vec_rounded(e[i], dtype);
+            ((vec *)(dp + c))[i] = vec_rounded(ds[i], dtype);
+        }
     }
-}
-
-INLINE void grad_row(float *p, float *dp, const struct head_grad *gr,
-                     const struct tile *t, int64_t r, const enum dtype dtype)
-{
-    int64_t q = t->q0 + r, end = i64_round_up(t->n_keys, GROUP);
-    struct span keys = visible(&gr->hd, q, t->k0, t->n_keys);
-    float factors[FACTORS];
-    const float *factor = tile_factors(factors, &gr->hd, q, t->k0);
-    int64_t n = row_fill(p + keys.first, keys.end - keys.first) + keys.first;
-    if (factor)
-        for (int64_t c = keys.first; c < n; c += ROW_STEP)
-            grad_step(p + c, dp + c, factor + c, gr->hd.scale, gr->lse[q], gr->delta[q],
-                      dtype);
-    else
-        for (int64_t c = keys.first; c < n; c += ROW_STEP)
-            grad_step(p + c, dp + c, NULL, gr->hd.scale, gr->lse[q], gr->delta[q], dtype);
-    set_zero(p, keys.first);
-    set_zero(dp, keys.first);
-    set_zero(p + keys.end, end - keys.end);
-    set_zero(dp + keys.end, end - keys.end);
 }
 
 INLINE void tile_grads(float *p, float *dp, const struct head_grad *gr,
                        const struct tile *t, const enum dtype dtype)
 {
-    int64_t r = 0;
-    for (; r < t->n_queries; r++)
-        grad_row(p + r * P_ROW, dp + r * P_ROW, gr, t, r, dtype);
-    for (; r < i64_round_up(t->n_queries, GROUP); r++) { // what fills a group
-        set_zero(p + r * P_ROW, TILE);
-        set_zero(dp + r * P_ROW, TILE);
+    int64_t n_keys = i64_round_up(t->n_keys, ROW_STEP), r = 0;
+    for (; r < t->n_queries; r++) {
+        float factors[FACTORS];
+        struct row_grad g = row_grad_of(factors, gr, t, r);
+        if (g.factor)
+            grad_row(p + r * P_ROW, dp + r * P_ROW, &g, n_keys, true, dtype);
+        else
+            grad_row(p + r * P_ROW, dp + r * P_ROW, &g, n_keys, false, dtype);
     }
-}
-
-void K(tile_grads)(float *p, float *dp, const struct head_grad *gr, const struct tile *t,
-                   enum dtype dtype)
-{
-    TYPED(dtype, tile_grads, p, dp, gr, t);
+    for (; r < i64_round_up(t->n_queries, GROUP); r++) { // what fills a group
+        set_zero(p + r * P_ROW, n_keys);
+        set_zero(dp + r * P_ROW, n_keys);
+    }
 }
 
 /* -- tiles --------------------------------------------------------------------------- */
@@ -205,7 +185,7 @@ static void tile_bwd(const struct bwd *at, const struct unit *u,
     tile_init(&t, &gr->hd, q0, k0);
     K(tile_scores)(w->p, &t, &w->queries, &w->keys);
     K(tile_scores)(w->dp, &t, &w->dout, &w->values);
-    K(tile_grads)(w->p, w->dp, gr, &t, at->dtype);
+    TYPED(at->dtype, tile_grads, w->p, w->dp, gr, &t);
     y.y = w->dv;
     K(sum_over_queries)(&y, w->p, &t, &w->dout);
     y.y = w->dk;
@@ -317,8 +297,7 @@ static void thread_bwd_on_tiles(const struct bwd *at, int64_t *next)
     struct unit u;
     struct span tiles;
     while (next_task(at, next, &u, &tiles))
-        for (int64_t i = tiles.first; i < tiles.end; i++)
-            K(tiles_bwd)(at, &u, i * TILE);
+        K(tiles_bwd)(at, &u, tiles);
 }
 #endif
 

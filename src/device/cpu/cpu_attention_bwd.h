@@ -42,12 +42,6 @@ struct head_grad {
 
 struct head_grad K(head_grad_of)(const struct bwd *at, const struct unit *u, int64_t h);
 
-/* From a tile of scores p and of dp = dout v^T:
- *   dp := the gradient of the scores,   p := the dropped probabilities, both rounded
- * to a type. */
-void K(tile_grads)(float *p, float *dp, const struct head_grad *gr, const struct tile *t,
-                   enum dtype dtype);
-
 /* Columns [first, first + DEPTH) of the sums of dq of a tile of queries: wait for the turn
  * of the keys at t->k0 to add to them; and let the next go on, after the last rounding
  * them to dq. */
@@ -61,9 +55,98 @@ void K(dq_end)(const struct bwd *at, const struct unit *u, const struct head_gra
 void K(rows_store)(void *y, int64_t y_row, enum dtype dtype, const float *x,
                    int64_t x_row, int64_t rows, int64_t n);
 
+/* -- the gradients of a row of scores ------------------------------------------------ */
+
+struct row_grad {
+    struct span keys;    // that are seen
+    const float *factor; // of dropout, or NULL
+    float scale, lse, delta;
+};
+
+/* Row r of a tile, with room for its factors. */
+static inline struct row_grad row_grad_of(float factors[FACTORS],
+                                          const struct head_grad *gr,
+                                          const struct tile *t, int64_t r)
+{
+    int64_t q = t->q0 + r;
+    return (struct row_grad){.keys = visible(&gr->hd, q, t->k0, t->n_keys),
+                             .factor = tile_factors(factors, &gr->hd, q, t->k0),
+                             .scale = gr->hd.scale,
+                             .lse = gr->lse[q],
+                             .delta = gr->delta[q]};
+}
+
+/* x where the keys from column c are seen, else 0. */
+INLINE vec row_seen(vec x, struct span keys, int64_t c)
+{
+#define FOUR(bits) bits, bits, bits, bits
+    static const uint32_t ones[3 * VEC] = {
+#if VEC == 16
+        FOUR(0),
+        FOUR(0),
+        FOUR(0),
+        FOUR(0),
+        FOUR(~0u),
+        FOUR(~0u),
+        FOUR(~0u),
+        FOUR(~0u)
+#elif VEC == 8
+        FOUR(0),
+        FOUR(0),
+        FOUR(~0u),
+        FOUR(~0u)
+#else
+        FOUR(0),
+        FOUR(~0u)
+#endif
+    };
+#undef FOUR
+    int64_t before = i64_max(0, i64_min(VEC, keys.first - c));
+    int64_t seen = i64_max(0, i64_min(VEC, keys.end - c));
+    uvec from, below;
+    memcpy(&from, ones + VEC - before, sizeof from);
+    memcpy(&below, ones + 2 * VEC - seen, sizeof below);
+    return (vec)((uvec)x & from & below);
+}
+
+/* From ROW_STEP scores p and dp = dout v^T, from column c: the dropped probabilities and
+ * the gradients of scores; zeros where keys are not seen. */
+INLINE void grad_step(vec probability[ROW_STEP / VEC], vec ds[ROW_STEP / VEC],
+                      const float *p, const float *dp, int64_t c,
+                      const struct row_grad *g, const bool is_dropped)
+{
+    enum { STEP = ROW_STEP / VEC };
+    vec *e = probability;
+    for (int i = 0; i < STEP; i++)
+        e[i] = vec_fused(vecs(p + c)[i], vec_of(g->scale), vec_of(-g->lse));
+    vec_exp(e, STEP);
+    for (int i = 0; i < STEP; i++) {
+        vec d = vecs(dp + c)[i];
+        if (is_dropped)
+            d *= vecs(g->factor + c)[i];
+        ds[i] = e[i] * (d - g->delta) * g->scale;
+        if (is_dropped)
+            e[i] *= vecs(g->factor + c)[i];
+    }
+    if (c >= g->keys.first && c + ROW_STEP <= g->keys.end)
+        return;
+    for (int i = 0; i < STEP; i++) {
+        e[i] = row_seen(e[i], g->keys, c + i * VEC);
+        ds[i] = row_seen(ds[i], g->keys, c + i * VEC);
+    }
+}
+
+/* Whether none of the ROW_STEP keys from column c is seen. */
+static inline bool is_unseen(struct span keys, int64_t c)
+{
+    return c + ROW_STEP <= keys.first || c >= keys.end;
+}
+
+/* -- bfloat16 on tiles of AMX -------------------------------------------------------- */
+
 #ifdef KERNEL_TILES
-/* The keys at k0, and the heads of queries that see them, on tiles of AMX. */
-void K(tiles_bwd)(const struct bwd *at, const struct unit *u, int64_t k0);
+/* Tiles first .. end of a unit's keys, and the heads of queries that see them. */
+void K(tiles_bwd)(const struct bwd *at, const struct unit *u, struct span tiles);
 #endif
 
 #endif

@@ -16,6 +16,7 @@
 
 #ifdef KERNEL_TILES
 
+#include "base/real.h"
 #include "device/cpu/cpu_tiles.h"
 
 #define BLOCK 16  // rows and columns of a tile of sums
@@ -27,21 +28,33 @@
 static const uint8_t all_rows[AMX_TILES] = {16, 16, 16, 16, 16, 16, 16, 16};
 
 /* Rows of a head, TILE of them, D of each rounded up to 32 with zeros. */
-struct rows {
-    _Alignas(64) uint16_t x[TILE * DEPTH];
-};
+#define ROWS (TILE * DEPTH)
 
 /* -- packing ------------------------------------------------------------------------- */
 
-static void rows_copy(struct rows *to, const uint16_t *from, int64_t stride, int64_t rows,
-                      int64_t D)
+/* n elements, rounded up to GROUP with zeros. */
+static void row_copy(uint16_t *restrict to, const uint16_t *restrict from, int64_t n)
 {
-    int64_t width = i64_round_up(D, GROUP);
+    int64_t c = 0;
+    for (; c + GROUP <= n; c += GROUP)
+        memcpy(to + c, from + c, GROUP * sizeof *to);
+    for (int64_t i = c; c < n && i < c + GROUP; i++)
+        to[i] = i < n ? from[i] : 0;
+}
+
+/* Rows of x from `first`, TILE of them; those of the next tile are asked for: they lie on
+ * pages of their own, where no processor looks ahead by itself. */
+static void rows_copy(uint16_t *to, const void *x, int64_t stride, int64_t first,
+                      int64_t S, int64_t D)
+{
+    const uint16_t *from = (const uint16_t *)x + first * stride;
+    int64_t width = i64_round_up(D, GROUP), rows = i64_min(TILE, S - first);
     for (int64_t r = 0; r < rows; r++) {
-        memcpy(to->x + r * width, from + r * stride, (size_t)D * sizeof *to->x);
-        memset(to->x + r * width + D, 0, (size_t)(width - D) * sizeof *to->x);
+        row_copy(to + r * width, from + r * stride, D);
+        for (int64_t c = 0; first + TILE + r < S && c < D; c += GROUP)
+            __builtin_prefetch(from + (TILE + r) * stride + c, 0, 2);
     }
-    memset(to->x + rows * width, 0, (size_t)((TILE - rows) * width) * sizeof *to->x);
+    memset(to + rows * width, 0, (size_t)((TILE - rows) * width) * sizeof *to);
 }
 
 /* One tile of 16 x 16 pairs, transposed. */
@@ -55,41 +68,43 @@ static void pairs_transpose(uint16_t *to, const uint16_t *from, int64_t from_row
 }
 
 /* x^T as a right-hand side over its columns: tile (k / 32, row / 16). */
-static void right_of_transpose(struct rows *to, const struct rows *x, int64_t width)
+static void right_of_transpose(uint16_t *to, const uint16_t *x, int64_t width)
 {
     for (int64_t k = 0; k < width; k += GROUP)
         for (int64_t r = 0; r < TILE; r += BLOCK)
-            pairs_transpose(to->x + (k / GROUP * (TILE / BLOCK) + r / BLOCK) * UNIT,
-                            x->x + r * width + k, width);
+            pairs_transpose(to + (k / GROUP * (TILE / BLOCK) + r / BLOCK) * UNIT,
+                            x + r * width + k, width);
 }
 
 /* x as a right-hand side over its rows: tile (row / 32, column / 16). */
-static void right_of_rows(struct rows *to, const struct rows *x, int64_t width)
+static void right_of_rows(uint16_t *to, const uint16_t *x, int64_t width)
 {
     for (int64_t r = 0; r < TILE; r += 2)
         for (int64_t c = 0; c < width; c += BLOCK) {
-            const uint16_t *even = x->x + r * width + c, *odd = even + width;
+            const uint16_t *even = x + r * width + c, *odd = even + width;
             uint16_t *pairs =
-                to->x + (r / GROUP * (width / BLOCK) + c / BLOCK) * UNIT + r % GROUP * 16;
-            for (int i = 0; i < BLOCK; i++) {
-                uint32_t pair = even[i] | (uint32_t)odd[i] << 16;
-                memcpy(pairs + 2 * i, &pair, sizeof pair);
+                to + (r / GROUP * (width / BLOCK) + c / BLOCK) * UNIT + r % GROUP * 16;
+            for (int i = 0; i < BLOCK; i += VEC) {
+                uvec low = __builtin_convertvector(*(const hvec *)(even + i), uvec);
+                uvec high = __builtin_convertvector(*(const hvec *)(odd + i), uvec);
+                uvec both = low | high << 16;
+                memcpy(pairs + 2 * i, &both, sizeof both);
             }
         }
 }
 
 /* x^T as a left-hand side, x being right_of_rows(): the same tiles, each transposed. */
-static void left_of_transpose(struct rows *to, const struct rows *pairs, int64_t width)
+static void left_of_transpose(uint16_t *to, const uint16_t *pairs, int64_t width)
 {
     for (int64_t i = 0; i < TILE * width; i += UNIT)
-        pairs_transpose(to->x + i, pairs->x + i, 2 * BLOCK);
+        pairs_transpose(to + i, pairs + i, 2 * BLOCK);
 }
 
 /* -- products ------------------------------------------------------------------------ */
 
 /* p(q, key) = x(q) . y(key) of the blocks that are seen; y is right_of_transpose(). */
-static void scores(struct amx_tiles *u, float *p, const struct tile *t,
-                   const struct rows *x, const struct rows *y, int64_t width)
+static void scores(struct amx_tiles *u, float *p, const struct tile *t, const uint16_t *x,
+                   const uint16_t *y, int64_t width)
 {
     const int64_t row = width * 2;
     for (int64_t c = 0; c < t->n_keys; c += PAIR)
@@ -102,9 +117,8 @@ static void scores(struct amx_tiles *u, float *p, const struct tile *t,
             amx_zero(u, 2);
             amx_zero(u, 3);
             for (int64_t k = 0; k < width; k += GROUP) {
-                const uint16_t *a = x->x + r * width + k;
-                const uint16_t *b =
-                    y->x + (k / GROUP * (TILE / BLOCK) + c / BLOCK) * UNIT;
+                const uint16_t *a = x + r * width + k;
+                const uint16_t *b = y + (k / GROUP * (TILE / BLOCK) + c / BLOCK) * UNIT;
                 amx_load(u, 4, a, row);
                 amx_load(u, 6, b, AMX_ROW_BYTES);
                 amx_dot_bf16(u, 0, 4, 6);
@@ -141,7 +155,7 @@ static void sums_store(struct amx_tiles *u, float *c, int64_t row)
 
 /* y(q) += sum over keys of h(q, key) x(key); h has rows of H_ROW, x is right_of_rows(). */
 static void over_keys(struct amx_tiles *u, const struct output *y, const uint16_t *h,
-                      const struct tile *t, const struct rows *x, int64_t width)
+                      const struct tile *t, const uint16_t *x, int64_t width)
 {
     for (int64_t r = 0; r < t->n_queries; r += PAIR) {
         struct span upper = groups_of_keys(t->seen[r / BLOCK]), lower = {0, 0};
@@ -152,8 +166,7 @@ static void over_keys(struct amx_tiles *u, const struct output *y, const uint16_
             sums_load(u, c, y->row);
             for (int64_t k = 0; k < TILE; k += GROUP) {
                 const uint16_t *a = h + r * H_ROW + k;
-                const uint16_t *b =
-                    x->x + (k / GROUP * (width / BLOCK) + d / BLOCK) * UNIT;
+                const uint16_t *b = x + (k / GROUP * (width / BLOCK) + d / BLOCK) * UNIT;
                 bool in_upper = k >= upper.first && k < upper.end;
                 bool in_lower = k >= lower.first && k < lower.end;
                 if (!in_upper && !in_lower)
@@ -179,7 +192,7 @@ static void over_keys(struct amx_tiles *u, const struct output *y, const uint16_
 /* y(d, key) += sum over queries of x(q, d) h(q, key), rows of y T_ROW apart; x is
  * left_of_transpose(), h pairs of queries: tile (q / 32, key / 16). */
 static void over_queries(struct amx_tiles *u, float *y, const uint16_t *h,
-                         const struct tile *t, const struct rows *x, int64_t width)
+                         const struct tile *t, const uint16_t *x, int64_t width)
 {
     for (int64_t c = 0; c < t->n_keys; c += PAIR) {
         struct span queries = groups_of_queries(t, c);
@@ -187,8 +200,7 @@ static void over_queries(struct amx_tiles *u, float *y, const uint16_t *h,
             float *to = y + d * T_ROW + c;
             sums_load(u, to, T_ROW);
             for (int64_t k = queries.first; k < queries.end; k += GROUP) {
-                const uint16_t *a =
-                    x->x + (k / GROUP * (width / BLOCK) + d / BLOCK) * UNIT;
+                const uint16_t *a = x + (k / GROUP * (width / BLOCK) + d / BLOCK) * UNIT;
                 const uint16_t *b = h + (k / GROUP * (TILE / BLOCK) + c / BLOCK) * UNIT;
                 amx_load(u, 4, a, AMX_ROW_BYTES);
                 amx_load(u, 6, b, AMX_ROW_BYTES);
@@ -208,54 +220,43 @@ static void over_queries(struct amx_tiles *u, float *y, const uint16_t *h,
 
 struct tiles_queries { // one tile of queries
     int64_t q0;
-    struct rows queries;
+    _Alignas(64) uint16_t queries[ROWS];
     _Alignas(64) float out[TILE * DEPTH];
     float max[TILE], sum[TILE];
 };
 
 struct tiles_fwd { // what a thread works with
     struct amx_tiles unit;
-    struct rows copy, keys, values;
+    _Alignas(64) uint16_t copy[ROWS];
+    _Alignas(64) uint16_t keys[ROWS];
+    _Alignas(64) uint16_t values[ROWS];
     _Alignas(64) float p[TILE * P_ROW];
     _Alignas(64) uint16_t h[TILE * H_ROW]; // probabilities, dropped and rounded
     struct tiles_queries tiles[QUERY_TILES];
 };
 
-/* Softmax of a tile's row, its probabilities into h. */
-static void softmax_rounded(struct tiles_fwd *w, struct tiles_queries *qt,
-                            const struct head *hd, const struct tile *t, int64_t r,
-                            int64_t width)
+static void softmax(struct tiles_fwd *w, struct tiles_queries *qt, const struct head *hd,
+                    const struct tile *t, int64_t width)
 {
-    int64_t q = t->q0 + r, end = i64_round_up(t->n_keys, GROUP);
-    struct span keys = visible(hd, q, t->k0, t->n_keys);
-    uint16_t *h = w->h + r * H_ROW;
-    float factors[FACTORS], *seen = w->p + r * P_ROW + keys.first;
-    if (keys.first < keys.end) {
-        int64_t n = row_fill(seen, keys.end - keys.first);
-        const float *factor = tile_factors(factors, hd, q, t->k0);
-        softmax_step(&(struct softmax_row){.max = &qt->max[r],
-                                           .sum = &qt->sum[r],
-                                           .out = qt->out + r * width,
-                                           .n = width},
-                     seen, n, hd->scale,
-                     t->k0 == 0 || (hd->first_key && t->k0 <= hd->first_key[q]));
-        for (int64_t c = 0; c < n; c += VEC) {
-            vec p = *vecs(seen + c);
-            if (factor)
-                p *= *vecs(factor + keys.first + c);
-            vec_store(h, keys.first + c, p, VEC, DTYPE_BF16);
-        }
+    int64_t n_keys = i64_round_up(t->n_keys, GROUP);
+    for (int64_t r = 0; r < t->n_queries; r++) {
+        uint16_t *h = w->h + r * H_ROW;
+        struct softmax_row row = {.max = &qt->max[r],
+                                  .sum = &qt->sum[r],
+                                  .out = qt->out + r * width,
+                                  .n = width};
+        struct span keys =
+            softmax_row(&row, h, w->p + r * P_ROW, hd, t, r, DTYPE_BF16, true);
+        memset(h, 0, (size_t)keys.first * sizeof *h);
+        memset(h + keys.end, 0, (size_t)(n_keys - keys.end) * sizeof *h);
     }
-    memset(h, 0, (size_t)keys.first * sizeof *h);
-    memset(h + keys.end, 0, (size_t)(end - keys.end) * sizeof *h);
 }
 
 static void queries_begin(struct tiles_queries *qt, const struct head *hd, int64_t q0)
 {
     int64_t width = i64_round_up(hd->D, GROUP);
     qt->q0 = q0;
-    rows_copy(&qt->queries, (const uint16_t *)hd->q + q0 * hd->q_row, hd->q_row,
-              i64_min(TILE, hd->S - q0), hd->D);
+    rows_copy(qt->queries, hd->q, hd->q_row, q0, hd->S, hd->D);
     memset(qt->out, 0, (size_t)(TILE * width) * sizeof *qt->out);
 }
 
@@ -270,20 +271,19 @@ static void queries_end(struct tiles_queries *qt, const struct attention *at, in
         for (int64_t d = 0; d < width; d++)
             qt->out[r * width + d] *= inverse;
         narrow(out, qt->out + r * width, DTYPE_BF16, at->D);
-        at->lse[(b * at->A + h) * at->S + qt->q0 + r] = qt->max[r] + logf(qt->sum[r]);
+        at->lse[(b * at->A + h) * at->S + qt->q0 + r] =
+            qt->max[r] + (float)real_log((double)qt->sum[r]);
     }
 }
 
 /* The keys at k0, for every tile of queries that sees any of them. */
 static void keys_fwd(struct tiles_fwd *w, const struct head *hd, int64_t k0, int n_tiles)
 {
-    int64_t rows = i64_min(TILE, hd->S - k0), width = i64_round_up(hd->D, GROUP);
-    rows_copy(&w->copy, (const uint16_t *)hd->k + k0 * hd->kv_row, hd->kv_row, rows,
-              hd->D);
-    right_of_transpose(&w->keys, &w->copy, width);
-    rows_copy(&w->copy, (const uint16_t *)hd->v + k0 * hd->kv_row, hd->kv_row, rows,
-              hd->D);
-    right_of_rows(&w->values, &w->copy, width);
+    int64_t width = i64_round_up(hd->D, GROUP);
+    rows_copy(w->copy, hd->k, hd->kv_row, k0, hd->S, hd->D);
+    right_of_transpose(w->keys, w->copy, width);
+    rows_copy(w->copy, hd->v, hd->kv_row, k0, hd->S, hd->D);
+    right_of_rows(w->values, w->copy, width);
     for (int i = 0; i < n_tiles; i++) {
         struct tiles_queries *qt = &w->tiles[i];
         struct output y = {.y = qt->out, .row = width};
@@ -291,10 +291,9 @@ static void keys_fwd(struct tiles_fwd *w, const struct head *hd, int64_t k0, int
         if (k0 < first_tile(hd, qt->q0) || k0 > qt->q0)
             continue;
         tile_init(&t, hd, qt->q0, k0);
-        scores(&w->unit, w->p, &t, &qt->queries, &w->keys, width);
-        for (int64_t r = 0; r < t.n_queries; r++)
-            softmax_rounded(w, qt, hd, &t, r, width);
-        over_keys(&w->unit, &y, w->h, &t, &w->values, width);
+        scores(&w->unit, w->p, &t, qt->queries, w->keys, width);
+        softmax(w, qt, hd, &t, width);
+        over_keys(&w->unit, &y, w->h, &t, w->values, width);
     }
 }
 
@@ -315,18 +314,32 @@ void K(tiles_fwd)(const struct attention *at, int64_t b, int64_t h, struct span 
 
 /* -- backward ------------------------------------------------------------------------ */
 
+/* Keys that a tile of queries, once packed, is used for; fewer of wide heads. */
+#define KEY_TILES 4
+#define KEY_COLUMNS DEPTH // of all of them together
+
+/* A tile of keys. */
+struct tiles_keys {
+    int64_t k0;
+    uint16_t *keys, *values, *keys_rows; // right-hand sides
+    float *dk, *dv;                      // transposed, rows T_ROW apart
+};
+
 struct tiles_bwd { // what a thread works with
     struct amx_tiles unit;
-    struct rows keys, values, keys_rows; // right-hand sides
-    struct rows queries, dout;           // left-hand sides, and transposed
-    struct rows queries_by, dout_by, copy;
+    _Alignas(64) uint16_t queries[ROWS];
+    _Alignas(64) uint16_t dout[ROWS];
+    _Alignas(64) uint16_t queries_by[ROWS];
+    _Alignas(64) uint16_t dout_by[ROWS];
+    _Alignas(64) uint16_t copy[ROWS];
     _Alignas(64) float p[TILE * P_ROW];
     _Alignas(64) float dp[TILE * P_ROW];
     _Alignas(64) uint16_t p_pairs[TILE * TILE]; // of queries
     _Alignas(64) uint16_t ds_pairs[TILE * TILE];
     _Alignas(64) uint16_t ds[TILE * H_ROW];
-    _Alignas(64) float dk[DEPTH * T_ROW]; // of the tile of keys, transposed
-    _Alignas(64) float dv[DEPTH * T_ROW];
+    struct tiles_keys tiles[KEY_TILES];
+    _Alignas(64) uint16_t keys[3 * TILE * KEY_COLUMNS];
+    _Alignas(64) float sums[2 * KEY_COLUMNS * T_ROW];
 };
 
 /* x rounded to bfloat16, in the upper half of each element. */
@@ -335,54 +348,104 @@ INLINE uvec bf16_above(vec x)
     return __builtin_convertvector(vec_to_bf16(x), uvec) << 16;
 }
 
-/* Rows r and r + 1 of p and dp, which are floats: rounded, as pairs and as rows. */
-static void pairs_round(struct tiles_bwd *w, int64_t r, int64_t n_keys)
+/* What two rows of queries have of a vector of keys, rounded: as pairs; and as rows of
+ * ds, upper and lower. */
+INLINE void pair_store(struct tiles_bwd *w, int64_t r, int64_t c, const vec p[2],
+                       const vec ds[2])
 {
+    int64_t at =
+        (r / GROUP * (TILE / BLOCK) + c / BLOCK) * UNIT + r % GROUP * 16 + c % BLOCK * 2;
+    uvec pairs = bf16_above(p[0]) >> 16 | bf16_above(p[1]);
+    memcpy(w->p_pairs + at, &pairs, sizeof pairs);
+    uvec upper = bf16_above(ds[0]) >> 16, lower = bf16_above(ds[1]);
+    pairs = upper | lower;
+    memcpy(w->ds_pairs + at, &pairs, sizeof pairs);
+    *(hvec *)(w->ds + r * H_ROW + c) = __builtin_convertvector(upper, hvec);
+    *(hvec *)(w->ds + (r + 1) * H_ROW + c) = __builtin_convertvector(lower >> 16, hvec);
+}
+
+/* Rows r and r + 1 of scores and dp into their gradients, of which g says how; those that
+ * no query sees, and rows beyond the last, are zeros. */
+INLINE void pair_grads(struct tiles_bwd *w, const struct row_grad g[2], int64_t r,
+                       int64_t n_keys, const bool is_dropped)
+{
+    enum { STEP = ROW_STEP / VEC };
     const float *p = w->p + r * P_ROW, *dp = w->dp + r * P_ROW;
-    for (int64_t c = 0; c < n_keys; c += VEC) {
-        int64_t at = (r / GROUP * (TILE / BLOCK) + c / BLOCK) * UNIT + r % GROUP * 16 +
-                     c % BLOCK * 2;
-        uvec even = bf16_above(*vecs(p + c)), odd = bf16_above(*vecs(p + P_ROW + c));
-        uvec pairs = even >> 16 | odd;
-        memcpy(w->p_pairs + at, &pairs, sizeof pairs);
-        even = bf16_above(*vecs(dp + c)) >> 16;
-        odd = bf16_above(*vecs(dp + P_ROW + c));
-        pairs = even | odd;
-        memcpy(w->ds_pairs + at, &pairs, sizeof pairs);
-        *(hvec *)(w->ds + r * H_ROW + c) = __builtin_convertvector(even, hvec);
-        *(hvec *)(w->ds + (r + 1) * H_ROW + c) = __builtin_convertvector(odd >> 16, hvec);
+    for (int64_t c = 0; c < n_keys; c += ROW_STEP) {
+        vec e[2][STEP] = {{{0}}}, ds[2][STEP] = {{{0}}};
+        for (int i = 0; i < 2; i++)
+            if (!is_unseen(g[i].keys, c))
+                grad_step(e[i], ds[i], p + i * P_ROW, dp + i * P_ROW, c, &g[i],
+                          is_dropped);
+        for (int i = 0; i < STEP; i++)
+            pair_store(w, r, c + i * VEC, (vec[2]){e[0][i], e[1][i]},
+                       (vec[2]){ds[0][i], ds[1][i]});
     }
 }
 
-static void rows_of_queries(struct tiles_bwd *w, struct rows *to, struct rows *by,
-                            const void *from, int64_t stride, const struct tile *t,
-                            int64_t D)
+static void grads(struct tiles_bwd *w, const struct head_grad *gr, const struct tile *t)
 {
-    int64_t width = i64_round_up(D, GROUP);
-    rows_copy(to, (const uint16_t *)from + t->q0 * stride, stride, t->n_queries, D);
-    right_of_rows(&w->copy, to, width);
-    left_of_transpose(by, &w->copy, width);
+    int64_t n_keys = i64_round_up(t->n_keys, GROUP);
+    for (int64_t r = 0; r < i64_round_up(t->n_queries, GROUP); r += 2) {
+        float factors[2][FACTORS];
+        struct row_grad g[2] = {{.factor = NULL}};
+        for (int i = 0; i < 2 && r + i < t->n_queries; i++)
+            g[i] = row_grad_of(factors[i], gr, t, r + i);
+        if (gr->hd.drop->threshold > 0)
+            pair_grads(w, g, r, n_keys, true);
+        else
+            pair_grads(w, g, r, n_keys, false);
+    }
 }
 
+/* The queries whose rows are packed, and the keys of a tile. */
 static void tile_bwd(const struct bwd *at, const struct unit *u,
-                     const struct head_grad *gr, struct tiles_bwd *w, int64_t q0,
-                     int64_t k0)
+                     const struct head_grad *gr, struct tiles_bwd *w,
+                     const struct tiles_keys *keys, int64_t q0)
 {
     int64_t width = i64_round_up(gr->hd.D, GROUP);
     struct tile t;
-    tile_init(&t, &gr->hd, q0, k0);
-    rows_of_queries(w, &w->queries, &w->queries_by, gr->hd.q, gr->hd.q_row, &t, gr->hd.D);
-    rows_of_queries(w, &w->dout, &w->dout_by, gr->dout, gr->out_row, &t, gr->hd.D);
-    scores(&w->unit, w->p, &t, &w->queries, &w->keys, width);
-    scores(&w->unit, w->dp, &t, &w->dout, &w->values, width);
-    K(tile_grads)(w->p, w->dp, gr, &t, DTYPE_F32);
-    for (int64_t r = 0; r < i64_round_up(t.n_queries, GROUP); r += 2)
-        pairs_round(w, r, i64_round_up(t.n_keys, GROUP));
-    over_queries(&w->unit, w->dv, w->p_pairs, &t, &w->dout_by, width);
-    over_queries(&w->unit, w->dk, w->ds_pairs, &t, &w->queries_by, width);
+    tile_init(&t, &gr->hd, q0, keys->k0);
+    scores(&w->unit, w->p, &t, w->queries, keys->keys, width);
+    scores(&w->unit, w->dp, &t, w->dout, keys->values, width);
+    grads(w, gr, &t);
+    over_queries(&w->unit, keys->dv, w->p_pairs, &t, w->dout_by, width);
+    over_queries(&w->unit, keys->dk, w->ds_pairs, &t, w->queries_by, width);
     struct output y = K(dq_begin)(at, u, gr, &t, 0);
-    over_keys(&w->unit, &y, w->ds, &t, &w->keys_rows, width);
+    over_keys(&w->unit, &y, w->ds, &t, keys->keys_rows, width);
     K(dq_end)(at, u, gr, &t, &y);
+}
+
+static void queries_pack(struct tiles_bwd *w, const struct head_grad *gr, int64_t q0)
+{
+    int64_t S = gr->hd.S, D = gr->hd.D, width = i64_round_up(D, GROUP);
+    rows_copy(w->queries, gr->hd.q, gr->hd.q_row, q0, S, D);
+    right_of_rows(w->copy, w->queries, width);
+    left_of_transpose(w->queries_by, w->copy, width);
+    rows_copy(w->dout, gr->dout, gr->out_row, q0, S, D);
+    right_of_rows(w->copy, w->dout, width);
+    left_of_transpose(w->dout_by, w->copy, width);
+}
+
+/* Tile number i of those that are worked on. */
+static void keys_begin(struct tiles_bwd *w, const struct head *hd, int64_t k0, int i)
+{
+    int64_t width = i64_round_up(hd->D, GROUP), size = TILE * width;
+    struct tiles_keys *to = &w->tiles[i];
+    uint16_t *x = w->keys + 3 * i * size;
+    float *sums = w->sums + 2 * i * width * T_ROW;
+    *to = (struct tiles_keys){.k0 = k0,
+                              .keys = x,
+                              .values = x + size,
+                              .keys_rows = x + 2 * size,
+                              .dk = sums,
+                              .dv = sums + width * T_ROW};
+    rows_copy(w->copy, hd->v, hd->kv_row, k0, hd->S, hd->D);
+    right_of_transpose(to->values, w->copy, width);
+    rows_copy(w->copy, hd->k, hd->kv_row, k0, hd->S, hd->D);
+    right_of_transpose(to->keys, w->copy, width);
+    right_of_rows(to->keys_rows, w->copy, width);
+    memset(sums, 0, (size_t)(2 * width * T_ROW) * sizeof *sums);
 }
 
 /* The rows of a tile's gradient, transposed and rounded, to where they belong. */
@@ -401,37 +464,50 @@ static void store_transposed(uint16_t *to, int64_t row, const float *from, int64
     }
 }
 
-static void keys_begin(struct tiles_bwd *w, const struct head *hd, int64_t k0)
-{
-    int64_t rows = i64_min(TILE, hd->S - k0), width = i64_round_up(hd->D, GROUP);
-    rows_copy(&w->copy, (const uint16_t *)hd->v + k0 * hd->kv_row, hd->kv_row, rows,
-              hd->D);
-    right_of_transpose(&w->values, &w->copy, width);
-    rows_copy(&w->copy, (const uint16_t *)hd->k + k0 * hd->kv_row, hd->kv_row, rows,
-              hd->D);
-    right_of_transpose(&w->keys, &w->copy, width);
-    right_of_rows(&w->keys_rows, &w->copy, width);
-    memset(w->dk, 0, (size_t)(width * T_ROW) * sizeof *w->dk);
-    memset(w->dv, 0, (size_t)(width * T_ROW) * sizeof *w->dv);
-}
-
-void K(tiles_bwd)(const struct bwd *at, const struct unit *u, int64_t k0)
+static void keys_end(const struct bwd *at, const struct unit *u,
+                     const struct tiles_keys *keys)
 {
     const struct attention *fwd = &at->args->fwd;
-    int64_t S = fwd->S, rows = i64_min(TILE, S - k0);
-    int64_t kv = (u->b * S + k0) * fwd->kv_row + kv_head(fwd, u->h_first) * fwd->D;
-    struct head hd = head_of(fwd, DTYPE_BF16, u->b, u->h_first);
-    struct tiles_bwd w;
-    amx_init(&w.unit, all_rows);
-    keys_begin(&w, &hd, k0);
+    int64_t S = fwd->S, rows = i64_min(TILE, S - keys->k0);
+    int64_t kv = (u->b * S + keys->k0) * fwd->kv_row + kv_head(fwd, u->h_first) * fwd->D;
+    store_transposed((uint16_t *)at->args->dk + kv, fwd->kv_row, keys->dk, rows, fwd->D);
+    store_transposed((uint16_t *)at->args->dv + kv, fwd->kv_row, keys->dv, rows, fwd->D);
+}
+
+/* The keys of n tiles, and all queries that see any of them. */
+static void keys_bwd(const struct bwd *at, const struct unit *u, struct tiles_bwd *w,
+                     int n)
+{
+    int64_t k_first = w->tiles[0].k0, k_last = w->tiles[n - 1].k0;
     for (int64_t h = u->h_first; h < u->h_first + at->shared; h++) {
         struct head_grad gr = K(head_grad_of)(at, u, h);
-        for (int64_t q0 = k0; q0 < S && first_tile(&gr.hd, q0) <= k0; q0 += TILE)
-            tile_bwd(at, u, &gr, &w, q0, k0);
+        for (int64_t q0 = k_first; q0 < gr.hd.S; q0 += TILE) {
+            if (first_tile(&gr.hd, q0) > k_last)
+                break;
+            queries_pack(w, &gr, q0);
+            for (int i = 0; i < n; i++)
+                if (w->tiles[i].k0 <= q0 && first_tile(&gr.hd, q0) <= w->tiles[i].k0)
+                    tile_bwd(at, u, &gr, w, &w->tiles[i], q0);
+        }
+    }
+}
+
+void K(tiles_bwd)(const struct bwd *at, const struct unit *u, struct span tiles)
+{
+    const struct attention *fwd = &at->args->fwd;
+    struct head hd = head_of(fwd, DTYPE_BF16, u->b, u->h_first);
+    int64_t most = i64_min(KEY_TILES, KEY_COLUMNS / i64_round_up(fwd->D, GROUP));
+    struct tiles_bwd w;
+    amx_init(&w.unit, all_rows);
+    for (int64_t first = tiles.first; first < tiles.end; first += most) {
+        int n = (int)i64_min(most, tiles.end - first);
+        for (int i = 0; i < n; i++)
+            keys_begin(&w, &hd, (first + i) * TILE, i);
+        keys_bwd(at, u, &w, n);
+        for (int i = 0; i < n; i++)
+            keys_end(at, u, &w.tiles[i]);
     }
     amx_release(&w.unit);
-    store_transposed((uint16_t *)at->args->dk + kv, fwd->kv_row, w.dk, rows, fwd->D);
-    store_transposed((uint16_t *)at->args->dv + kv, fwd->kv_row, w.dv, rows, fwd->D);
 }
 
 #endif
