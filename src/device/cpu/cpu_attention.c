@@ -40,18 +40,17 @@ static void query_tile_init(struct query_tile *qt, const struct head *hd, int64_
     K(pack_init)(&qt->queries, hd, hd->q, hd->q_row, false);
 }
 
-INLINE void tile_softmax(float *p, struct query_tile *qt, const struct head *hd,
-                         const struct tile *t, const enum dtype dtype)
+INLINE void softmax_in_place(float *p, struct query_tile *qt, const struct head *hd,
+                             const struct tile *t, const enum dtype dtype)
 {
+    struct softmax rows = {
+        .max = qt->max, .sum = qt->sum, .out = qt->out, .row = qt->out_row};
+    int64_t n_keys = i64_round_up(t->n_keys, GROUP);
+    tile_softmax(&rows, p, P_ROW, p, hd, t, dtype, false);
     for (int64_t r = 0; r < t->n_queries; r++) {
-        float *p_r = p + r * P_ROW;
-        struct softmax_row row = {.max = &qt->max[r],
-                                  .sum = &qt->sum[r],
-                                  .out = qt->out + r * qt->out_row,
-                                  .n = qt->out_row};
-        struct span keys = softmax_row(&row, p_r, p_r, hd, t, r, dtype, false);
-        set_zero(p_r, keys.first);
-        set_zero(p_r + keys.end, i64_round_up(t->n_keys, GROUP) - keys.end);
+        struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);
+        set_zero(p + r * P_ROW, keys.first);
+        set_zero(p + r * P_ROW + keys.end, n_keys - keys.end);
     }
 }
 
@@ -95,7 +94,7 @@ static void query_tile_fwd(struct query_tile *qt, const struct head *hd, int64_t
         return;
     tile_init(&t, hd, qt->q0, k0);
     K(tile_scores)(w->p, &t, &qt->queries, &w->keys);
-    TYPED(hd->dtype, tile_softmax, w->p, qt, hd, &t);
+    TYPED(hd->dtype, softmax_in_place, w->p, qt, hd, &t);
     K(sum_over_keys)
     (&(struct output){.y = qt->out,
                       .row = qt->out_row,

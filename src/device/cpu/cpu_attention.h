@@ -136,6 +136,13 @@ static inline void tile_init(struct tile *t, const struct head *hd, int64_t q0,
         t->seen[r / t->block] = rows_see(hd, t, r, t->block);
 }
 
+/* Whether row r of a tile sees any of its keys: of documents, later ones may not. */
+static inline bool sees_any(const struct head *hd, const struct tile *t, int64_t r)
+{
+    struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);
+    return keys.first < keys.end;
+}
+
 /* The groups of keys of which a block of queries sees any, in keys. */
 static inline struct span groups_of_keys(struct span seen)
 {
@@ -204,8 +211,9 @@ INLINE float vec_most(vec x)
 }
 
 /* As lanes_sum(). */
-INLINE float vec_lanes_sum(const vec sum[LANES / VEC])
+INLINE float row_sum(const float lanes[LANES])
 {
+    const vec *sum = vecs(lanes);
 #if VEC == 16
     vec x = sum[0] + VEC_SWAP(sum[0], 8);
 #elif VEC == 8
@@ -320,69 +328,94 @@ INLINE void row_step(void *to, const float *x, int64_t c, vec sum[LANES / VEC],
     }
 }
 
-/* to := exp(x * scale - shift), used so; the sum of what it is before. */
-INLINE float row_exp(void *to, const float *x, int64_t n, float scale, float shift,
-                     const struct row_use use)
+/* to := exp(x * scale - shift), used so; its sums, before it is, to LANES lanes. */
+INLINE void row_exp(void *to, const float *x, int64_t n, float scale, float shift,
+                    float lanes[LANES], const struct row_use use)
 {
     enum { STEP = ROW_STEP / VEC };
     vec sum[LANES / VEC] = {{0}};
-    int64_t c = 0;
-#if VEC == 16 // so many at once keep two units busy
-    for (; c + 2 * ROW_STEP <= n; c += 2 * ROW_STEP)
-        row_step(to, x, c, sum, scale, shift, use, 2 * STEP);
-#endif
-    for (; c < n; c += ROW_STEP)
+    for (int64_t c = 0; c < n; c += ROW_STEP)
         row_step(to, x, c, sum, scale, shift, use, STEP);
-    return vec_lanes_sum(sum);
+    lanes_store(lanes, sum);
 }
 
-/* One row of softmax: its running maximum and sum, and what was summed with them. */
-struct softmax_row {
-    float *max, *sum;
-    float *out;
-    int64_t n; // columns of it
+/* -- softmax of a tile --------------------------------------------------------------- */
+
+/* Running maxima and sums of a tile's rows, and what was summed with them. */
+struct softmax {
+    float *max, *sum; // (TILE)
+    float *out;       // (TILE, row)
+    int64_t row;
 };
 
-/* n scores, a multiple of ROW_STEP, into unnormalised probabilities; what was summed
- * before is rescaled when the maximum grows. */
-INLINE void softmax_step(const struct softmax_row *row, void *to, const float *x,
-                         int64_t n, float scale, bool is_first, const struct row_use use)
+static inline bool is_first_tile(const struct head *hd, int64_t q, int64_t k0)
 {
-    float top = row_max(x, n) * scale;
-    float grown = is_first || top > *row->max ? top : *row->max, sum;
-    if (use.factor)
-        sum = row_exp(to, x, n, scale, grown, use);
-    else
-        sum = row_exp(to, x, n, scale, grown,
-                      (struct row_use){NULL, use.dtype, use.is_stored});
-    if (!is_first && grown > *row->max) {
-        float shrink = fast_exp(*row->max - grown);
-        for (int64_t d = 0; d < row->n; d++)
-            row->out[d] *= shrink;
-        *row->sum *= shrink;
-    }
-    *row->sum = is_first ? sum : *row->sum + sum;
-    *row->max = grown;
+    return k0 == 0 || (hd->first_key && k0 <= hd->first_key[q]);
 }
 
-/* Row r of a tile of scores p: softmax, dropout, rounding. `to` is p, or what it is
- * stored to; zeros where keys are not seen are the caller's. Returns what is seen. */
-INLINE struct span softmax_row(const struct softmax_row *row, void *to, float *p,
-                               const struct head *hd, const struct tile *t, int64_t r,
-                               const enum dtype dtype, const bool is_stored)
+/* The maximum of row r grows; what was summed before is rescaled. */
+static inline void softmax_grow(const struct softmax *s, int64_t r, float top,
+                                bool is_first)
+{
+    float grown = is_first || top > s->max[r] ? top : s->max[r];
+    if (!is_first && grown > s->max[r]) {
+        float shrink = fast_exp(s->max[r] - grown);
+        for (int64_t d = 0; d < s->row; d++)
+            s->out[r * s->row + d] *= shrink;
+        s->sum[r] *= shrink;
+    }
+    s->max[r] = grown;
+}
+
+/* Row r of scores p: dropout, and rounding to `to`, which is p or where it is stored. */
+INLINE void softmax_row(const struct softmax *s, void *to, const float *p,
+                        const struct head *hd, const struct tile *t, int64_t r,
+                        float lanes[LANES], const enum dtype dtype, const bool is_stored)
 {
     int64_t q = t->q0 + r;
     struct span keys = visible(hd, q, t->k0, t->n_keys);
-    if (keys.first < keys.end) {
-        float factors[FACTORS], *seen = p + keys.first;
-        int64_t n = row_fill(seen, keys.end - keys.first);
-        const float *factor = tile_factors(factors, hd, q, t->k0);
-        softmax_step(
-            row, (char *)to + keys.first * (is_stored ? 2 : 4), seen, n, hd->scale,
-            t->k0 == 0 || (hd->first_key && t->k0 <= hd->first_key[q]),
-            (struct row_use){factor ? factor + keys.first : NULL, dtype, is_stored});
+    float factors[FACTORS];
+    const float *factor = tile_factors(factors, hd, q, t->k0);
+    const float *x = p + keys.first;
+    int64_t n = i64_round_up(keys.end - keys.first, ROW_STEP);
+    to = (char *)to + keys.first * (is_stored ? 2 : 4);
+    if (factor)
+        row_exp(to, x, n, hd->scale, s->max[r], lanes,
+                (struct row_use){factor + keys.first, dtype, is_stored});
+    else
+        row_exp(to, x, n, hd->scale, s->max[r], lanes,
+                (struct row_use){NULL, dtype, is_stored});
+}
+
+/* Scores p of a tile into probabilities; zeros where keys are not seen are the caller's.
+ * Every row takes each step before any takes the next: a row alone would wait for its own
+ * maximum and sum. */
+INLINE void tile_softmax(const struct softmax *s, void *to, int64_t to_row, float *p,
+                         const struct head *hd, const struct tile *t,
+                         const enum dtype dtype, const bool is_stored)
+{
+    _Alignas(64) float lanes[TILE][LANES];
+    float top[TILE];
+    for (int64_t r = 0; r < t->n_queries; r++) {
+        struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);
+        float *seen = p + r * P_ROW + keys.first;
+        top[r] = -INFINITY;
+        if (keys.first < keys.end)
+            top[r] = row_max(seen, row_fill(seen, keys.end - keys.first)) * hd->scale;
     }
-    return keys;
+    for (int64_t r = 0; r < t->n_queries; r++)
+        if (sees_any(hd, t, r))
+            softmax_grow(s, r, top[r], is_first_tile(hd, t->q0 + r, t->k0));
+    for (int64_t r = 0; r < t->n_queries; r++)
+        if (sees_any(hd, t, r))
+            softmax_row(s, (char *)to + r * to_row * (is_stored ? 2 : 4), p + r * P_ROW,
+                        hd, t, r, lanes[r], dtype, is_stored);
+    for (int64_t r = 0; r < t->n_queries; r++)
+        if (sees_any(hd, t, r)) {
+            float sum = row_sum(lanes[r]);
+            bool is_first = is_first_tile(hd, t->q0 + r, t->k0);
+            s->sum[r] = is_first ? sum : s->sum[r] + sum;
+        }
 }
 
 /* -- products of tiles --------------------------------------------------------------- */

@@ -238,15 +238,12 @@ struct tiles_fwd { // what a thread works with
 static void softmax(struct tiles_fwd *w, struct tiles_queries *qt, const struct head *hd,
                     const struct tile *t, int64_t width)
 {
+    struct softmax rows = {.max = qt->max, .sum = qt->sum, .out = qt->out, .row = width};
     int64_t n_keys = i64_round_up(t->n_keys, GROUP);
+    tile_softmax(&rows, w->h, H_ROW, w->p, hd, t, DTYPE_BF16, true);
     for (int64_t r = 0; r < t->n_queries; r++) {
+        struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);
         uint16_t *h = w->h + r * H_ROW;
-        struct softmax_row row = {.max = &qt->max[r],
-                                  .sum = &qt->sum[r],
-                                  .out = qt->out + r * width,
-                                  .n = width};
-        struct span keys =
-            softmax_row(&row, h, w->p + r * P_ROW, hd, t, r, DTYPE_BF16, true);
         memset(h, 0, (size_t)keys.first * sizeof *h);
         memset(h + keys.end, 0, (size_t)(n_keys - keys.end) * sizeof *h);
     }
@@ -342,12 +339,6 @@ struct tiles_bwd { // what a thread works with
     _Alignas(64) float sums[2 * KEY_COLUMNS * T_ROW];
 };
 
-/* x rounded to bfloat16, in the upper half of each element. */
-INLINE uvec bf16_above(vec x)
-{
-    return __builtin_convertvector(vec_to_bf16(x), uvec) << 16;
-}
-
 /* What two rows of queries have of a vector of keys, rounded: as pairs; and as rows of
  * ds, upper and lower. */
 INLINE void pair_store(struct tiles_bwd *w, int64_t r, int64_t c, const vec p[2],
@@ -355,13 +346,15 @@ INLINE void pair_store(struct tiles_bwd *w, int64_t r, int64_t c, const vec p[2]
 {
     int64_t at =
         (r / GROUP * (TILE / BLOCK) + c / BLOCK) * UNIT + r % GROUP * 16 + c % BLOCK * 2;
-    uvec pairs = bf16_above(p[0]) >> 16 | bf16_above(p[1]);
+    uvec upper = vec_bf16_above(p[0]), lower = vec_bf16_above(p[1]);
+    uvec pairs = upper >> 16 | (lower & 0xFFFF0000u);
     memcpy(w->p_pairs + at, &pairs, sizeof pairs);
-    uvec upper = bf16_above(ds[0]) >> 16, lower = bf16_above(ds[1]);
-    pairs = upper | lower;
+    upper = vec_bf16_above(ds[0]);
+    lower = vec_bf16_above(ds[1]);
+    pairs = upper >> 16 | (lower & 0xFFFF0000u);
     memcpy(w->ds_pairs + at, &pairs, sizeof pairs);
-    *(hvec *)(w->ds + r * H_ROW + c) = __builtin_convertvector(upper, hvec);
-    *(hvec *)(w->ds + (r + 1) * H_ROW + c) = __builtin_convertvector(lower >> 16, hvec);
+    *(hvec *)(w->ds + r * H_ROW + c) = uvec_above(upper);
+    *(hvec *)(w->ds + (r + 1) * H_ROW + c) = uvec_above(lower);
 }
 
 /* Rows r and r + 1 of scores and dp into their gradients, of which g says how; those that

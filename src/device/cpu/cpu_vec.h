@@ -63,17 +63,28 @@ INLINE vec vec_from_bf16(hvec half)
     return (vec)(uvec_from_halves(half) << 16);
 }
 
-INLINE hvec vec_to_bf16(vec x)
+/* x rounded to bfloat16, in the upper half of each element; the lower is of no meaning. */
+INLINE uvec vec_bf16_above(vec x)
 {
     uvec bits = (uvec)x, rounded = bits + 0x7FFFu + (bits >> 16 & 1);
 #if KERNEL_AVX512
     __mmask16 is_nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
-    rounded = (uvec)_mm512_mask_or_epi32((__m512i)rounded, is_nan, (__m512i)bits,
-                                         _mm512_set1_epi32(0x400000));
+    return (uvec)_mm512_mask_or_epi32((__m512i)rounded, is_nan, (__m512i)bits,
+                                      _mm512_set1_epi32(0x400000));
 #else
-    rounded = uvec_select((uvec)(x != x), bits | 0x400000u, rounded);
+    return uvec_select((uvec)(x != x), bits | 0x400000u, rounded);
 #endif
-    return uvec_to_halves(rounded >> 16);
+}
+
+/* The upper halves of the elements. */
+INLINE hvec uvec_above(uvec x)
+{
+    return uvec_to_halves(x >> 16);
+}
+
+INLINE hvec vec_to_bf16(vec x)
+{
+    return uvec_above(vec_bf16_above(x));
 }
 
 #if KERNEL_AVX512 && !defined(KERNEL_EMULATED)
@@ -173,7 +184,7 @@ INLINE vec vec_rounded(vec x, enum dtype dtype)
 {
     if (dtype == DTYPE_F32)
         return x;
-    return dtype == DTYPE_BF16 ? vec_from_bf16(vec_to_bf16(x))
+    return dtype == DTYPE_BF16 ? (vec)(vec_bf16_above(x) & 0xFFFF0000u)
                                : vec_from_f16(vec_to_f16(x));
 }
 
