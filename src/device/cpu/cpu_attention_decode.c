@@ -3,7 +3,8 @@
  * there are heads for all of them; otherwise threads share its keys, then its columns.
  *
  * A score is a sum over 16 lanes of D, the sum of probabilities one over 16 lanes of keys,
- * an output a chain over keys in ascending order. Nothing is rounded but the output.
+ * an output a chain over keys in ascending order: of floats they are divided by their sum
+ * before, of a type of 16 bits they are rounded to it, and the output is divided.
  */
 #include "device/cpu/cpu_attention.h"
 #include "device/device.h"
@@ -40,14 +41,29 @@ INLINE void scores(const struct decode *d, int64_t first, int64_t end,
             row_dot(q, element(at->keys, i * at->kv_row + d->kv, dtype), at->D, dtype);
 }
 
-/* p := exp(scores - their maximum) over the sum of it. */
-static void probabilities(const struct decode *d)
+/* p := exp(scores - their maximum); of floats over the sum of it. */
+static void probabilities(const struct decode *d, enum dtype dtype)
 {
     int64_t n = d->at->n_keys;
     float top = lanes_max(d->p, n) * d->scale;
     float inverse = 1.0F / lanes_exp(d->p, n, d->scale, top);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; dtype == DTYPE_F32 && i < n; i++)
         d->p[i] *= inverse;
+}
+
+/* sum += p[i] * v[i] of n keys, for n_columns columns of v, COLUMNS at most. */
+INLINE void add_keys(vec sum[COLUMNS / VEC], const float *p, const void *v, int64_t row,
+                     int64_t n, int64_t n_columns, const enum dtype dtype)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const void *from = element(v, i * row, dtype);
+        for (int j = 0; j < COLUMNS / VEC; j++)
+            if (j * VEC < n_columns)
+                sum[j] = vec_fused(
+                    vec_of(p[i]),
+                    vec_load(from, j * VEC, i64_min(VEC, n_columns - j * VEC), dtype),
+                    sum[j]);
+    }
 }
 
 /* Columns [first, first + n) of the output, COLUMNS at most. */
@@ -56,23 +72,26 @@ INLINE void output(const struct decode *d, int64_t first, int64_t n,
 {
     const struct attention_decode *at = d->at;
     vec sum[COLUMNS / VEC] = {{0}};
-    int64_t whole = n / VEC, rest = n % VEC;
-    for (int64_t i = 0; i < at->n_keys; i++) {
+    for (int64_t i = 0; i < at->n_keys; i += KEYS) {
+        int64_t keys = i64_min(KEYS, at->n_keys - i);
         const void *v = element(at->values, i * at->kv_row + d->kv + first, dtype);
-        vec p = vec_of(d->p[i]);
-        if (n == COLUMNS) {
-            for (int j = 0; j < COLUMNS / VEC; j++)
-                sum[j] = vec_fused(p, vec_load(v, j * VEC, VEC, dtype), sum[j]);
-            continue;
-        }
-        for (int64_t j = 0; j < whole; j++)
-            sum[j] = vec_fused(p, vec_load(v, j * VEC, VEC, dtype), sum[j]);
-        if (rest > 0)
-            sum[whole] = vec_fused(p, vec_load(v, whole * VEC, rest, dtype), sum[whole]);
+        float operand[KEYS];
+        for (int64_t c = 0; c < keys; c += VEC)
+            vec_store(
+                operand, c,
+                vec_rounded(vec_load(d->p, i + c, i64_min(VEC, keys - c), DTYPE_F32),
+                            dtype),
+                VEC, DTYPE_F32);
+        if (n == COLUMNS)
+            add_keys(sum, operand, v, at->kv_row, keys, COLUMNS, dtype);
+        else
+            add_keys(sum, operand, v, at->kv_row, keys, n, dtype);
     }
-    for (int64_t j = 0; j * VEC < n; j++)
-        vec_store(at->out, d->h * at->D + first + j * VEC, sum[j],
-                  i64_min(VEC, n - j * VEC), dtype);
+    float inverse = dtype == DTYPE_F32 ? 1.0F : 1.0F / lanes_total(d->p, at->n_keys);
+    for (int j = 0; j < COLUMNS / VEC; j++)
+        if (j * VEC < n)
+            vec_store(at->out, d->h * at->D + first + j * VEC, sum[j] * inverse,
+                      i64_min(VEC, n - j * VEC), dtype);
 }
 
 INLINE void whole_head(const struct attention_decode *at, int64_t h,
@@ -80,7 +99,7 @@ INLINE void whole_head(const struct attention_decode *at, int64_t h,
 {
     struct decode d = decode_of(at, h);
     scores(&d, 0, at->n_keys, dtype);
-    probabilities(&d);
+    probabilities(&d, dtype);
     for (int64_t first = 0; first < at->D; first += COLUMNS)
         output(&d, first, i64_min(COLUMNS, at->D - first), dtype);
 }
@@ -97,7 +116,7 @@ INLINE void shared_heads(const struct attention_decode *at, const enum dtype dty
 #pragma omp for schedule(static)
     for (int64_t h = 0; h < at->A; h++) {
         struct decode d = decode_of(at, h);
-        probabilities(&d);
+        probabilities(&d, dtype);
     }
 #pragma omp for collapse(2) schedule(static)
     for (int64_t h = 0; h < at->A; h++)

@@ -85,8 +85,8 @@ static void right_of_rows(uint16_t *to, const uint16_t *x, int64_t width)
             uint16_t *pairs =
                 to + (r / GROUP * (width / BLOCK) + c / BLOCK) * UNIT + r % GROUP * 16;
             for (int i = 0; i < BLOCK; i += VEC) {
-                uvec low = __builtin_convertvector(*(const hvec *)(even + i), uvec);
-                uvec high = __builtin_convertvector(*(const hvec *)(odd + i), uvec);
+                uvec low = uvec_from_halves(*(const hvec *)(even + i));
+                uvec high = uvec_from_halves(*(const hvec *)(odd + i));
                 uvec both = low | high << 16;
                 memcpy(pairs + 2 * i, &both, sizeof both);
             }
