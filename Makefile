@@ -9,7 +9,7 @@ CMAKE_ARGS   ?=
 
 CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
-SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF $(CMAKE_ARGS)
+SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF -DTREFOIL_EMULATE=OFF $(CMAKE_ARGS)
 
 .PHONY: all test demo lint sanitize tsan aarch64 replay mpich matrix interop fuzz nightly bench docs install clean help
 
@@ -54,7 +54,7 @@ replay: ## every fuzz target under the same sanitizers, on inputs that are alway
 
 mpich: ## the tests of several ranks, with MPICH in place of Open MPI
 	@tools/setup.sh build mpich
-	@$(CONFIGURE) build-mpich -DTREFOIL_MPI=mpich $(CMAKE_ARGS)
+	@$(CONFIGURE) build-mpich -DTREFOIL_MPI=mpich -DTREFOIL_EMULATE=OFF $(CMAKE_ARGS)
 	@$(BUILD) build-mpich -j $(JOBS)
 	@tools/run_tests.sh build-mpich -L parallel
 

@@ -17,10 +17,12 @@ static bool can_run(enum kernel_set set)
 static int list_emulated(const struct kernels **tables, int max_tables)
 {
     int n = 0;
+#ifdef TEST_EMULATED
     if (n + 2 <= max_tables && can_run(KERNEL_SET_AVX2)) {
         tables[n++] = &kernels_cpu_avx512_emulated;
         tables[n++] = &kernels_cpu_amx_emulated;
     }
+#endif
     if (n < max_tables && can_run(KERNEL_SET_AVX512) && !can_run(KERNEL_SET_AMX)) {
         tables[n++] = kernel_set_table(KERNEL_SET_AMX);
         amx_trap();

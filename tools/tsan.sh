@@ -11,7 +11,8 @@ archer=$(find "$(clang -print-resource-dir)/../../.." /usr/lib -name libarcher.s
     -print -quit 2>/dev/null) || true
 [ -n "$archer" ] || { echo "tsan: clang's OpenMP library has no libarcher.so" >&2; exit 1; }
 
-CC=clang tools/configure.sh build-tsan -DTREFOIL_TSAN=ON -DTREFOIL_OPTIMIZE=-O1
+CC=clang tools/configure.sh build-tsan -DTREFOIL_TSAN=ON -DTREFOIL_OPTIMIZE=-O1 \
+    -DTREFOIL_EMULATE=OFF
 cmake --build build-tsan -j "$jobs" --target thread_tests
 
 # ThreadSanitizer wants its memory where a system with much randomness may put something.
