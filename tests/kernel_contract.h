@@ -357,7 +357,9 @@ static inline void contract_query(const struct contract_head *hd, int64_t q, flo
     for (int64_t d = 0; d < D; d++)
         set_element((void *)(uintptr_t)hd->out.x, hd->dtype,
                     hd->out.first + q * hd->out.step + d, out[d] * inverse);
-    hd->at->lse[(hd->b * hd->at->A + hd->h) * S + q] = row.max + logf(row.sum);
+    // a log to the nearest float; in floats that of the C library, as it always was
+    float log_sum = hd->dtype == DTYPE_F32 ? logf(row.sum) : (float)log((double)row.sum);
+    hd->at->lse[(hd->b * hd->at->A + hd->h) * S + q] = row.max + log_sum;
 }
 
 static inline void contract_attention_fwd(struct stream *s, const struct attention *at)
