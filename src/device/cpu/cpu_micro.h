@@ -26,9 +26,11 @@
 #endif
 #define MICRO_COLUMNS (MICRO_VECS * VEC)
 
-/* `rows` is a constant wherever these are inlined. */
+/* `rows` is a constant wherever these are inlined. Loops are unrolled by order: sums that
+ * are indexed by a loop would be kept in memory. */
 INLINE void micro_zero(vec sum[MICRO_ROWS][MICRO_VECS], const int rows)
 {
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < MICRO_VECS; i++)
             sum[r][i] = (vec){0};
@@ -41,6 +43,7 @@ INLINE void micro_step(vec sum[MICRO_ROWS][MICRO_VECS], const float *a, const fl
     vec column[MICRO_VECS];
     for (int i = 0; i < MICRO_VECS; i++)
         column[i] = vecs(b)[i];
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < MICRO_VECS; i++)
             sum[r][i] = vec_fused(vec_of(a[r]), column[i], sum[r][i]);
@@ -50,6 +53,7 @@ INLINE void micro_step(vec sum[MICRO_ROWS][MICRO_VECS], const float *a, const fl
 INLINE void micro_add(vec sum[MICRO_ROWS][MICRO_VECS], const float *c, int64_t c_row,
                       const int rows)
 {
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < MICRO_VECS; i++)
             sum[r][i] = vecs(c + r * c_row)[i] + sum[r][i];
@@ -58,6 +62,7 @@ INLINE void micro_add(vec sum[MICRO_ROWS][MICRO_VECS], const float *c, int64_t c
 INLINE void micro_store(float *c, int64_t c_row, vec sum[MICRO_ROWS][MICRO_VECS],
                         const int rows)
 {
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < MICRO_VECS; i++)
             ((vec *)(c + r * c_row))[i] = sum[r][i];

@@ -59,14 +59,24 @@ INLINE void pack_8_lines(pack_8 y[4], const char *from, int64_t line)
 }
 #endif
 
-/* to(n_k, width) := n lines turned; n and n_k are multiples of 4. A cache line of each is
- * taken at a time: lines that lie a power of two apart would push each other out. */
-INLINE void pack_turned(char *to, int64_t width, const char *from, int64_t line,
-                        int64_t n, int64_t n_k)
+/* Far enough ahead that memory has answered when it is needed: no processor foresees as
+ * many lines as are turned. */
+INLINE void pack_prefetch(const char *from, int64_t line, int64_t n)
+{
+    enum { AHEAD = 4 * 64 };
+    uintptr_t at = (uintptr_t)from + AHEAD; // maybe past the end of what is allocated
+    for (int64_t i = 0; i < n; i++)
+        __builtin_prefetch((const void *)(at + (uintptr_t)(i * line)));
+}
+
+/* to(n_k, width) := n lines turned; n and n_k are multiples of 4. */
+INLINE void pack_some_turned(char *to, int64_t width, const char *from, int64_t line,
+                             int64_t n, int64_t n_k)
 {
     enum { CACHE_LINE = 16, BYTES = 4 };
     for (int64_t first_k = 0; first_k < n_k; first_k += CACHE_LINE) {
         int64_t end_k = i64_min(first_k + CACHE_LINE, n_k), i = 0;
+        pack_prefetch(from + first_k * BYTES, line, n);
 #if KERNEL_AVX2
         for (; i + 8 <= n; i += 8)
             for (int64_t k = first_k; k < end_k; k += 4) {
@@ -84,6 +94,19 @@ INLINE void pack_turned(char *to, int64_t width, const char *from, int64_t line,
                     *(pack_4 *)(to + ((k + j) * width + i) * BYTES) = y[j];
             }
     }
+}
+
+/* The same, a few lines at a time: many that lie a power of two apart would push each
+ * other out of the first cache. */
+INLINE void pack_turned(char *to, int64_t width, const char *from, int64_t line,
+                        int64_t n, int64_t n_k)
+{
+    enum { FEW = 16, BYTES = 4 };
+    int64_t i = 0;
+    for (; i + FEW <= n; i += FEW)
+        pack_some_turned(to + i * BYTES, width, from + i * line, line, FEW, n_k);
+    if (i < n)
+        pack_some_turned(to + i * BYTES, width, from + i * line, line, n - i, n_k);
 }
 
 #endif

@@ -49,7 +49,7 @@ struct work {
 /* Less work than this is not worth another thread. */
 #define WORK_PER_THREAD (1 << 16)
 /* A slab that one thread alone reads. */
-#define PRIVATE_SLAB_BYTES (PRODUCT_SLAB_BYTES / 8)
+#define PRIVATE_SLAB_BYTES (PRODUCT_SLAB_BYTES / 16)
 
 static int64_t ceil_div(int64_t n, int64_t d)
 {
@@ -91,6 +91,13 @@ static void divide_threads(struct division *d, int n_threads)
     d->part_columns = i64_round_up(ceil_div(d->p->n, d->column_parts), kind->columns);
 }
 
+/* Whether a thread's rows, so many, stay packed in its own memory over all of k. */
+static bool rows_stay_packed(const struct division *d, int64_t n_rows)
+{
+    int64_t k = i64_round_up(d->p->k, d->kind->block_k);
+    return i64_round_up(n_rows, d->kind->rows) * k * d->kind->bytes <= PRODUCT_ROWS_BYTES;
+}
+
 /* Slabs hold as many columns as they can, since A is packed again for each, and enough k
  * that C, which is read and written once per slab, does not count. */
 static void divide_slabs(struct division *d)
@@ -98,7 +105,7 @@ static void divide_slabs(struct division *d)
     enum { ENOUGH_K = 1024 };
     const struct product_kind *kind = d->kind;
     int64_t bytes = PRODUCT_SLAB_BYTES / d->column_parts;
-    if (d->row_parts == 1)
+    if (d->row_parts == 1 && rows_stay_packed(d, d->p->m)) // nothing is packed again
         bytes = i64_min(bytes, i64_max(PRIVATE_SLAB_BYTES,
                                        kind->block_k * kind->columns * kind->bytes));
     int64_t room = bytes / kind->bytes, k = i64_round_up(d->p->k, kind->block_k);
@@ -149,10 +156,10 @@ static void pack_slab(char *slab, const struct work *w, int i, int n_parts)
 {
     const struct product *p = w->d->p;
     const struct product_kind *kind = w->d->kind;
-    int64_t n_panels = ceil_div(w->n_columns, kind->columns);
-    int64_t n = n_panels * ceil_div(w->n_k, kind->block_k);
+    int64_t n_blocks = ceil_div(w->n_k, kind->block_k);
+    int64_t n = n_blocks * ceil_div(w->n_columns, kind->columns);
     for (int64_t at = n * i / n_parts; at < n * (i + 1) / n_parts; at++) {
-        int64_t panel = at % n_panels, k = at / n_panels * kind->block_k;
+        int64_t panel = at / n_blocks, k = at % n_blocks * kind->block_k;
         int64_t column = panel * kind->columns;
         int64_t first = (w->k + k) * p->b_row + (w->column + column) * p->b_col;
         struct pack_from from = {element(p->b, p->dtype, first), p->b_col, p->b_row,
@@ -211,22 +218,13 @@ static void finish_rows(const struct work *w, const struct product_sums *sums)
 
 /* -- multiplying --------------------------------------------------------------------- */
 
-/* Whether all rows of the thread, over all k, stay packed in its own memory. */
-static bool rows_stay_packed(const struct work *w)
-{
-    const struct product_kind *kind = w->d->kind;
-    return i64_round_up(w->n_rows, kind->rows) * i64_round_up(w->d->p->k, kind->block_k) *
-               kind->bytes <=
-           PRODUCT_ROWS_BYTES;
-}
-
 /* Rows [r, r + n_rows) of the thread's, times the slab. */
 static void multiply_rows(const struct work *w, int64_t r, int64_t n_rows)
 {
     const struct division *d = w->d;
     const struct product *p = d->p;
     const struct product_kind *kind = d->kind;
-    bool stay = rows_stay_packed(w);
+    bool stay = rows_stay_packed(d, w->n_rows);
     struct product_sums sums = {w->row + r,   n_rows,  w->column,
                                 w->n_columns, w->sums, d->slab_columns};
     struct product_block b = {.n_rows = n_rows, .n_columns = w->n_columns, .c_col = 1};
@@ -281,14 +279,14 @@ static void multiply_strip(const struct division *d, struct work *w, int i, int 
     int64_t end = i64_min(first + d->part_columns, p->n);
     for (int64_t c = 0; c < d->part_columns; c += d->slab_columns)
         for (int64_t k = 0; k < p->k; k += d->slab_k, ++*round) {
-            char *slab = d->room->slabs[*round % 2] +
+            char *slab = d->room->slabs[d->row_parts > 1 ? *round % 2 : 0] +
                          PRODUCT_SLAB_BYTES / d->column_parts / 64 * 64 * j;
             w->column = i64_min(first + c, end);
             w->n_columns = i64_min(d->slab_columns, end - w->column);
             w->k = k;
             w->n_k = i64_min(d->slab_k, p->k - k);
             w->slab = slab;
-            w->is_packed = c > 0 && rows_stay_packed(w);
+            w->is_packed = c > 0 && rows_stay_packed(d, w->n_rows);
             bool is_here = i < d->row_parts && w->n_columns > 0;
             if (is_here)
                 pack_slab(slab, w, i, d->row_parts);
