@@ -54,12 +54,12 @@ static int32_t token(int64_t text, int64_t i)
 
 /* -- logits -------------------------------------------------------------------------- */
 
-/* A text read at once, and token by token: the sums are added in another order; and in 16
- * bits only the former rounds probabilities. */
+/* A text read at once, and token by token: the sums are added in another order, and what
+ * is rounded to 16 bits after them may fall to the other side. */
 static void test_gpt_decode__one_by_one_is_the_prompt_in_one_go(void **state)
 {
     (void)state;
-    static const double allowed[] = {2e-5, 4e-3, 3e-2};
+    static const double allowed[] = {2e-5, 2e-3, 1e-2};
     for (size_t d = 0; d < ARRAY_LEN(dtypes); d++) {
         struct decoding m;
         int32_t tokens[S];

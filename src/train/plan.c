@@ -1,6 +1,7 @@
 #include "train/plan.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 #include "data/samples/loader.h"
 #include "parallel/layout.h"
 #include "parallel/pipeline.h"
@@ -111,17 +112,21 @@ static double staging_bytes(const struct plan *p)
     return total + (double)comm_group_bytes(is_tied ? 2 : 1);
 }
 
-/* What a process has when it starts to train: its libraries, MPI's, the packed panels of
- * GEMMs. Measured, with Debian 12's libraries and Open MPI 4.1: a process alone, one in a
- * job, and what each peer on its machine adds, up to a few. A process that already has
- * more counts what it has. */
-static double program_bytes(const struct plan *p, const struct plan_data *data)
+/* What a process has when it starts to train: its libraries, MPI's, the buffers of GEMMs.
+ * Measured, with Debian 12's libraries and Open MPI 4.1: a process alone, one in a job,
+ * and what each peer on its machine adds, up to a few. A process that already has more
+ * counts what it has. */
+static double program_bytes(const struct plan *p, const struct config *cfg,
+                            const struct plan_data *data)
 {
     enum { FEW_PEERS = 4 };
-    const double alone = 10.5e6, in_a_job = 22.4e6, for_a_peer = 1e6;
+    const double alone = 7.9e6, in_a_job = 20.4e6, for_a_peer = 1e6;
     double now = (double)memory_resident_bytes() - data->lengths; // of a run: has them
-    int64_t n = i64_min(grid_size(&p->layout.shape), FEW_PEERS);
-    double usual = n > 1 ? in_a_job + for_a_peer * (double)n : alone;
+    int64_t n = grid_size(&p->layout.shape), few = i64_min(n, FEW_PEERS);
+    int64_t share = i64_max(1, thread_processors() / n);
+    int64_t n_threads = cfg->num_threads > 0 ? cfg->num_threads : share;
+    double usual = n > 1 ? in_a_job + for_a_peer * (double)few : alone;
+    usual += (double)kernels_bytes((int)n_threads);
     return now > usual ? now : usual;
 }
 
@@ -154,7 +159,7 @@ struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
         .scratch = (double)model.scratch,
         .saving = saving_bytes(p, cfg),
         .data = data->lengths + data->batches + data->order,
-        .program = program_bytes(p, data),
+        .program = program_bytes(p, cfg, data),
         .shared = data->order,
         .offloaded = (double)(zero.offloaded + optimizer.offloaded),
     };
