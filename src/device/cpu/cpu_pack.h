@@ -9,9 +9,9 @@
 
 #include "device/cpu/cpu_product.h"
 
-typedef uint32_t pack_4 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint32_t pack_4 __attribute__((vector_size(16), aligned(1), may_alias));
 #if KERNEL_AVX2
-typedef uint32_t pack_8 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint32_t pack_8 __attribute__((vector_size(32), aligned(1), may_alias));
 #endif
 
 INLINE pack_4 pack_load(const char *x)

@@ -19,8 +19,8 @@
 
 /* -- packing ------------------------------------------------------------------------- */
 
-typedef uint16_t tile_halves __attribute__((vector_size(32), aligned(2), may_alias));
-typedef uint32_t tile_pairs __attribute__((vector_size(64), aligned(2), may_alias));
+typedef uint16_t tile_halves __attribute__((vector_size(32), aligned(1), may_alias));
+typedef uint32_t tile_pairs __attribute__((vector_size(64), aligned(1), may_alias));
 
 /* Element (i, k) for i < n and k < n_k, zero past them. */
 static uint32_t element_at(const struct pack_from *f, int64_t i, int64_t k, int64_t n,
