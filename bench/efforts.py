@@ -41,6 +41,7 @@ class Effort:
     save_seconds: float  # steps of so long are left for a save in the background
     starts: int
     quality_steps: float  # of a recipe's own
+    gradient_shape: str
 
 
 FULL = Effort(
@@ -88,6 +89,7 @@ FULL = Effort(
     save_seconds=10,
     starts=5,
     quality_steps=1.0,
+    gradient_shape=f"{SMALL}-B4-S128",
 )
 
 QUICK = dataclasses.replace(
@@ -132,4 +134,5 @@ TINY = Effort(
     save_seconds=0.2,
     starts=1,
     quality_steps=0.01,
+    gradient_shape=f"{TOY}-B2-S16",
 )

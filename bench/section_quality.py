@@ -2,21 +2,25 @@
 
 Small recipes are trained to their end in both types, from the same seed on the same
 samples, on the text of the demo: the demo itself, and nanoGPT's small recipe for CPUs on
-characters."""
+characters. And the gradient of one step is compared with double precision's, beside
+PyTorch's of the same parameters (bench_torch_gradients.py)."""
 
 import json
 import pathlib
 import statistics
 import subprocess
 
-from harness import is_measured, last_line, progress
-from machine import BENCH
+import shapes
+from harness import is_measured, last_line, progress, run_json
+from machine import BENCH, PYTHON
 from tables import Table, bounded, number, ratio
-from training import TrainingGround
+from training import TrainingGround, shape_settings, write_random_tokens
 
 BOUND = 1.01  # of float32's loss, at most
 LAST = 0.05  # of a run's steps, whose losses are averaged
 DTYPES = ("float32", "bfloat16")
+# At most so many times the error of PyTorch's gradient.
+GRADIENT_BOUNDS = {"PyTorch bfloat16": 1.0, "PyTorch autocast": 2.0}
 RECIPES = {  # name -> (configuration, steps, has a tokenizer)
     "the demo": ("demo.yaml", 1100, True),
     "nanoGPT's, characters": ("characters.yaml", 2000, False),
@@ -92,6 +96,41 @@ def train_recipe(context, ground, recipe, dtype):
     return {"steps": steps, "eval_loss": evaluated, "train_loss": train}
 
 
+def gradient_errors(context, ground, shape):
+    """name -> {"all", "worst"} of one step of bfloat16; all of its tokens are the dataset."""
+    data, output = ground.path / "gradient", ground.output()
+    data.mkdir()
+    write_random_tokens(data / "random", shape["vocab"], shapes.tokens(shape) + 1)
+    settings = [
+        *shape_settings(shape, shape["batch"]),
+        f"dataset.input_dir={data}",
+        f"save_load.output_dir={output}",
+        "save_load.save_steps=0",
+        "max_steps=1",
+        "mix_precision.dtype=bfloat16",
+        "Optimizer.adam_beta1=0.0",
+        "Optimizer.grad_clip=1e6",
+        "Optimizer.lr.max_lr=1e-12",
+        "Optimizer.lr.min_lr=1e-12",
+    ]
+    log = ground.log_of(ground.command(settings))
+    if "failed" in log:
+        return log
+    checkpoint = output / (output / "latest").read_text().strip()
+    command = [PYTHON, BENCH / "bench_torch_gradients.py", checkpoint, data / "random.bin"]
+    return run_json([*command, "--batch", shape["batch"], "--seq", shape["seq"]])
+
+
+def measure_gradients(context, ground):
+    shape = shapes.parse(context.effort.gradient_shape)
+    if context.options.no_pytorch:
+        return {"shape": shape, "errors": {"skipped": "PyTorch is left out"}}
+    progress("quality, gradients")
+    errors = gradient_errors(context, ground, shape)
+    context.note_failures("quality", {"gradients": errors})
+    return {"shape": shape, "errors": errors}
+
+
 def measure_quality(context):
     results = {}
     with TrainingGround(context) as ground:
@@ -105,7 +144,29 @@ def measure_quality(context):
                     result = {"skipped": str(e)}
                 results[recipe][dtype] = result
             context.note_failures(f"quality, {recipe}", results[recipe])
-    return results
+        gradients = measure_gradients(context, ground)
+    return {"recipes": results, "gradients": gradients}
+
+
+def gradient_table(data):
+    errors = data["errors"]
+    table = Table(
+        f"error of the gradient of one step, {data['shape']['name']}, bfloat16",
+        ("", "of all parameters", "Trefoil's / its", "of the worst tensor"),
+    )
+    if not is_measured(errors):
+        table.add_failures({"gradients": errors})
+        return table
+    for name, error in errors.items():
+        share = ratio(errors["Trefoil"]["all"], error["all"])
+        is_peer = name in GRADIENT_BOUNDS
+        table.add(
+            name,
+            f"{error['all']:.2e}",
+            bounded(share, GRADIENT_BOUNDS[name]) if is_peer else "-",
+            f"{error['worst']:.2e}",
+        )
+    return table
 
 
 def quality_tables(data, kind=None):
@@ -114,7 +175,7 @@ def quality_tables(data, kind=None):
         ("recipe", "type", "steps", "loss of evaluation", "/ float32's")
         + ("loss of the last steps", "/ float32's"),
     )
-    for recipe, results in data.items():
+    for recipe, results in data["recipes"].items():
         base = results["float32"]
         for dtype, result in results.items():
             if not is_measured(result):
@@ -127,3 +188,4 @@ def quality_tables(data, kind=None):
             table.add(recipe, dtype, str(result["steps"]), *cells)
         table.add_failures({f"{recipe}, {dtype}": r for dtype, r in results.items()})
     yield table
+    yield gradient_table(data["gradients"])

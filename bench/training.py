@@ -46,12 +46,12 @@ def shape_settings(shape, samples):
     ]
 
 
-def write_random_tokens(prefix, vocab):
+def write_random_tokens(prefix, vocab, n=N_TOKENS):
     """A dataset of one document in Megatron's format, always the same."""
     code, letter = UINT16 if vocab < 65500 else INT32
-    tokens = array.array(letter, random.Random(7).choices(range(vocab), k=N_TOKENS))
+    tokens = array.array(letter, random.Random(7).choices(range(vocab), k=n))
     index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, code, 1, 2)
-    index += struct.pack("<iqqq", N_TOKENS, 0, 0, 1)  # its length, where it begins, bounds
+    index += struct.pack("<iqqq", n, 0, 0, 1)  # its length, where it begins, bounds
     if sys.byteorder == "big":
         tokens.byteswap()
     prefix.with_suffix(".bin").write_bytes(tokens.tobytes())
