@@ -5,7 +5,8 @@ Contestants of a section take turns for several rounds, and the best round of ea
 so a slow moment of the machine meets all of them. Tables go to the terminal with the
 bound of each figure beside it; everything measured goes to a file of bench/results that is
 named after the processor, where sections that were not run keep what they had on the same
-machine. With --markdown nothing is measured: the tables of all processors that have a file
+machine; that of a quick run or of shapes of one's own stays in the build directory. With
+--markdown nothing is measured: the tables of all processors that have a file
 are put into the documents.
 
 Exit code: 0 whatever the figures are, 1 when something failed to run.
@@ -156,7 +157,8 @@ def parse_options():
     add("--build", type=pathlib.Path, default=BENCH.parent / "build",
         help="the build directory whose programs are measured")
     add("--output", type=pathlib.Path,
-        help="the report, in place of bench/results/PROCESSOR.json")
+        help="the report, in place of bench/results/PROCESSOR.json; a quick one, or one of "
+        "given shapes, is written to the build directory")
     add("--markdown", action="store_true",
         help="measure nothing, put the tables of all reports of bench/results, or of "
         f"--output, into {' and '.join(DOCUMENTS)}")
@@ -326,7 +328,9 @@ def main():
     if options.markdown:
         return write_documents(options)
     if not options.output:
-        options.output = RESULTS / machine.report_name(options.threads)
+        is_whole = options.effort == "full" and not options.shapes
+        directory = RESULTS if is_whole else options.build
+        options.output = directory / machine.report_name(options.threads)
     if not (options.build / "trefoil").exists():
         print(f"bench: there is no '{options.build / 'trefoil'}': `make bench` builds it",
               file=sys.stderr)
