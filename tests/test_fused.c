@@ -67,8 +67,8 @@ static void test_fused__rounds_once(void **state)
     (void)state;
     for (int turn = 0; turn < 20 * N_KINDS * N_KINDS; turn++) {
         for (int i = 0; i < N; i++) {
-            a[i] = number(random_bits() % 8 == 0 ? SPECIAL : turn % N_KINDS);
-            b[i] = number(turn / N_KINDS % N_KINDS);
+            a[i] = number(random_bits() % 8 == 0 ? SPECIAL : (enum kind)(turn % N_KINDS));
+            b[i] = number((enum kind)(turn / N_KINDS % N_KINDS));
             c[i] = addend(a[i] * b[i]);
         }
         for (int i = 0; i < N; i++)

@@ -140,9 +140,9 @@ struct activation_fwd {
  * sum_n dx. dx may be dy, y may be x. */
 struct activation_bwd {
     enum activation act;
-    void *dx, *y;        // of T
-    float *db;           // NULL: its sums stay in `partial`, see add_partials
-    const void *dy, *x;  // of T
+    void *dx, *y;       // of T
+    float *db;          // NULL: its sums stay in `partial`, see add_partials
+    const void *dy, *x; // of T
     const float *b;
     float *partial; // kernel_partials(N, C)
     int64_t N, C;

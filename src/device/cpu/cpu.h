@@ -297,7 +297,7 @@ void K(dropout_fwd)(struct stream *s, void *y, const float *x, int64_t B, int64_
 const void *K(dropout_bwd)(struct stream *s, void *dx, const void *dy, int64_t B,
                            int64_t S, int64_t C, const struct dropout *drop);
 void K(attention_fwd)(struct stream *s, const struct attention *at);
-void K(attention_bwd)(struct stream *s, const struct attention_bwd *at);
+void K(attention_bwd)(struct stream *s, const struct attention_bwd *args);
 void K(attention_decode)(struct stream *s, const struct attention_decode *at);
 void K(xent_max)(struct stream *s, const struct xent *x);
 void K(xent_exp)(struct stream *s, const struct xent *x);

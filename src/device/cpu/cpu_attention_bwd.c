@@ -56,8 +56,9 @@ static void turn_end(const struct bwd *at, const struct unit *u, int32_t *turn,
 
 /* -- sums of dq ---------------------------------------------------------------------- */
 
-void K(rows_store)(void *y, int64_t y_row, enum dtype dtype, const float *x,
-                   int64_t x_row, int64_t rows, int64_t n)
+/* y := x rounded, of rows of n; rows lie y_row and x_row elements apart. */
+static void rows_store(void *y, int64_t y_row, enum dtype dtype, const float *x,
+                       int64_t x_row, int64_t rows, int64_t n)
 {
     for (int64_t r = 0; r < rows; r++)
         narrow(element_of(y, r * y_row, dtype), x + r * x_row, dtype, n);
@@ -110,9 +111,8 @@ void K(dq_end)(const struct bwd *at, const struct unit *u, const struct head_gra
                const struct tile *t, const struct output *y)
 {
     if (y->is_whole && t->k0 == t->q0)
-        K(rows_store)
-    (element_of(gr->dq, t->q0 * gr->dq_row + y->first, at->dtype), gr->dq_row, at->dtype,
-     y->y, y->row, t->n_queries, y->n);
+        rows_store(element_of(gr->dq, t->q0 * gr->dq_row + y->first, at->dtype),
+                   gr->dq_row, at->dtype, y->y, y->row, t->n_queries, y->n);
     turn_end(at, u, turn_of(at, u, gr->h, t->q0, y->first), t->q0, t->k0);
 }
 
@@ -217,12 +217,10 @@ static void key_tile_bwd(const struct bwd *at, const struct unit *u, int64_t k0,
             for (int64_t q0 = k0; q0 < S && first_tile(&gr.hd, q0) <= k0; q0 += TILE)
                 tile_bwd(at, u, &gr, w, q0, k0, first, q0 > k0 || h > u->h_first);
         }
-        K(rows_store)
-        (element_of(at->args->dk, kv + first, at->dtype), fwd->kv_row, at->dtype, w->dk,
-         row, rows, n);
-        K(rows_store)
-        (element_of(at->args->dv, kv + first, at->dtype), fwd->kv_row, at->dtype, w->dv,
-         row, rows, n);
+        rows_store(element_of(at->args->dk, kv + first, at->dtype), fwd->kv_row,
+                   at->dtype, w->dk, row, rows, n);
+        rows_store(element_of(at->args->dv, kv + first, at->dtype), fwd->kv_row,
+                   at->dtype, w->dv, row, rows, n);
     }
 }
 

@@ -51,10 +51,6 @@ struct output K(dq_begin)(const struct bwd *at, const struct unit *u,
 void K(dq_end)(const struct bwd *at, const struct unit *u, const struct head_grad *gr,
                const struct tile *t, const struct output *y);
 
-/* y := x rounded, of rows of n; rows lie y_row and x_row elements apart. */
-void K(rows_store)(void *y, int64_t y_row, enum dtype dtype, const float *x,
-                   int64_t x_row, int64_t rows, int64_t n);
-
 /* -- the gradients of a row of scores ------------------------------------------------ */
 
 struct row_grad {

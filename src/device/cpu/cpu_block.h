@@ -28,9 +28,10 @@ INLINE void block_apart(micro_fn *multiply, const struct product_block *b,
     struct micro apart = *t;
     apart.c = sums;
     apart.c_row = width;
-    for (int64_t r = 0; t->accumulate && r < rows; r++)
+    for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < width; c++)
-            sums[r * width + c] = c < columns ? t->c[r * b->c_row + c * b->c_col] : 0;
+            sums[r * width + c] =
+                t->accumulate && c < columns ? t->c[r * b->c_row + c * b->c_col] : 0;
     multiply(&apart, rows);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)

@@ -153,6 +153,7 @@ static void sum_block(struct block *b, enum dtype x_dtype)
         }
         add_typed_block(b);
     }
+    b->x = NULL; // what was widened ends here
 }
 
 static void store_output(const struct matvec *m, int64_t r, int64_t o,

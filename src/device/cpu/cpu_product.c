@@ -79,6 +79,7 @@ static void divide_threads(struct division *d, int n_threads)
     const struct product_kind *kind = d->kind;
     int64_t panel_bytes = kind->block_k * kind->columns * kind->bytes;
     double best = 0;
+    d->row_parts = d->column_parts = 1;
     for (int rows = 1; rows <= n_threads; rows++) {
         int columns = (int)i64_min(n_threads / rows, PRODUCT_SLAB_BYTES / panel_bytes);
         double cost = grid_cost(d, rows, columns);

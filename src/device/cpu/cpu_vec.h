@@ -72,6 +72,7 @@ INLINE uvec vec_bf16_above(vec x)
     return (uvec)_mm512_mask_or_epi32((__m512i)rounded, is_nan, (__m512i)bits,
                                       _mm512_set1_epi32(0x400000));
 #else
+    // NOLINTNEXTLINE(misc-redundant-expression): what is no number is not itself
     return uvec_select((uvec)(x != x), bits | 0x400000u, rounded);
 #endif
 }
