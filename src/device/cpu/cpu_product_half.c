@@ -114,6 +114,24 @@ INLINE void pack_along(float *to, const int width, const struct pack_from *f, in
             to[place_of(k) * width + i] = operand(from[i * f->line + k], dtype);
 }
 
+/* The values of one k, which lie behind each other. */
+INLINE void pack_across(float *to, const int width, const uint16_t *from,
+                        enum dtype dtype)
+{
+    int i = 0;
+#ifdef __x86_64__
+    typedef uint16_t halves __attribute__((vector_size(8), aligned(2), may_alias));
+    for (; i + VEC <= width; i += VEC)
+        *(vec *)(to + i) = vec_load(from, i, VEC, dtype);
+    for (; i + 4 <= width; i += 4) {
+        pack_4 four = __builtin_convertvector(*(const halves *)(from + i), pack_4);
+        *(pack_4 *)(to + i) = widened_4(four << 16, dtype);
+    }
+#endif
+    for (; i < width; i++)
+        to[i] = operand(from[i], dtype);
+}
+
 INLINE void pack_typed(float *to, const int width, const struct pack_from *f, int64_t n,
                        int64_t n_k, enum dtype dtype)
 {
@@ -123,8 +141,7 @@ INLINE void pack_typed(float *to, const int width, const struct pack_from *f, in
         memset(to, 0, (size_t)(filled * width) * sizeof *to);
     if (f->line == 1 && n == width) {
         for (int64_t k = 0; k < n_k; k++)
-            for (int i = 0; i < width; i++)
-                to[place_of(k) * width + i] = operand(from[k * f->step + i], dtype);
+            pack_across(to + place_of(k) * width, width, from + k * f->step, dtype);
     } else if (f->step == 1) {
         pack_along(to, width, f, n, n_k, dtype);
     } else {
@@ -195,29 +212,42 @@ INLINE void half_chain(vec sum[MICRO_ROWS][MICRO_VECS], const float *a, const fl
     }
 }
 
+/* to(rows, MICRO_COLUMNS) := from */
+INLINE void copy_rows(float *to, int64_t to_row, const float *from, int64_t from_row,
+                      const int rows)
+{
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < MICRO_VECS; i++)
+            ((vec *)(to + r * to_row))[i] = vecs(from + r * from_row)[i];
+}
+
 /* `rows` is a constant where this is inlined, so that all sums stay in registers: those
- * of one chain at a time, C and the first chain in the first cache. */
+ * of one chain at a time. The first chain and C wait in the first cache; C as a copy,
+ * since its rows may lie a power of two apart and push each other out. */
 INLINE void half_rows(const struct micro *t, const int rows)
 {
     vec sum[MICRO_ROWS][MICRO_VECS];
-    float even[MICRO_ROWS * MICRO_COLUMNS];
+    float even[MICRO_ROWS * MICRO_COLUMNS], c[MICRO_ROWS * MICRO_COLUMNS];
     const float *a = t->a, *b = t->b;
-    float *c = t->c;
-    const int64_t c_row = t->c_row, n_k = t->k;
-    bool is_first = !t->accumulate;
-    for (int64_t k = 0; k < n_k; k += PRODUCT_PAIR, is_first = false) {
+    const int64_t n_k = t->k;
+    if (t->accumulate)
+        copy_rows(c, MICRO_COLUMNS, t->c, t->c_row, rows);
+    else
+        memset(c, 0, (size_t)rows * MICRO_COLUMNS * sizeof *c);
+    for (int64_t k = 0; k < n_k; k += PRODUCT_PAIR) {
         half_chain(sum, a + k * MICRO_ROWS, b + k * MICRO_COLUMNS, rows);
         micro_store(even, MICRO_COLUMNS, sum, rows);
         half_chain(sum, a + (k + HALF_PAIR) * MICRO_ROWS,
                    b + (k + HALF_PAIR) * MICRO_COLUMNS, rows);
+#pragma GCC unroll 12
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < MICRO_VECS; i++) {
-                vec *to = (vec *)(c + r * c_row) + i;
-                vec before = is_first ? (vec){0} : *to;
+                vec *to = (vec *)(c + r * MICRO_COLUMNS) + i;
                 vec joined = flushed_add(vecs(even + r * MICRO_COLUMNS)[i], sum[r][i]);
-                *to = flushed_add(before, joined);
+                *to = flushed_add(*to, joined);
             }
     }
+    copy_rows(t->c, t->c_row, c, MICRO_COLUMNS, rows);
 }
 
 static void half_micro(const struct micro *t, int64_t rows)
