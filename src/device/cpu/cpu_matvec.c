@@ -1,8 +1,14 @@
 /*
  * A matrix times a few rows, as decoding needs it: its time is that of reading the
  * matrix, and with more rows that of the products. So every row of the matrix is read
- * once, and multiplied with all rows of x while these are in the first cache: columns are
- * taken in runs that fit there, for a block of outputs at a time.
+ * once, in order, and multiplied with all rows of x before the next. Threads share the
+ * outputs in fixed ranges: each reads one contiguous part of the matrix, which the
+ * processor fetches ahead by itself; reading two rows at a time, or parts of rows, was
+ * slower.
+ *
+ * x is copied first, LANES columns of every row in turn, as floats: it is then read in
+ * order, too, while rows that lie a power of two apart would drive each other out of the
+ * cache.
  *
  * A sum runs over LANES partial sums in the order of lanes_dot(), whatever the number of
  * rows: so the bits of a row do not depend on its neighbours.
@@ -12,148 +18,107 @@
 
 #include <omp.h>
 
-#define OUTPUTS 2                // that use a row of x while it is in registers
-#define GROUP (VEC == 8 ? 3 : 4) // rows that use those of the matrix likewise
-#define ROWS_MOST 16             // that share the reading of the matrix
-#define RUN_ELEMENTS (6 * 1024)  // of x: three quarters of a small first cache
-#define OUTPUTS_MOST 32          // that share the widening of a run of x
+#define GROUP (VEC == 16 ? 8 : 4) // rows at a time: their sums stay in registers
+#define ROWS_MOST 16              // that share the reading of the matrix
+#define AHEAD 2048 // bytes of the matrix that are asked for while others are used
+#define COPY_ELEMENTS (64 * 1024) // of x
 
-/* Some outputs of a call, over a run of columns. */
+/* Rows of x, and a run of their columns: all of them unless one row is longer. */
 struct block {
     const struct matvec *m;
-    int64_t output, n_outputs; // the first, and how many
-    int64_t row, n_rows;       // of x
-    int64_t column, n_columns; // of the run
-    const float *x;            // (n_rows, n_columns), rows x_row apart
+    int64_t row, n_rows;
+    int64_t column, n_columns;
+    float *x; // the copy, rows x_row apart
     int64_t x_row;
-    float (*lane)[ROWS_MOST][LANES]; // sums of each output and row so far
 };
 
-/* lane[o][r] += w[o] * x[r] over n columns, a multiple of LANES. The numbers of outputs
- * and rows are constants where this is inlined, so that sums stay in registers. */
-INLINE void add_products(float (*lane)[ROWS_MOST][LANES], const void *w, int64_t w_row,
-                         const float *x, int64_t x_row, int64_t n, const int outputs,
-                         const int rows, enum dtype dtype)
+/* lane[r] += w * x[r] over n columns, a multiple of LANES; x: n_rows rows in turn. The
+ * number of rows is a constant where this is inlined, so that sums stay in registers. */
+INLINE void add_products(float (*lane)[LANES], const void *w, const float *x,
+                         int64_t x_row, int64_t n, const int rows, enum dtype dtype)
 {
-    vec sum[OUTPUTS][GROUP][LANES / VEC];
-    for (int o = 0; o < outputs; o++)
-        memcpy(sum[o], lane[o], (size_t)rows * sizeof **lane);
-    for (int64_t c = 0; c < n; c += LANES)
-        for (int i = 0; i < LANES / VEC; i++) {
-            vec w_o[OUTPUTS];
-            for (int o = 0; o < outputs; o++)
-                w_o[o] = vec_load(w, o * w_row + c + i * VEC, VEC, dtype);
-            for (int r = 0; r < rows; r++) {
-                vec x_r = vecs(x + r * x_row + c)[i];
-                for (int o = 0; o < outputs; o++)
-                    sum[o][r][i] = vec_fused(w_o[o], x_r, sum[o][r][i]);
-            }
-        }
-    for (int o = 0; o < outputs; o++)
-        memcpy(lane[o], sum[o], (size_t)rows * sizeof **lane);
-}
-
-/* The columns past the last multiple of LANES, as if zeros followed. */
-INLINE void add_rest(float (*lane)[ROWS_MOST][LANES], const void *w, int64_t w_row,
-                     const float *x, int64_t x_row, int64_t n, const int outputs,
-                     const int rows, enum dtype dtype)
-{
-    float w_rest[OUTPUTS][LANES] = {{0}}, x_rest[GROUP][LANES] = {{0}};
-    for (int o = 0; o < outputs; o++)
-        for (int i = 0; i < n; i += VEC)
-            *(vec *)(w_rest[o] + i) =
-                vec_load(w, o * w_row + i, i64_min(VEC, n - i), dtype);
+    const int64_t bytes = dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    vec sum[GROUP][LANES / VEC];
     for (int r = 0; r < rows; r++)
-        memcpy(x_rest[r], x + r * x_row, (size_t)n * sizeof *x);
-    add_products(lane, w_rest, LANES, x_rest[0], LANES, LANES, outputs, rows, DTYPE_F32);
+        for (int i = 0; i < LANES / VEC; i++)
+            sum[r][i] = vecs(lane[r])[i];
+    for (int64_t c = 0; c < n; c += LANES) {
+        if (rows > 2 && n > LANES)
+            __builtin_prefetch((const char *)w + c * bytes + AHEAD);
+        for (int i = 0; i < LANES / VEC; i++) {
+            vec w_i = vec_load(w, c + i * VEC, VEC, dtype);
+            for (int r = 0; r < rows; r++)
+                sum[r][i] = vec_fused(w_i, vecs(x + r * x_row + c)[i], sum[r][i]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < LANES / VEC; i++)
+            ((vec *)lane[r])[i] = sum[r][i];
 }
 
-/* Outputs o .. of the block and rows r .. of it. */
-INLINE void add_tile(const struct block *b, int64_t o, int64_t r, const int outputs,
+/* The products of output o with `rows` rows of the block from r. Past the last multiple
+ * of LANES it is as if zeros followed: in the copy they do. */
+INLINE void add_rows(float (*lane)[LANES], const struct block *b, int64_t o, int64_t r,
                      const int rows, enum dtype dtype)
 {
-    int64_t I = b->m->w->cols, whole = b->n_columns / LANES * LANES;
-    int64_t first = (b->output + o) * I + b->column;
-    const char *w = (const char *)b->m->w->data + first * (int64_t)dtype_bytes(dtype);
+    int64_t whole = b->n_columns / LANES * LANES, n_rest = b->n_columns - whole;
+    int64_t at = o * b->m->w->cols + b->column;
+    const char *w = (const char *)b->m->w->data + at * (int64_t)dtype_bytes(dtype);
     const float *x = b->x + r * b->x_row;
-    float(*lane)[ROWS_MOST][LANES] = (float(*)[ROWS_MOST][LANES])b->lane[o][r];
-    add_products(lane, w, I, x, b->x_row, whole, outputs, rows, dtype);
-    if (whole < b->n_columns)
-        add_rest(lane, w + whole * (int64_t)dtype_bytes(dtype), I, x + whole, b->x_row,
-                 b->n_columns - whole, outputs, rows, dtype);
+    float rest[LANES] = {0};
+    add_products(lane + r, w, x, b->x_row, whole, rows, dtype);
+    if (n_rest == 0)
+        return;
+    for (int i = 0; i < n_rest; i += VEC)
+        *(vec *)(rest + i) = vec_load(w, whole + i, i64_min(VEC, n_rest - i), dtype);
+    add_products(lane + r, rest, x + whole, b->x_row, LANES, rows, DTYPE_F32);
 }
 
-/* Outputs o .. of the block and all of its rows. */
-INLINE void add_rows(const struct block *b, int64_t o, const int outputs,
-                     enum dtype dtype)
+INLINE void add_output(float (*lane)[LANES], const struct block *b, int64_t o,
+                       enum dtype dtype)
 {
     int64_t r = 0;
     for (; r + GROUP <= b->n_rows; r += GROUP)
-        add_tile(b, o, r, outputs, GROUP, dtype);
+        add_rows(lane, b, o, r, GROUP, dtype);
+    for (; r + 4 <= b->n_rows; r += 4)
+        add_rows(lane, b, o, r, 4, dtype);
     switch (b->n_rows - r) {
     case 3:
-        add_tile(b, o, r, outputs, GROUP < 3 ? 1 : 3, dtype);
+        add_rows(lane, b, o, r, 3, dtype);
         break;
     case 2:
-        add_tile(b, o, r, outputs, 2, dtype);
+        add_rows(lane, b, o, r, 2, dtype);
         break;
     case 1:
-        add_tile(b, o, r, outputs, 1, dtype);
+        add_rows(lane, b, o, r, 1, dtype);
         break;
     default:
         break;
     }
 }
 
-INLINE void add_block(const struct block *b, enum dtype dtype)
+static void add_typed_output(float (*lane)[LANES], const struct block *b, int64_t o)
 {
-    int64_t o = 0;
-    for (; o + OUTPUTS <= b->n_outputs; o += OUTPUTS)
-        add_rows(b, o, OUTPUTS, dtype);
-    for (; o < b->n_outputs; o++)
-        add_rows(b, o, 1, dtype);
+    TYPED(b->m->w->dtype, add_output, lane, b, o);
 }
 
-static void add_typed_block(const struct block *b)
-{
-    TYPED(b->m->w->dtype, add_block, b);
-}
-
-/* x[r] of the block := its columns as floats; T is not float. */
-INLINE void widen_rows(float *x, const struct block *b, enum dtype dtype)
+/* The block's columns of its rows, LANES of every row in turn, zeros at the end. */
+INLINE void copy_run(const struct block *b, enum dtype dtype)
 {
     for (int64_t r = 0; r < b->n_rows; r++) {
-        int64_t at = (b->row + r) * b->m->w->cols + b->column, c = 0;
-        float *to = x + r * b->x_row;
-        for (; c + VEC <= b->n_columns; c += VEC)
-            *(vec *)(to + c) = vec_load(b->m->x, at + c, VEC, dtype);
-        if (c < b->n_columns)
-            vec_store(to, c, vec_load(b->m->x, at + c, b->n_columns - c, dtype),
-                      b->n_columns - c, DTYPE_F32);
+        int64_t at = (b->row + r) * b->m->w->cols + b->column;
+        for (int64_t c = 0; c < b->n_columns; c += LANES)
+            for (int i = 0; i < LANES; i += VEC) {
+                int64_t left = i64_max(0, i64_min(VEC, b->n_columns - c - i));
+                *(vec *)(b->x + r * b->x_row + c + i) =
+                    vec_load(b->m->x, at + c + i, left, dtype);
+            }
     }
 }
 
-/* The sums of a block over all columns. */
-static void sum_block(struct block *b, enum dtype x_dtype)
+static void copy_typed_run(const struct block *b, enum dtype dtype)
 {
-    float widened[RUN_ELEMENTS];
-    int64_t I = b->m->w->cols, run = RUN_ELEMENTS / b->n_rows / LANES * LANES;
-    for (int64_t c = 0; c < I; c += run) {
-        b->column = c;
-        b->n_columns = i64_min(run, I - c);
-        b->x = (const float *)b->m->x + b->row * I + c;
-        b->x_row = I;
-        if (x_dtype != DTYPE_F32) {
-            b->x = widened;
-            b->x_row = run;
-            if (x_dtype == DTYPE_BF16)
-                widen_rows(widened, b, DTYPE_BF16);
-            else
-                widen_rows(widened, b, DTYPE_F16);
-        }
-        add_typed_block(b);
-    }
-    b->x = NULL; // what was widened ends here
+    TYPED(dtype, copy_run, b);
 }
 
 static void store_output(const struct matvec *m, int64_t r, int64_t o,
@@ -164,26 +129,40 @@ static void store_output(const struct matvec *m, int64_t r, int64_t o,
                 &y, m->y_dtype, 1);
 }
 
-/* Outputs [o, end) of all rows. */
-static void outputs_of_thread(const struct matvec *m, int64_t o, int64_t end,
+/* Output o of the block's rows, over all columns in runs of `run`. */
+static void output_of_rows(struct block *b, int64_t o, int64_t run, enum dtype x_dtype)
+{
+    _Alignas(64) float lane[ROWS_MOST][LANES];
+    memset(lane, 0, (size_t)b->n_rows * sizeof *lane);
+    for (int64_t c = 0; c < b->m->w->cols; c += run) {
+        if (b->column != c) {
+            b->column = c;
+            b->n_columns = i64_min(run, b->m->w->cols - c);
+            copy_typed_run(b, x_dtype);
+        }
+        add_typed_output(lane, b, o);
+    }
+    for (int64_t r = 0; r < b->n_rows; r++)
+        store_output(b->m, b->row + r, o, lane[r]);
+}
+
+/* Outputs [first, end) of all rows. */
+static void outputs_of_thread(const struct matvec *m, int64_t first, int64_t end,
                               enum dtype x_dtype)
 {
-    float lane[OUTPUTS_MOST][ROWS_MOST][LANES];
-    for (; o < end; o += OUTPUTS_MOST)
-        for (int64_t r = 0; r < m->R; r += ROWS_MOST) {
-            struct block b = {.m = m,
-                              .output = o,
-                              .n_outputs = i64_min(OUTPUTS_MOST, end - o),
-                              .row = r,
-                              .n_rows = i64_min(ROWS_MOST, m->R - r),
-                              .lane = lane};
-            for (int64_t i = 0; i < b.n_outputs; i++)
-                memset(lane[i], 0, (size_t)b.n_rows * sizeof *lane[i]);
-            sum_block(&b, x_dtype);
-            for (int64_t i = 0; i < b.n_outputs; i++)
-                for (int64_t j = 0; j < b.n_rows; j++)
-                    store_output(m, r + j, o + i, lane[i][j]);
-        }
+    _Alignas(64) float x[COPY_ELEMENTS];
+    int64_t run = i64_min(i64_round_up(m->w->cols, LANES), COPY_ELEMENTS - LANES);
+    int64_t most = i64_min(ROWS_MOST, COPY_ELEMENTS / (run + LANES));
+    for (int64_t r = 0; r < m->R; r += most) {
+        struct block b = {.m = m,
+                          .row = r,
+                          .n_rows = i64_min(most, m->R - r),
+                          .column = -1,
+                          .x = x,
+                          .x_row = run + LANES};
+        for (int64_t o = first; o < end; o++)
+            output_of_rows(&b, o, run, x_dtype);
+    }
 }
 
 void K(matvec)(struct stream *s, const struct matvec *m)
