@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#define KERNEL_STACK_BYTES (1 << 20) // at least twice what the deepest kernel takes
+#define KERNEL_STACK_BYTES (2 << 20) // a fourth more than the deepest kernel takes
 
 /* Mutable, but only by the thread that calls kernels, between them. */
 static struct product_room room;
@@ -125,6 +125,12 @@ int product_start(struct error *err)
     enum { SMALL_THINGS = 1 << 20 }; // what OpenMP notes about itself
     int n = omp_get_max_threads();
     share_one_heap();
+    if (stack_bytes() < KERNEL_STACK_BYTES + SMALL_THINGS)
+        return error_set(err, ERROR_RUNTIME,
+                         "a thread's stack may have %.1f MB here, and kernels need %.1f; "
+                         "raise the limit (ulimit -s 8192)",
+                         (double)stack_bytes() / 1e6,
+                         (double)(KERNEL_STACK_BYTES + SMALL_THINGS) / 1e6);
     size_t needed = product_bytes(n) + (size_t)(n - 1) * stack_bytes();
     if (!can_have(needed + KERNEL_STACK_BYTES + SMALL_THINGS) || room_reserve(n))
         return error_set(err, ERROR_RUNTIME,
@@ -132,8 +138,7 @@ int product_start(struct error *err)
                          "matrix products before anything else; lower num_threads, or "
                          "raise the limit on memory (ulimit -v)",
                          n, (double)needed / 1e6);
-    if (stack_bytes() >= 2 * KERNEL_STACK_BYTES)
-        grow_stack();
+    grow_stack();
 #pragma omp parallel num_threads(n)
     touch_part(omp_get_thread_num(), omp_get_num_threads());
     return 0;
