@@ -90,7 +90,8 @@ static inline float fused(float a, float b, float c)
     return (float)sum.d;
 }
 
-INLINE vec vec_fused(vec a, vec b, vec c)
+// a call: in line it would be most of the code, and of the time to compile it
+static __attribute__((noinline, unused)) vec vec_fused(vec a, vec b, vec c)
 {
     typedef double dvec __attribute__((vector_size(VEC * 8)));
     typedef int64_t ivec __attribute__((vector_size(VEC * 8)));
