@@ -31,15 +31,23 @@ for set in "${lacking[@]}"; do
 done
 [ ! -e out ] || fail "a refused run made 'out'"
 
+# A program with a sanitizer, which wants more addresses than this, would compute for
+# minutes: it takes two sets, and one layout.
+sets=("${here[@]}")
+is_slow=false
+(ulimit -v 4000000 && "$trefoil" --version >/dev/null 2>&1) || is_slow=true
+if $is_slow; then sets=("${here[@]:0:2}"); fi
+
 # compare NAME PROCESSES settings...: with every set, to the last digit
 compare() {
     local name=$1 set
     shift
-    for set in "${here[@]}"; do
+    if $is_slow && [[ $name != one.* ]]; then return; fi
+    for set in "${sets[@]}"; do
         run "$name.$set" "$@" cpu_kernels="$set"
         [ "$set" = generic ] || same "$name.$set" "$name.generic"
     done
-    if [[ " ${here[*]} " = *" avx512 "* ]]; then
+    if [[ " ${sets[*]} " = *" avx512 "* ]]; then
         trefoil=$tiled run "$name.tiled" "$@" cpu_kernels=amx
         same "$name.tiled" "$name.generic"
     fi
@@ -59,7 +67,7 @@ run chosen 1
 grep -q "kernels: $best\$" run.log || fail "the log does not name $best"
 run generic 1 cpu_kernels=generic max_steps=1
 grep -q 'kernels: generic$' run.log || fail "the log does not name generic"
-if [[ " ${here[*]} " = *" avx512 "* ]]; then
+if [[ " ${sets[*]} " = *" avx512 "* ]]; then
     trefoil=$tiled run float 1 cpu_kernels=amx max_steps=1
     grep -q 'kernels: avx512$' run.log || fail "amx in a float32 model is not avx512"
     trefoil=$tiled run tiles 1 mix_precision.dtype=bfloat16 max_steps=1
@@ -71,7 +79,7 @@ run resumed.generic 1 max_steps=3 cpu_kernels=generic save_load.ckpt_dir=one.flo
 run resumed 1 max_steps=3 save_load.ckpt_dir=one.float32.generic
 same resumed resumed.generic
 head -c 200 words.txt >few.txt
-for set in "${here[@]}"; do
+for set in "${sets[@]}"; do
     "$trefoil" generate --ckpt one.float32.generic --prompt 'leaf stem' --max_tokens 8 \
         --seed 3 --cpu_kernels "$set" >"$set.text" 2>err.log || fail "$set: $(cat err.log)"
     "$trefoil" eval --ckpt one.float32.generic --data few.txt --cpu_kernels "$set" \
