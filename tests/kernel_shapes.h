@@ -5,6 +5,10 @@
 #ifndef TESTS_KERNEL_SHAPES_H
 #define TESTS_KERNEL_SHAPES_H
 
+#ifndef TEST_SHAPE_STEP // an emulator takes every so many-th shape
+#define TEST_SHAPE_STEP 1
+#endif
+
 #include "kernel_test.h"
 
 #define VOCAB 17
