@@ -113,7 +113,7 @@ static double staging_bytes(const struct plan *p)
 }
 
 #ifdef __SANITIZE_ADDRESS__
-#define SHADOW_BYTES 40e6 // what AddressSanitizer keeps of a small process
+#define SHADOW_BYTES 300e6 // what AddressSanitizer keeps, of freed memory most
 #else
 #define SHADOW_BYTES 0.0
 #endif
