@@ -1,8 +1,8 @@
 #!/bin/bash
 # Everything that can be said about the sources without running them:
 #   tools/lint.sh [JOBS]
-# Layers, clang-format, generated constants, a gcc and a clang build where a warning is an
-# error, exports that nothing uses, clang-tidy.
+# Layers, links of the documents and their translation, clang-format, generated constants, a
+# gcc and a clang build where a warning is an error, exports that nothing uses, clang-tidy.
 # All steps run even when one fails; the last line names those that failed. gcc builds in
 # $GCC_BUILD (build-gcc); clang without optimisation, on which its warnings do not depend.
 set -uo pipefail
@@ -50,6 +50,8 @@ constants() {
 }
 
 step "layers" tools/check_layers.sh --all
+step "links" tools/check_links.py
+step "translation" tools/check_translation.py
 step "section rules" section_rules
 step "clang-format" format
 step "constants of elementary functions" constants
