@@ -11,7 +11,7 @@ CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
 SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF -DTREFOIL_EMULATE=OFF $(CMAKE_ARGS)
 
-.PHONY: all test demo lint sanitize tsan aarch64 replay mpich matrix interop fuzz nightly bench docs install clean help
+.PHONY: all test demo lint sanitize tsan aarch64 replay mpich matrix interop fuzz nightly bench docs site slurm install clean help
 
 all: ## build build/trefoil
 	@tools/setup.sh build
@@ -82,11 +82,22 @@ bench: ## speed, all of it, in two hours; BENCH_ARGS="--help" for parts of it
 	@$(BUILD) build -j $(JOBS) --target trefoil_bench trefoil
 	@bench/run.py $(BENCH_ARGS)
 
-docs: all ## regenerate docs/config.md and CONTRIBUTING.md's layers from their tables
+docs: all ## regenerate docs/config.md, docs/commands.md, pictures and CONTRIBUTING.md's layers
 	@build/trefoil config --markdown > docs/config.md.tmp
 	@mv docs/config.md.tmp docs/config.md
+	@tools/commands_page.py build/trefoil > docs/commands.md.tmp
+	@mv docs/commands.md.tmp docs/commands.md
+	@tools/layout_figures.py docs/pictures
 	@tools/check_layers.sh --markdown > build/layers.md
 	@sed -i -e '/^| folder |/,/^$$/{/^| folder |/{r build/layers.md' -e '};/^$$/!d}' CONTRIBUTING.md
+
+site: ## the documents as a site, in build/site
+	@tools/setup.sh site
+	@tools/site.py build/site
+
+slurm: all ## docs/slurm/*.sbatch on a Slurm of this machine alone (installs it; needs root)
+	@tools/setup.sh slurm
+	@tests/slurm/run_slurm.sh
 
 install: all ## install the program below PREFIX (/usr/local)
 	@cmake --install build --prefix "$(PREFIX)"

@@ -2,7 +2,7 @@
 # Installs what a make target needs and does not find: Debian packages, and Python packages
 # from PyPI into a virtual environment of the target's own, build/python-GROUP.
 #
-#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz tsan aarch64 interop bench pytorch
+#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz tsan aarch64 interop bench pytorch site slurm
 #
 # Says nothing when nothing is missing. Needs root or sudo only for Debian packages. Where
 # it cannot install those (another system, no rights) it says what is needed and goes on:
@@ -16,7 +16,7 @@ packages_of() {
     case $1 in
     build) echo gcc libc6-dev cmake ninja-build pkg-config libsimde-dev \
         libyaml-dev libjansson-dev libxxhash-dev libpcre2-dev zlib1g-dev libzip-dev libzstd-dev \
-        libcmocka-dev libopenmpi-dev openmpi-bin ;;
+        libcmocka-dev libopenmpi-dev openmpi-bin python3 ;;
     mpich) echo libmpich-dev mpich ;;
     demo) echo bible-kjv bible-kjv-text ;;
     lint) echo clang clang-format clang-tidy libomp-dev python3 ;;
@@ -26,9 +26,11 @@ packages_of() {
     interop) echo python3 python3-venv python3-numpy python3-torch bible-kjv bible-kjv-text ;;
     bench) echo python3 libblis4-openmp libopenblas0-openmp ;;
     pytorch) echo python3 python3-venv ;;
+    site) echo python3 cmark-gfm ;;
+    slurm) echo slurmctld slurmd slurm-client munge ;;
     *)
         echo "setup: unknown group '$1'; the groups are" \
-            "build mpich demo lint fuzz tsan aarch64 interop bench pytorch" >&2
+            "build mpich demo lint fuzz tsan aarch64 interop bench pytorch site slurm" >&2
         return 2
         ;;
     esac

@@ -1,78 +1,127 @@
 #!/bin/bash
-# What the documents say: their commands run, in order, and the files, targets and pages
-# they name exist. Commands stand in blocks ```sh; those of README.md and docs/ are run in a
-# directory laid out like the project, whose recipes are made small.
+# What the documents say: their commands run, in order, and the files, targets, messages and
+# keys they name exist; what is generated is as it would be generated now.
+#
+# Commands stand in blocks ```sh. They are run in a directory laid out like the project, whose
+# recipes are made small; `make TARGET` only has to be a target. What cannot be run here has
+# its reason on the line above: <!-- not run: REASON -->.
 root=$(realpath "$(dirname "$0")/../..")
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
 export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
+export ASAN_OPTIONS=detect_leaks=0
 
 # -- a project in small --------------------------------------------------------------------
 
-mkdir -p build my_texts
-ln -s "$trefoil" build/trefoil
+mkdir -p build my_texts bin
 make_corpus 200
 rm -r data
 cp words.txt my_texts/a.txt
-cp words.txt held_out.txt
+head -200 words.txt >held_out.txt
 cp -r "$root/configs" .
-small() { # FILE: a model of a moment, with the recipe's own layout
+
+# A recipe made small keeps its layout. Those that the documents only plan for stay whole.
+small() {
     sed -i -E \
-        -e 's/(max_steps:) 1100/\1 1190/; s/(max_steps:) 500000/\1 2/' \
-        -e 's/(eval_freq:) .*/\1 600/; s/(eval_iters:) .*/\1 1/; s/(logging_freq:) .*/\1 100/' \
-        -e 's/(hidden_size:) .*/\1 16/; s/(num_attention_heads:) .*/\1 2/' \
-        -e 's/(max_seq_len|max_position_embeddings): .*/\1: 16/; s/(vocab_size:) .*/\1 2048/' "$1"
+        -e 's/(max_steps:) [0-9]+/\1 30/; s/(save_steps:) .*/\1 20/; s/(decay_steps:) .*/\1 30/' \
+        -e 's/(eval_freq:) [1-9].*/\1 20/; s/(eval_iters:) .*/\1 1/; s/(logging_freq:) .*/\1 5/' \
+        -e 's/(local_batch_size|num_micro_batches): 192/\1: 8/; s/(tensor_shape:) .*/\1/' \
+        -e 's/(hidden_size:) .*/\1 16/; s/(num_attention_heads:) .*/\1 2/; s/(num_layers:) .*/\1 4/' \
+        -e 's/(max_seq_len|max_position_embeddings): .*/\1: 16/; s/(vocab_size:) .*/\1 2048/' "$@"
 }
-small configs/demo.yaml
-small configs/gpt_toy_dp2_mp2_pp2.yaml
+for recipe in demo laptop gpt_toy_dp2_mp2_pp2 gpt2_xl_pp2_mp2; do
+    [ ! -e "configs/$recipe.yaml" ] || small "configs/$recipe.yaml"
+done
+
+# build/trefoil counts its calls. What serves or shows until it is stopped is stopped.
+cat >build/trefoil <<SH
+#!/bin/bash
+echo "\$*" >>"$work/calls"
+case "\$* " in
+*--save*) ;;
+'board '* | 'top '*)
+    timeout -s INT 3 "$trefoil" "\$@"
+    code=\$?
+    [ \$code -eq 124 ] && exit 0
+    exit \$code
+    ;;
+esac
+exec "$trefoil" "\$@"
+SH
+cat >bin/make <<SH
+#!/bin/bash
+for word; do
+    case \$word in
+    *=*) ;;
+    *) grep -q "^\$word:" "$root/Makefile" || { echo "make: no target \$word" >&2; exit 2; } ;;
+    esac
+done
+SH
+cat >bin/mpirun <<SH
+#!/bin/bash
+case \$("$mpiexec" --version 2>&1) in
+*"Open MPI"* | *OpenRTE*) exec "$mpiexec" --allow-run-as-root --oversubscribe --bind-to none "\$@" ;;
+esac
+exec "$mpiexec" "\$@"
+SH
+chmod +x build/trefoil bin/*
+export PATH=$work/bin:$PATH
+# The installed program, where a page says `trefoil`.
+ln -s ../build/trefoil bin/trefoil
 
 # -- commands ------------------------------------------------------------------------------
 
-# The lines of all ```sh blocks of a page, joined where they end in a backslash.
-commands_of() {
-    awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' "$1" | sed -e ':a; /\\$/ { N; s/\\\n *//; ba }'
-}
-
-n_run=0
-for page in README.md docs/guide.md docs/architecture.md docs/config.md docs/interface.md \
-    docs/migration.md docs/performance.md CONTRIBUTING.md; do
-    [ -f "$root/$page" ] || fail "$page is not there"
-    while IFS= read -r line; do
-        case $line in
-        '' | '#'*) ;;
-        make | 'make '*)
-            target=$(sed -E 's/^make *([a-z0-9]*).*/\1/' <<<"$line")
-            [ -z "$target" ] || grep -q "^$target:" "$root/Makefile" ||
-                fail "$page: '$line': the Makefile has no such target"
-            ;;
-        build/trefoil' '*)
-            eval "$line" >command.out 2>command.log </dev/null ||
-                fail "$page: '$line' ends with $?: $(tail -3 command.log)"
-            n_run=$((n_run + 1))
-            ;;
-        build/tests/* | ctest* | bench/run.py*) ;; # of a developer's tree
-        *) fail "$page: '$line' is no command that this test knows" ;;
-        esac
-    done < <(commands_of "$root/$page")
+# Pages in the order of the list of documents.
+pages=(README.md)
+while IFS= read -r page; do pages+=("docs/$page"); done < <(
+    grep -oE '\]\([a-z0-9-]+\.md\)' "$root/docs/README.md" | sed -E 's/^..(.*)\)$/\1/'
+)
+for page in "$root"/docs/*.md; do
+    page=docs/$(basename "$page")
+    [ "$page" = docs/README.md ] || [[ " ${pages[*]} " = *" $page "* ]] ||
+        fail "docs/README.md does not list $page"
 done
-[ "$n_run" -ge 12 ] || fail "only $n_run commands were found in the documents"
+pages+=(CONTRIBUTING.md)
+
+(cd "$root" && tests/cli/doc_blocks.py tools "$work/blocks" "${pages[@]}") >not_run.txt ||
+    fail "the commands of the documents cannot be read"
+cat not_run.txt
+
+for block in blocks/*.sh; do
+    sed -i -E 's/max_steps=1200/max_steps=40/' "$block"
+    bash -e "$block" >command.out 2>command.log </dev/null ||
+        fail "$(head -1 "$block" | cut -c3-): ends with $?: $(tail -3 command.log)
+$(tail -n +2 "$block")"
+done
+n_run=$(wc -l <calls)
+[ "$n_run" -ge 30 ] || fail "only $n_run commands were found in the documents"
 
 # -- names ---------------------------------------------------------------------------------
 
-# `folder/file.c` in a page is a file of src/ or of the project; [text](page) is a page.
+mapfile -t metrics < <(find . -name metrics.jsonl)
+"$root/tests/cli/doc_words.py" "$root" "${metrics[@]}" || fail "see above"
+
+# `folder/file.c` in a page is a file of src/ or of the project.
 cd "$root" || exit 1
 folders=$(cd src && ls | paste -sd'|')
 for page in README.md CONTRIBUTING.md docs/*.md; do
     while IFS= read -r name; do
-        [ "$page" != docs/migration.md ] || continue # names files of other programs
+        case $page in docs/from-*) continue ;; esac # names files of other programs
         [ -e "src/$name" ] || [ -e "$name" ] || fail "$page names '$name', which does not exist"
-    done < <(grep -oE "\`(src/)?($folders|tests|tools|bench|configs)/[a-zA-Z0-9_./-]+\.(c|h|sh|py|yaml)" "$page" |
+    done < <(grep -oE "\`(src/)?($folders|tests|tools|bench|configs|docs)/[a-zA-Z0-9_./-]+\.(c|h|sh|py|yaml|md|sbatch)" "$page" |
         sed -E 's/^`//; s#^src/##' | grep -v "[*]\|NAME" | sort -u)
-    while IFS= read -r link; do
-        [ -e "$(dirname "$page")/$link" ] || fail "$page links to '$link', which does not exist"
-    done < <(grep -oE '\]\([a-zA-Z0-9_./-]+' "$page" | sed 's/^](//' | sort -u)
     while IFS= read -r target; do
         grep -q "^$target:" Makefile || fail "$page names 'make $target', which is no target"
     done < <(grep -oE '`make [a-z0-9]+`' "$page" | sed -E 's/`make ([a-z0-9]+)`/\1/' | sort -u)
+done
+
+# -- what is generated -----------------------------------------------------------------------
+
+tools/commands_page.py "$trefoil" | cmp -s - docs/commands.md ||
+    fail "docs/commands.md is old: run make docs"
+tools/layout_figures.py "$work/pictures" "$trefoil" || fail "the pictures cannot be drawn"
+for picture in "$work"/pictures/*.svg; do
+    cmp -s "$picture" "docs/pictures/$(basename "$picture")" ||
+        fail "docs/pictures/$(basename "$picture") is old: run make docs"
 done
 echo "$n_run commands of the documents run"
