@@ -111,6 +111,7 @@ SECTIONS = {  # in the order they are run
     ),
 }
 DOCUMENTS = ("docs/performance.md", "README.md")
+TRANSLATIONS = ("docs/zh/performance.md", "README.zh.md")  # the same tables
 RESULTS = BENCH / "results"
 BUSY_LOAD = 0.5  # of the machine, from which on figures are not to be trusted
 
@@ -163,7 +164,9 @@ def parse_options():
         help="measure nothing, put the tables of all reports of bench/results, or of "
         f"--output, into {' and '.join(DOCUMENTS)}")
     add("--documents", nargs="+", type=pathlib.Path, metavar="FILE",
-        default=[BENCH.parent / name for name in DOCUMENTS], help="other ones")
+        default=[BENCH.parent / name for name in DOCUMENTS]
+        + [BENCH.parent / name for name in TRANSLATIONS if (BENCH.parent / name).exists()],
+        help="other ones")
     parser.set_defaults(effort="full")
     return parser.parse_args()
 

@@ -40,19 +40,19 @@ def pairs():
         yield Path("docs") / page.name, Path("docs/zh") / page.name
 
 
-def is_measured(line):
-    return line.startswith("<!-- bench:"), line.startswith("<!-- /bench:")
+def written(lines):
+    """The lines without measured tables."""
+    kept, skip = [], False
+    for line in lines:
+        skip = (skip or line.lstrip().startswith("<!-- bench:")) and "<!-- /bench:" not in line
+        if not skip:
+            kept.append(line)
+    return kept
 
 
 def digest(lines):
-    """Of what a section says: its words, without measured tables."""
-    kept, skip = [], False
-    for line in lines:
-        begins, ends = is_measured(line)
-        skip = (skip or begins) and not ends
-        if not skip:
-            kept.append(line)
-    words = " ".join(" ".join(kept).split())
+    """Of what a section says: its words."""
+    words = " ".join(" ".join(written(lines)).split())
     return hashlib.sha256(words.encode()).hexdigest()[:12]
 
 
@@ -69,7 +69,7 @@ def commands(section):
 
 def shape(section):
     """What a translation has as many of: (name, number)."""
-    plain = md.without_blocks(section.lines)
+    plain = md.without_blocks(written(section.lines))
     return {
         "rows of tables": sum(line.startswith("|") for line in plain),
         "pictures": sum(len(md.IMAGE.findall(line)) for line in plain),
