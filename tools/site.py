@@ -14,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import markdown_text as md
@@ -116,9 +117,11 @@ def body_of(page, pages, files):
         )
 
     def with_place(match):
-        target = html.unescape(match.group(2))
-        if md.is_external(target) or target.startswith("#"):
+        target = unquote(html.unescape(match.group(2)))  # cmark-gfm encodes Chinese
+        if md.is_external(target):
             return match.group(0)
+        if target.startswith("#"):
+            return f'{match.group(1)}="{html.escape(target)}"'
         path = md.resolve(page.source, target)
         if path not in pages:
             files.add(path)
@@ -223,7 +226,7 @@ def dead_links(directory):
         ids[path.resolve()] = {html.unescape(i) for i in re.findall(r'\bid="([^"]*)"', text)}
     for path, text in texts.items():
         for address in re.findall(r'\b(?:href|src)="([^"]*)"', text):
-            address = html.unescape(address)
+            address = unquote(html.unescape(address))
             if md.is_external(address):
                 continue
             name, _, anchor = address.partition("#")
