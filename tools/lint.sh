@@ -45,6 +45,14 @@ tidy() {
         sed -E '/^[0-9]+ warnings? generated\.$/d'
 }
 
+# The board's page shows what others wrote: it makes no markup of text, and its policy
+# allows neither handlers nor styles in markup. A saved page ends its script by "</script".
+page() {
+    ! grep -nE 'innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|</script' \
+        src/board/page/*.js &&
+        ! grep -nE ' (style|on[a-z]+)=' src/board/page/board.html
+}
+
 constants() {
     tools/real_tables.py | cmp - src/base/real_tables.h
 }
@@ -54,6 +62,7 @@ step "links" tools/check_links.py
 step "translation" tools/check_translation.py
 step "section rules" section_rules
 step "clang-format" format
+step "the board's page" page
 step "constants of elementary functions" constants
 step "warnings of gcc" build_with gcc "${GCC_BUILD:-build-gcc}"
 step "exports" tools/check_exports.sh "${GCC_BUILD:-build-gcc}"

@@ -32,7 +32,7 @@ class Board {
         this.fetched = new Map(); // what has been fetched, by its name -> the key it was fetched for
         this.view = {
             x: "step", logX: false, smoothing: 0, range: "all", zoom: null, pointer: null, pointerChart: null,
-            zoomTo: (zoom) => this.zoomTo(zoom), point: (chart, x) => this.point(chart, x),
+            zoomTo: (zoom) => this.zoomTo(zoom), shown: () => this.shown(), point: (chart, x) => this.point(chart, x),
         };
         this.summary = new Summary(byId("summary"), source);
         this.list = new RunList(byId("runs"), this);
@@ -55,8 +55,7 @@ class Board {
         byId("curve-bar").append(
             segmented("Horizontal axis", Object.entries(X_AXES).map(([value, a]) => [value, a.text]), this.view.x, (x) => {
                 this.view.x = x;
-                this.view.zoom = null;
-                this.refresh(true);
+                this.zoomTo(null);
             }),
             segmented("Range", [["all", "All"], ["half", "Last half"], ["tenth", "Last tenth"]], "all", (range) => {
                 this.view.range = range;
@@ -144,8 +143,11 @@ class Board {
         this.list.set(this.runs);
         this.summary.set(run);
         this.showTitle(run);
-        const chosen = this.drawn.length ? this.drawn : [this.focus];
-        if (!this.source.isSaved) byId("save").href = this.source.saveAddress(chosen);
+        if (!this.source.isSaved) {
+            const chosen = this.isDrawn(this.focus) ? this.drawn : [this.focus, ...this.drawn];
+            byId("save").href = this.source.saveAddress(chosen);
+            byId("save").download = "trefoil-" + String(run.name).replace(/[^A-Za-z0-9._-]+/g, "_").slice(0, 60) + ".html";
+        }
         this.refresh(false);
     }
 
@@ -198,8 +200,10 @@ class Board {
             "/" + this.generation + "/" + this.view.x;
         return Promise.allSettled(this.charts.map((chart) => {
             const isNeeded = chart.isSeen || chart.kind.isRare || chart.kind.isShares;
-            if (!isNeeded || !this.isStale("chart " + chart.kind.key, key)) return null;
-            return chart.kind.isShares ? this.fetchShares(chart) : this.fetchChart(chart);
+            const name = "chart " + chart.kind.key;
+            if (!isNeeded || !this.isStale(name, key)) return null;
+            const done = chart.kind.isShares ? this.fetchShares(chart) : this.fetchChart(chart);
+            return done.catch(() => this.fetched.delete(name)); // what is drawn stays until the board answers
         }));
     }
 
@@ -207,7 +211,7 @@ class Board {
         const wanted = ++chart.wanted;
         const curves = await Promise.all(this.drawn.map(async (run) => {
             const facts = this.runOf(run);
-            const series = await this.series(run, chart.kind.key).catch(() => emptySeries());
+            const series = await this.series(run, chart.kind.key);
             return {run, name: facts ? facts.name : "run " + run, slot: this.slotOf(run), series};
         }));
         if (wanted !== chart.wanted) return;
@@ -221,7 +225,7 @@ class Board {
     async fetchShares(chart) {
         const wanted = ++chart.wanted;
         const run = this.focus;
-        const parts = await Promise.all(SHARES.map(([key]) => this.series(run, key).catch(() => emptySeries())));
+        const parts = await Promise.all(SHARES.map(([key]) => this.series(run, key)));
         if (wanted !== chart.wanted) return;
         chart.set(parts.every((s) => s.x.length > 0) ? parts.map((series, k) => ({run, name: SHARES[k][1], slot: k, series})) : [], []);
         if (!this.view.zoom) this.summary.setShares(parts.map((s) => s.mean[s.mean.length - 1]));
@@ -231,10 +235,11 @@ class Board {
     async series(run, y) {
         const x = this.view.x;
         const offset = x === "time" ? await this.offsetOf(run) : 0;
-        const zoom = this.view.zoom || (await this.rangeOf(run, x));
+        const zoom = this.shown();
         const s = await this.source.series({
             run, y, x, n: N_POINTS, from: zoom ? zoom[0] + offset : null, to: zoom ? zoom[1] + offset : null,
         });
+        if (s.x.length !== s.mean.length) throw new Error("a series of unequal columns");
         return offset ? {...s, x: s.x.map((v) => v - offset)} : s;
     }
 
@@ -247,15 +252,20 @@ class Board {
         return this.offsets.get(run);
     }
 
-    /* "Last half" and "last tenth" of the drawn runs, counted from the furthest. */
-    async rangeOf(run, x) {
-        if (this.view.range === "all") return null;
-        const ends = await Promise.all(this.drawn.map(async (n) => {
-            const s = await this.source.series({run: n, y: "loss", x, n: 2, from: null, to: null});
-            const offset = x === "time" ? await this.offsetOf(n) : 0;
-            return s.x.length ? s.x[s.x.length - 1] - offset : 0;
-        }));
-        const end = Math.max(...ends, 0);
+    /* How far the furthest of the drawn runs has got on the x axis, or null. */
+    end() {
+        const ends = this.drawn.map((n) => {
+            const run = this.runOf(n) || {};
+            const start = run.start || {};
+            return {step: run.step, tokens: run.tokens, time: run.last_time - this.offsets.get(n), flops: run.step * start.flops_per_step}[this.view.x];
+        }).filter(isNumber);
+        return ends.length ? Math.max(...ends) : null;
+    }
+
+    /* What is shown of the x axis, [from, to], or null: all of it. */
+    shown() {
+        const end = this.end();
+        if (this.view.zoom || this.view.range === "all" || end === null) return this.view.zoom;
         return [end * (this.view.range === "half" ? 0.5 : 0.9), end];
     }
 
@@ -271,18 +281,38 @@ class Board {
     }
 
     async fetchPanels() {
-        const run = this.focus;
-        if (!this.isStale("panels", run + "/" + this.progressOf(run) + "/" + (this.runOf(run) || {}).state)) return;
-        const get = (what, none) => this.source.get(what, run).catch(() => none);
-        const [events, ranks, samples, config, schedule] = await Promise.all([
-            get("events", []), get("ranks", null), get("samples", []), get("config", {lines: []}), get("schedule", null)]);
-        if (run !== this.focus) return;
-        this.markers.set(run, eventMarkers(events));
-        showEvents(byId("events"), events);
+        const number = this.focus;
+        const run = this.runOf(number) || {};
+        if (!this.isStale("panels", number + "/" + this.progressOf(number) + "/" + run.state)) return;
+        const get = (what, none) => this.source.get(what, number).catch(() => none);
+        const [events, ranks, samples] = await Promise.all([get("events", []), get("ranks", null), get("samples", [])]);
+        const evaluations = await this.evaluationsOf(number).catch(() => []);
+        if (number !== this.focus) return;
+        this.markers.set(number, eventMarkers(events));
+        showEvents(byId("events"), events, evaluations);
         this.ranks.set(ranks);
         this.samples.set(samples);
+        await this.fetchFixed(number, run);
+    }
+
+    /* What changes only when the run starts again, or has traced another step. */
+    async fetchFixed(number, run) {
+        const start = run.start || {};
+        const key = [number, start.pid, start.restarts, run.state, themeNow()].join("/");
+        if (!this.isStale("fixed", key)) return;
+        const get = (what, none) => this.source.get(what, number).catch(() => none);
+        const [config, schedule] = await Promise.all([get("config", {lines: []}), get("schedule", null)]);
+        if (number !== this.focus) return;
         if (this.isStale("config", JSON.stringify(config))) showConfig(byId("config"), config.lines);
-        if (this.isStale("schedule", JSON.stringify(schedule))) this.pipeline.set(schedule);
+        this.pipeline.set(schedule);
+    }
+
+    /* Evaluations are points of a curve; among the events they are told as events. */
+    async evaluationsOf(run) {
+        const [steps, times] = await Promise.all(["step", "time"].map((x) =>
+            this.source.series({run, y: "eval_loss", x, n: N_POINTS, from: null, to: null})));
+        if (steps.x.length !== times.x.length || steps.count > N_POINTS) return [];
+        return steps.x.map((step, i) => ({event: "evaluation", step, time: times.x[i], eval_loss: steps.mean[i]}));
     }
 
     async fetchDiff() {
@@ -323,8 +353,6 @@ class Board {
         this.refresh(true);
     }
 }
-
-const emptySeries = () => ({x: [], min: [], max: [], mean: [], count: 0});
 
 /* -- theme ------------------------------------------------------------------------------------ */
 
@@ -386,11 +414,11 @@ async function start() {
         source.onlink = showLink;
         source.watch((runs) => board.setRuns(runs));
     }
-    new ResizeObserver(() => {
+    new ResizeObserver(() => requestAnimationFrame(() => {
         board.redraw();
         board.ranks.draw();
         board.pipeline.draw();
-    }).observe(document.querySelector("main"));
+    })).observe(document.querySelector("main"));
     document.addEventListener("visibilitychange", () => board.refresh(false));
     setInterval(() => board.summary.tick(), 1000);
     try {

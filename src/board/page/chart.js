@@ -76,7 +76,8 @@ class Chart {
     /* -- ranges --------------------------------------------------------------------------- */
 
     xRange() {
-        if (this.view.zoom) return this.view.zoom.slice();
+        const shown = this.view.shown();
+        if (shown && shown[1] > shown[0]) return shown;
         let low = Infinity;
         let high = -Infinity;
         for (const {series} of this.curves)
@@ -105,10 +106,12 @@ class Chart {
                 highs.push(series.max[i]);
             }
         if (means.length === 0) return this.isLog ? [1, 10] : [0, 1];
-        const sorted = (list) => list.filter(isNumber).sort((a, b) => a - b);
-        const at = (list, share, other) => (list.length ? list[Math.round(share * (list.length - 1))] : other);
-        let low = Math.min(...means, at(sorted(lows), 0.05, Infinity));
-        let high = Math.max(...means, at(sorted(highs), 0.95, -Infinity));
+        const at = (list, share, other) => {
+            const sorted = list.filter(isNumber).sort((a, b) => a - b);
+            return sorted.length ? sorted[Math.round(share * (sorted.length - 1))] : other;
+        };
+        const low = Math.min(at(means, 0), at(lows, 0.05, Infinity));
+        const high = Math.max(at(means, 1), at(highs, 0.95, -Infinity));
         if (this.isLog) {
             if (high / low < 1.02) return [low / 1.5, high * 1.5];
             const pad = Math.pow(high / low, 0.06);
@@ -222,7 +225,18 @@ class Chart {
             pen.lineWidth = 1.8;
             this.strokeLine(pen, curve.series.x, smooth || curve.series.mean);
             pen.setLineDash([]);
+            if (curve.series.x.length <= 40) this.drawDots(pen, curve.series, colour);
         }
+    }
+
+    drawDots(pen, s, colour) {
+        pen.fillStyle = colour;
+        s.x.forEach((x, i) => {
+            if (!this.canPlace(s.mean[i])) return;
+            pen.beginPath();
+            pen.arc(this.xAxis.place(x), this.yAxis.place(s.mean[i]), 2.6, 0, 7);
+            pen.fill();
+        });
     }
 
     canPlace(value) {
@@ -274,14 +288,16 @@ class Chart {
         const at = this.view.pointer;
         if (at === null || at < this.xAxis.low || at > this.xAxis.high) return;
         const x = Math.round(this.xAxis.place(at)) + 0.5;
-        pen.strokeStyle = themeColour("dim");
+        pen.strokeStyle = themeColour("mark");
+        pen.globalAlpha = 0.6;
         pen.lineWidth = 1;
         pen.beginPath();
         pen.moveTo(x, PLOT.top);
         pen.lineTo(x, height - PLOT.bottom);
         pen.stroke();
+        pen.globalAlpha = 1;
         for (const curve of this.curves) {
-            const i = nearest(curve.series.x, at);
+            const i = this.indexAt(curve, at);
             if (i < 0) continue;
             const mean = this.valueAt(curve, i);
             if (!this.canPlace(mean)) continue;
@@ -293,6 +309,14 @@ class Chart {
             pen.fill();
             pen.stroke();
         }
+    }
+
+    /* The point a curve has at x, -1 where the curve has not begun or is over. */
+    indexAt(curve, x) {
+        const i = nearest(curve.series.x, x);
+        const apart = i < 0 ? 0 : Math.abs(this.xAxis.place(curve.series.x[i]) - this.xAxis.place(x));
+        const isEnd = i === 0 || i === curve.series.x.length - 1;
+        return isEnd && apart > 12 && curve.series.x.length > 1 ? -1 : i;
     }
 
     valueAt(curve, i) {
@@ -352,7 +376,7 @@ class Chart {
     tipRows(at) {
         const rows = [];
         for (const curve of this.curves) {
-            const i = nearest(curve.series.x, at);
+            const i = this.indexAt(curve, at);
             if (i < 0) continue;
             const s = curve.series;
             const mean = this.valueAt(curve, i);

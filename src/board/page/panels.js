@@ -137,8 +137,9 @@ function tellEvent(event) {
     return ["·", "mark", String(event.event) + (rest.length ? ": " + JSON.stringify(Object.fromEntries(rest)).slice(0, 300) : "")];
 }
 
-function showEvents(box, events) {
-    const shown = events.filter((e) => e.event !== "sample" && e.event !== "layers");
+function showEvents(box, events, evaluations) {
+    const told = events.filter((e) => e.event !== "sample" && e.event !== "layers");
+    const shown = told.concat(evaluations).sort((a, b) => (a.time || 0) - (b.time || 0));
     box.hidden = shown.length === 0;
     if (box.hidden) return;
     const items = shown.slice().reverse().map((event) => {

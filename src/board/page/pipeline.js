@@ -26,9 +26,9 @@ class PipelineView {
         this.box.hidden = boxes.length === 0;
         if (boxes.length === 0) return;
         this.isSeconds = data.unit === "seconds";
-        this.stages = 1 + Math.max(...boxes.map((b) => b.stage));
-        this.first = Math.min(...boxes.map((b) => b.start));
-        this.last = Math.max(...boxes.map((b) => b.end));
+        this.stages = 1 + boxes.reduce((most, b) => Math.max(most, b.stage), 0);
+        this.first = boxes.reduce((least, b) => Math.min(least, b.start), Infinity);
+        this.last = boxes.reduce((most, b) => Math.max(most, b.end), -Infinity);
         const kinds = [...new Set(boxes.map((b) => b.kind))];
         this.keys.replaceChildren(...kinds.map((kind) => {
             const swatch = el("span", {class: "swatch"});

@@ -44,14 +44,14 @@ class RankMap {
     }
 
     set(data) {
-        const hasData = Boolean(data && data.steps && data.steps.length > 0 && data.step_seconds[0].length > 0);
+        const hasData = Boolean(data && data.steps && data.steps.length > 0 && data.step_seconds[data.steps.length - 1].length > 0);
         this.data = hasData ? data : null;
         this.box.hidden = !hasData;
         if (hasData) this.draw();
     }
 
     nRanks() {
-        return this.data.step_seconds[0].length;
+        return this.data.step_seconds[this.data.steps.length - 1].length; // of the newest start
     }
 
     value(column, rank) {
