@@ -153,10 +153,10 @@ def tensor():
 
 
 def grid():
-    p = Picture(660, 240, "Eight ranks: data 2 x pipe 2 x model 2")
+    p = Picture(660, 230, "Eight ranks: data 2 x pipe 2 x model 2")
     for data_rank in range(2):
         x0 = 30 + data_rank * 320
-        p.box(x0 - 14, 40, 290, 180, PALE, line=LINE)
+        p.box(x0 - 14, 40, 290, 164, PALE, line=LINE)
         p.text(x0, 30, f"data {data_rank}: its half of the batch", INK, 13, weight="bold")
         for stage in range(2):
             y = 70 + stage * 76
@@ -165,7 +165,7 @@ def grid():
             for model in range(2):
                 rank = data_rank * 4 + stage * 2 + model
                 p.box(x0 + model * 130, y, 124, 44, RANKS[model], f"rank {rank}: model {model}")
-    p.text(16, 236, "Neighbours in number share each layer: they talk most.", LINE, 12)
+    p.text(16, 222, "Neighbours in number share each layer: they talk most.", LINE, 12)
     return p
 
 

@@ -33,12 +33,14 @@ for recipe in demo laptop gpt_toy_dp2_mp2_pp2 gpt2_xl_pp2_mp2; do
     [ ! -e "configs/$recipe.yaml" ] || small "configs/$recipe.yaml"
 done
 
-# build/trefoil counts its calls. What serves or shows until it is stopped is stopped.
+# build/trefoil counts its calls. What serves or shows until it is stopped is stopped, and
+# selftest, which has tests of its own, takes few layouts.
 cat >build/trefoil <<SH
 #!/bin/bash
 echo "\$*" >>"$work/calls"
 case "\$* " in
 *--save*) ;;
+'selftest ') exec "$trefoil" selftest --steps 1 --layouts 1,dp2,pp2 ;;
 'board '* | 'top '*)
     timeout -s INT 3 "$trefoil" "\$@"
     code=\$?
