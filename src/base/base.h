@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TREFOIL_VERSION "0.1.0"
+#define TREFOIL_VERSION "2.0.0"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define MUST_CHECK __attribute__((warn_unused_result))

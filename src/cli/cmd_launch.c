@@ -153,7 +153,7 @@ int cmd_launch(int argc, char **argv)
         return become_daemon(argv + 2);
     struct launch_options opt = {0};
     int64_t n = N_NOT_GIVEN;
-    const char *devices = NULL;
+    const char *devices = NULL, *command = NULL; // which is not parsed as an option
     const struct option_spec options[] = {
         {"n", 'n', OPTION_INT, &n, false, "N", "The number of processes."},
         {"devices", 0, OPTION_TEXT, &devices, false, "0,1,...",
@@ -172,6 +172,8 @@ int cmd_launch(int argc, char **argv)
          "If the job dies, restart it from its newest checkpoint, at most K times."},
         {OVERSUBSCRIBE, 0, OPTION_FLAG, &opt.is_oversubscribed, false, NULL,
          "Allow more than 4 processes per processor of a host."},
+        {"command", 0, OPTION_OPERAND, &command, false, "pretrain|eval|generate",
+         "What to run, followed by its own options."},
     };
     const struct command cmd = {"trefoil launch",
                                 "Run a command on several processes: trefoil launch "

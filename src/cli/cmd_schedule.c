@@ -148,7 +148,7 @@ int cmd_schedule(int argc, char **argv)
          "Chunks of layers per stage (virtual_pp_degree; 1)."},
         {"micro", 0, OPTION_INT, &r.shape.micro_batches, true, "N",
          "Micro-batches per step."},
-        {"schedule", 0, OPTION_TEXT, &r.kind, false, "KIND",
+        {"schedule", 0, OPTION_TEXT, &r.kind, false, "1F1B|F-then-B",
          "1F1B (default) or F-then-B."},
         {"forward", 0, OPTION_NUMBER, &r.forward, false, "TIME",
          "Time of one micro-batch's forward pass through a stage (1)."},

@@ -2,43 +2,13 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "device/kernel_sets.h"
+#include "cli/help.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void print_version(void)
-{
-    char words[KERNEL_SET_WORDS_BYTES];
-    kernels_words(words);
-    printf("trefoil %s\nkernels: %s\n", TREFOIL_VERSION, words);
-}
-
-static void print_help(const struct command *cmd)
-{
-    printf("usage: %s [options]", cmd->name);
-    for (int i = 0; i < cmd->n_options; i++)
-        if (cmd->options[i].kind == OPTION_OPERAND)
-            printf(cmd->options[i].is_required ? " %s" : " [%s]", cmd->options[i].value);
-    printf("\n\n%s\n\noptions:\n", cmd->summary);
-    for (int i = 0; i < cmd->n_options; i++) {
-        const struct option_spec *o = &cmd->options[i];
-        char left[64];
-        char letter[] = {'-', o->letter, ',', ' ', 0};
-        if (o->kind == OPTION_OPERAND)
-            snprintf(left, sizeof left, "  %s", o->value);
-        else
-            snprintf(left, sizeof left, "  %s--%s%s%s%s", o->letter ? letter : "",
-                     o->name, o->value ? " " : "", o->value ? o->value : "",
-                     o->kind == OPTION_LIST ? "..." : "");
-        printf("%-30s %s%s\n", left, o->help, o->is_required ? " (required)" : "");
-    }
-    printf("%-30s %s\n%-30s %s\n", "  --help", "Show this text.", "  --version",
-           "Show the version.");
-}
 
 void options_list_release(struct option_list *list)
 {
@@ -197,12 +167,13 @@ int options_parse(const struct command *cmd, int argc, char **argv, struct error
     CHECK(cmd->n_options <= 64, "%d options", cmd->n_options);
     for (int i = 1; i < argc; i++) {
         char *value;
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            print_help(cmd);
+        enum help_form form;
+        if (help_is_asked(argv[i], &form)) {
+            help_print(cmd, form);
             return 1;
         }
         if (strcmp(argv[i], "--version") == 0) {
-            print_version();
+            help_print_version();
             return 1;
         }
         const struct option_spec *o = find_option(cmd, argv[i], &value);
@@ -232,13 +203,16 @@ int command_run(const struct command *cmd, int argc, char **argv,
     return error_exit_code(&err);
 }
 
-static void print_choices(const struct command_group *group, FILE *out)
+void command_list(const struct command_group *group, FILE *out)
 {
     fprintf(out, "usage: %s COMMAND [options]\n\n%s\n\ncommands:\n", group->name,
             group->summary);
     for (size_t i = 0; i < group->n_choices; i++)
         fprintf(out, "  %-10s %s\n", group->choices[i].name, group->choices[i].summary);
-    fprintf(out, "\n%s COMMAND --help lists the options of a command.\n", group->name);
+    fprintf(out,
+            "\n%s COMMAND --help lists the options of a command, --help=man prints its "
+            "manual page.\n",
+            group->name);
 }
 
 static int run_choice(const struct command_group *group, int argc, char **argv)
@@ -251,32 +225,32 @@ static int run_choice(const struct command_group *group, int argc, char **argv)
     return 2;
 }
 
-/* "help", "help COMMAND", "help tokenizer train". */
+/* "help", "help COMMAND", "help tokenizer train"; or with --help in place of help, whose
+ * form is passed on. */
 static int print_group_help(const struct command_group *group, int argc, char **argv)
 {
-    static char ask[] = "--help";
+    static char text[] = "--help";
+    char *ask = argv[0][0] == '-' ? argv[0] : text;
     char *words[] = {argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : ask, ask, NULL};
+    enum help_form form;
     if (argc > 1)
         return run_choice(group, argc > 2 ? 3 : 2, words);
-    print_choices(group, stdout);
+    help_print_group(group, help_is_asked(ask, &form) ? form : HELP_TEXT);
     return 0;
-}
-
-static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
-{
-    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
 }
 
 int command_dispatch(const struct command_group *group, int argc, char **argv)
 {
+    enum help_form form;
     if (argc < 2) {
-        print_choices(group, stderr);
+        command_list(group, stderr);
         return 2;
     }
-    if (is_one_of(argv[1], "help", "--help", "-h"))
+    if (strcmp(argv[1], "help") == 0 || help_is_asked(argv[1], &form))
         return print_group_help(group, argc - 1, argv + 1);
-    if (is_one_of(argv[1], "version", "--version", "-V")) {
-        print_version();
+    if (strcmp(argv[1], "version") == 0 || strcmp(argv[1], "--version") == 0 ||
+        strcmp(argv[1], "-V") == 0) {
+        help_print_version();
         return 0;
     }
     return run_choice(group, argc - 1, argv + 1);

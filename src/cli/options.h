@@ -3,7 +3,7 @@
  *
  * Options are written `--name VALUE`, `--name=VALUE`, `-x VALUE` or `-xVALUE`; a list
  * option takes several values and may be repeated; an operand is a word without a name.
- * `--help` and `--version` exist everywhere. What the table does not name is refused,
+ * `--help` and `--version` exist everywhere; help.h has the forms of help. What the table does not name is refused,
  * with the nearest name it does.
  */
 #ifndef CLI_OPTIONS_H
@@ -11,6 +11,8 @@
 
 #include "base/base.h"
 #include "base/error.h"
+
+#include <stdio.h>
 
 enum option_kind {
     OPTION_FLAG,    // bool: no value
@@ -32,7 +34,8 @@ struct option_spec {
     enum option_kind kind;
     void *target;      // of the type of the kind; holds the default before parsing
     bool is_required;  // must be given
-    const char *value; // how --help names the value, e.g. "FILE"; NULL for a flag
+    const char *value; // how --help names the value, NULL for a flag: "FILE", "DIR",
+                       // "PATH" and "PREFIX" complete files, "a|b" one of these words
     const char *help;  // one sentence
 };
 
@@ -71,6 +74,9 @@ struct command_group {
 /* The command that argv[1] names, its help after "help", or the version. Returns the exit
  * code of the process. */
 int command_dispatch(const struct command_group *group, int argc, char **argv);
+
+/* The commands of the group, one a line: its --help. */
+void command_list(const struct command_group *group, FILE *out);
 
 /* -- results ------------------------------------------------------------------------- */
 

@@ -58,6 +58,10 @@ struct comm_launch comm_launch_info(void);
 /* This process is one of several that a launcher started. */
 bool comm_is_launched(void);
 
+/* The MPI library, in a few words: "Open MPI v4.1.4", "MPICH Version: 4". */
+#define COMM_LIBRARY_BYTES 64
+void comm_library_words(char words[COMM_LIBRARY_BYTES]);
+
 /* Join the job: MPI when this process is one of several, a group of one otherwise.
  * A launcher whose processes cannot reach each other through this MPI library (the
  * mpiexec of another one, srun without its plug-in) is an error. [collective] */

@@ -56,7 +56,7 @@ struct comm_job {        // one per process
     bool is_oversubscribed; // more processes on this machine than processors
     int world_rank, local_rank, local_size;
     char host[256];
-    char library[64];
+    char library[COMM_LIBRARY_BYTES];
     struct stream *stream; // of the device that tensors belong to, for sums of them
     struct trace *trace;   // borrowed; NULL: none
     void (*report_abort)(const struct error *err); // NULL: to the log

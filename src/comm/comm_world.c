@@ -313,17 +313,15 @@ static int check_world_size(const struct comm_job *job, const struct comm_launch
                      srun);
 }
 
-/* The first words of the library's description: "Open MPI v4.1.4", "MPICH Version: 4". */
-static void name_library(struct comm_job *job)
+void comm_library_words(char words[COMM_LIBRARY_BYTES])
 {
     char text[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
     int n = 0;
-    MPI_Get_library_version(text, &n);
+    MPI_Get_library_version(text, &n); // allowed before MPI_Init()
     text[strcspn(text, ",\n")] = '\0';
     for (char *tab = strchr(text, '\t'); tab; tab = strchr(tab, '\t'))
         *tab = ' ';
-    snprintf(job->library, sizeof job->library, "%.*s", (int)sizeof job->library - 1,
-             text);
+    snprintf(words, COMM_LIBRARY_BYTES, "%.*s", COMM_LIBRARY_BYTES - 1, text);
 }
 
 static void find_neighbours(struct comm_job *job)
@@ -368,7 +366,7 @@ static int join_mpi(struct comm **world, struct comm_job *job,
     if (provided < MPI_THREAD_FUNNELED)
         return error_set(err, ERROR_RUNTIME,
                          "this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
-    name_library(job);
+    comm_library_words(job->library);
     if (check_world_size(job, launch, err))
         return -1;
     beat_count();

@@ -231,6 +231,13 @@ void config_print(const struct config *cfg, FILE *out);
 /* docs/config.md, from the same table. */
 void config_print_markdown(FILE *out);
 
+/* What completion offers for key i of the table; false: there are not so many. */
+struct config_hint {
+    const char *path, *meaning;
+    char words[128]; // "a|b" where a value is one of some words, or ""
+};
+bool config_hint_at(struct config_hint *hint, int i);
+
 /* The configuration as a JSON object text (malloc'ed, caller frees), for trainer.json;
  * and back: unknown keys, values out of range or at odds with each other are errors; a
  * missing key has its default, but for the model's, which must be there. */

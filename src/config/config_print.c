@@ -360,6 +360,36 @@ void config_print_markdown(FILE *out)
         markdown_foreign(&config_foreigns[i], out);
 }
 
+/* -- for completion ------------------------------------------------------------------ */
+
+/* The names of the values of an ENUM, without their second words. */
+static void join_words(const struct config_word *words, char *buf, size_t size)
+{
+    size_t used = 0;
+    buf[0] = 0;
+    for (const struct config_word *w = words; w->word && used < size; w++) {
+        bool is_alias = w > words && w->value == w[-1].value;
+        if (!is_alias)
+            used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? "|" : "",
+                                     w->word);
+    }
+}
+
+bool config_hint_at(struct config_hint *hint, int i)
+{
+    if (i >= config_n_keys)
+        return false;
+    const struct config_key *key = &config_keys[i];
+    *hint = (struct config_hint){.path = key->path, .meaning = key->meaning};
+    if (key->works_now)
+        snprintf(hint->words, sizeof hint->words, "%s", key->works_now);
+    else if (key->type == CONFIG_ENUM)
+        join_words(key->words, hint->words, sizeof hint->words);
+    else if (key->type == CONFIG_BOOL || key->type == CONFIG_TRUTH)
+        snprintf(hint->words, sizeof hint->words, "True|False");
+    return true;
+}
+
 /* -- as JSON ------------------------------------------------------------------------- */
 
 /* The object that holds the key's leaf, made on the way when it is not there. */

@@ -1,0 +1,65 @@
+#!/bin/bash
+# Installs a package in a clean Debian and runs it there:  tools/try_deb.sh FILE.deb [DIR]
+#
+# The system is made by debootstrap in DIR (build/debian12), anew each time, from where this
+# machine's own apt gets its packages. Needs root, as debootstrap does, and some minutes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+deb=$(realpath "$1")
+mkdir -p "${2:-build/debian12}"
+dir=$(realpath "${2:-build/debian12}")
+suite=bookworm
+
+fail() {
+    echo "try_deb: FAILED: $*" >&2
+    exit 1
+}
+[ "$(id -u)" -eq 0 ] || fail "debootstrap needs root"
+
+# Where apt gets its packages, and by which proxy.
+# shellcheck disable=SC2016 # apt's own variables
+mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    awk -v suite=$suite '$2 == suite && $3 == "main" { print $1; exit }')
+[ -n "$mirror" ] || fail "apt knows no source of $suite main"
+eval "$(apt-config shell proxy Acquire::http::Proxy)"
+# shellcheck disable=SC2154 # set by the line before
+if [ -n "${proxy:-}" ] && [ "$proxy" != DIRECT ]; then export http_proxy=$proxy; fi
+
+unmount() {
+    local at
+    for at in dev/shm proc; do
+        if mountpoint -q "$dir/$at"; then umount "$dir/$at"; fi
+    done
+}
+trap unmount EXIT
+unmount
+rm -rf --one-file-system "$dir"
+mkdir -p "$dir"
+
+echo "try_deb: a Debian 12 in $dir"
+debootstrap --variant=minbase "$suite" "$dir" "$mirror" >"$dir.log" 2>&1 ||
+    fail "debootstrap: $(tail -3 "$dir.log")"
+inside() {
+    chroot "$dir" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+        DEBIAN_FRONTEND=noninteractive ${http_proxy:+http_proxy="$http_proxy"} "$@"
+}
+mount -t proc proc "$dir/proc"
+mkdir -p "$dir/dev/shm"
+mount -t tmpfs tmpfs "$dir/dev/shm"
+
+echo "try_deb: installing $(basename "$deb")"
+cp "$deb" "$dir/tmp/trefoil.deb"
+inside apt-get -qq update >>"$dir.log" 2>&1 || fail "apt-get update: $(tail -3 "$dir.log")"
+inside apt-get -qq -y --no-install-recommends install /tmp/trefoil.deb >>"$dir.log" 2>&1 ||
+    fail "apt-get install: $(tail -5 "$dir.log")"
+
+inside trefoil --version || fail "trefoil --version"
+inside trefoil selftest || fail "trefoil selftest"
+# As somebody who is not root.
+inside useradd --create-home reader
+inside su reader -c 'trefoil selftest --layouts 1,dp2 --steps 2' || fail "selftest of a user"
+inside apt-get -qq -y remove trefoil >>"$dir.log" 2>&1 || fail "apt-get remove"
+if inside sh -c 'command -v trefoil'; then fail "trefoil is there after its removal"; fi
+unmount
+rm -rf --one-file-system "$dir"
+echo "try_deb: passed"
