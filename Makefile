@@ -2,6 +2,7 @@
 # `make help` lists them.
 
 PREFIX       ?= /usr/local
+DESTDIR      ?=
 JOBS         ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 20
 BENCH_ARGS   ?=
@@ -72,8 +73,10 @@ fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each, at random
 	@tools/setup.sh build fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(JOBS)
 
-nightly: ## all that .ci/run does, and an hour of random fuzzing
+nightly: ## all that .ci/run does, the .deb in a clean Debian, and an hour of random fuzzing
 	@.ci/run
+	@tools/setup.sh debootstrap
+	@tests/package/clean_system.sh build
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=900
 
 bench: ## speed, all of it, in two hours; BENCH_ARGS="--help" for parts of it
@@ -99,8 +102,25 @@ slurm: all ## docs/slurm/*.sbatch on a Slurm of this machine alone (installs it;
 	@tools/setup.sh slurm
 	@tests/slurm/run_slurm.sh
 
-install: all ## install the program below PREFIX (/usr/local)
-	@cmake --install build --prefix "$(PREFIX)"
+pages: all
+	@$(BUILD) build -j $(JOBS) --target pages
+
+install: pages ## install program, manual pages and completion below DESTDIR and PREFIX (/usr/local)
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
+
+uninstall: pages ## remove what `make install` installed with the same DESTDIR and PREFIX
+	@DESTDIR="$(DESTDIR)" tools/uninstall.sh build "$(PREFIX)"
+
+deb: pages ## build/trefoil_VERSION_ARCHITECTURE.deb, for Debian 12
+	@tools/setup.sh deb
+	@tools/make_deb.sh build
+
+dist: ## build/trefoil-VERSION.tar.gz: the sources of the last commit
+	@tools/make_dist.sh
+
+package: pages ## installation, manual pages, completion, .deb, archive and containers, checked
+	@tools/setup.sh deb package
+	@tests/package/run.sh build
 
 clean: ## remove everything that was built
 	rm -rf build build-gcc build-clang build-asan build-tsan build-aarch64 build-fuzz build-mpich

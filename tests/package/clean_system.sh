@@ -1,20 +1,23 @@
 #!/bin/bash
-# Installs a package in a clean Debian and runs it there:  tools/try_deb.sh FILE.deb [DIR]
-#
-# The system is made by debootstrap in DIR (build/debian12), anew each time, from where this
-# machine's own apt gets its packages. Needs root, as debootstrap does, and some minutes.
+# The package and the archive of the sources in a clean Debian:
+#   tests/package/clean_system.sh BUILD [DIR]
+# The system is made by debootstrap in DIR (BUILD/debian12), anew each time, from where this
+# machine's own apt gets its packages. The package is installed there and runs; the sources
+# build and run. Needs root, as debootstrap does, and some minutes; part of `make nightly`.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-deb=$(realpath "$1")
-mkdir -p "${2:-build/debian12}"
-dir=$(realpath "${2:-build/debian12}")
+cd "$(dirname "$0")/../.."
+build=$(realpath "$1")
+mkdir -p "${2:-$build/debian12}"
+dir=$(realpath "${2:-$build/debian12}")
 suite=bookworm
 
 fail() {
-    echo "try_deb: FAILED: $*" >&2
+    echo "clean_system: FAILED: $*" >&2
     exit 1
 }
 [ "$(id -u)" -eq 0 ] || fail "debootstrap needs root"
+
+# -- the system ----------------------------------------------------------------------------
 
 # Where apt gets its packages, and by which proxy.
 # shellcheck disable=SC2016 # apt's own variables
@@ -35,8 +38,9 @@ trap unmount EXIT
 unmount
 rm -rf --one-file-system "$dir"
 mkdir -p "$dir"
+deb=$(tools/make_deb.sh "$build")
 
-echo "try_deb: a Debian 12 in $dir"
+echo "clean_system: a Debian 12 in $dir"
 debootstrap --variant=minbase "$suite" "$dir" "$mirror" >"$dir.log" 2>&1 ||
     fail "debootstrap: $(tail -3 "$dir.log")"
 inside() {
@@ -47,7 +51,9 @@ mount -t proc proc "$dir/proc"
 mkdir -p "$dir/dev/shm"
 mount -t tmpfs tmpfs "$dir/dev/shm"
 
-echo "try_deb: installing $(basename "$deb")"
+# -- the package ---------------------------------------------------------------------------
+
+echo "clean_system: installing $(basename "$deb")"
 cp "$deb" "$dir/tmp/trefoil.deb"
 inside apt-get -qq update >>"$dir.log" 2>&1 || fail "apt-get update: $(tail -3 "$dir.log")"
 inside apt-get -qq -y --no-install-recommends install /tmp/trefoil.deb >>"$dir.log" 2>&1 ||
@@ -60,6 +66,18 @@ inside useradd --create-home reader
 inside su reader -c 'trefoil selftest --layouts 1,dp2 --steps 2' || fail "selftest of a user"
 inside apt-get -qq -y remove trefoil >>"$dir.log" 2>&1 || fail "apt-get remove"
 if inside sh -c 'command -v trefoil'; then fail "trefoil is there after its removal"; fi
+
+# -- the sources ---------------------------------------------------------------------------
+
+if git rev-parse --verify -q HEAD >/dev/null 2>&1; then
+    archive=$(tools/make_dist.sh)
+    echo "clean_system: building $(basename "$archive")"
+    tar -xzf "$archive" -C "$dir/root"
+    inside apt-get -qq -y --no-install-recommends install make >>"$dir.log" 2>&1
+    inside sh -c 'cd /root/trefoil-* && make' >>"$dir.log" 2>&1 || fail "make: $(tail -5 "$dir.log")"
+    inside sh -c '/root/trefoil-*/build/trefoil selftest --layouts 1,pp2 --steps 2' ||
+        fail "selftest of what the archive builds"
+fi
 unmount
 rm -rf --one-file-system "$dir"
-echo "try_deb: passed"
+echo "clean_system: passed"
