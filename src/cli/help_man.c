@@ -200,10 +200,10 @@ void man_print(const struct command *cmd)
 static void put_environment(void)
 {
     static const char *const rows[][2] = {
-        {"OMP_NUM_THREADS", "Threads of each process, where num_threads is left 0."},
-        {"TMPDIR", "Where logs of jobs that need none, and the files of selftest, go."},
+        {"OMP_NUM_THREADS", "Threads of each process, where num_threads is 0."},
+        {"TMPDIR", "Where selftest, and jobs that cannot use /dev/shm, put their files."},
         {"NO_COLOR", "If set, nothing is coloured on a terminal."},
-        {"COLUMNS", "The width of lines on a terminal that does not tell its own."},
+        {"COLUMNS", "The width of a terminal that does not tell its own."},
     };
     puts(".SH ENVIRONMENT");
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
