@@ -120,7 +120,7 @@ dist: ## build/trefoil-VERSION.tar.gz: the sources of the last commit
 
 package: pages ## installation, manual pages, completion, .deb, archive and containers, checked
 	@tools/setup.sh deb package
-	@tests/package/run.sh build
+	@tests/package/check_package.sh build
 
 clean: ## remove everything that was built
 	rm -rf build build-gcc build-clang build-asan build-tsan build-aarch64 build-fuzz build-mpich

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a user installs, checked without installing it here:  tests/package/run.sh BUILD
+# What a user installs, checked without installing it here:  tests/package/check_package.sh BUILD
 # Each step is a function below; the last line counts them. Part of .ci/run.
 # shellcheck disable=SC2015,SC2016 # "a && b || fail"; words for other shells
 set -uo pipefail
