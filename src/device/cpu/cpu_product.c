@@ -152,22 +152,26 @@ static int64_t panel_at(const struct work *w, int64_t panel, int64_t k)
     return (k * n + panel * kind->columns * panel_k(w, k)) * kind->bytes;
 }
 
-/* Part i of n_parts of a slab. */
+/* Part i of n_parts of a slab, in pieces of a panel: the next piece is of the panel beside
+ * it where values of one k lie behind each other, so that memory is read in order. */
 static void pack_slab(char *slab, const struct work *w, int i, int n_parts)
 {
     const struct product *p = w->d->p;
     const struct product_kind *kind = w->d->kind;
-    int64_t n_blocks = ceil_div(w->n_k, kind->block_k);
-    int64_t n = n_blocks * ceil_div(w->n_columns, kind->columns);
+    int64_t piece_k = p->b_col == 1 ? kind->piece_k : kind->block_k;
+    int64_t n_panels = ceil_div(w->n_columns, kind->columns);
+    int64_t n_pieces = ceil_div(w->n_k, piece_k), n = n_panels * n_pieces;
     for (int64_t at = n * i / n_parts; at < n * (i + 1) / n_parts; at++) {
-        int64_t panel = at / n_blocks, k = at % n_blocks * kind->block_k;
-        int64_t column = panel * kind->columns;
+        int64_t panel = p->b_col == 1 ? at % n_panels : at / n_pieces;
+        int64_t k = (p->b_col == 1 ? at / n_panels : at % n_pieces) * piece_k;
+        int64_t column = panel * kind->columns, in_panel = k % kind->block_k;
         int64_t first = (w->k + k) * p->b_row + (w->column + column) * p->b_col;
         struct pack_from from = {element(p->b, p->dtype, first), p->b_col, p->b_row,
                                  p->dtype};
-        kind->pack_columns(slab + panel_at(w, panel, k), &from,
-                           i64_min(kind->columns, w->n_columns - column),
-                           i64_min(kind->block_k, w->n_k - k));
+        kind->pack_columns(slab + panel_at(w, panel, k - in_panel) +
+                               in_panel * kind->columns * kind->bytes,
+                           &from, i64_min(kind->columns, w->n_columns - column),
+                           i64_min(piece_k, w->n_k - k));
     }
 }
 

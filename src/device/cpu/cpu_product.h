@@ -74,6 +74,7 @@ struct product_kind {
     int64_t rows, columns; // of a panel
     int64_t block_k;       // that a panel has at most: a multiple of unit_k
     int64_t unit_k;        // panels are filled up to a multiple of it
+    int64_t piece_k;       // that is packed at a time where this pays: see pack_slab()
     int64_t bytes;         // of a packed element
     /* A panel of n lines and n_k values of k; zeros past them. */
     void (*pack_rows)(void *to, const struct pack_from *from, int64_t n, int64_t n_k);

@@ -87,6 +87,7 @@ const struct product_kind K(product_float) = {
     .columns = MICRO_COLUMNS,
     .block_k = PRODUCT_K,
     .unit_k = 1,
+    .piece_k = 8,
     .bytes = sizeof(float),
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,

@@ -105,9 +105,12 @@ INLINE void pack_along(float *to, const int width, const struct pack_from *f, in
     int64_t done = 0, done_k = 0;
 #ifdef __x86_64__
     done = n / 4 * 4;
-    for (; done_k + PRODUCT_PAIR <= n_k; done_k += PRODUCT_PAIR)
+    for (; done_k + PRODUCT_PAIR <= n_k; done_k += PRODUCT_PAIR) {
+        pack_prefetch((const char *)(from + done_k), f->line * (int64_t)sizeof *from,
+                      done);
         pack_pairs(to + done_k * width, width, (const char *)(from + done_k),
                    f->line * (int64_t)sizeof *from, done, dtype);
+    }
 #endif
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = i < done ? done_k : 0; k < n_k; k++)
@@ -274,6 +277,7 @@ const struct product_kind K(product_half) = {
     .columns = MICRO_COLUMNS,
     .block_k = PRODUCT_K,
     .unit_k = PRODUCT_PAIR,
+    .piece_k = PRODUCT_K,
     .bytes = sizeof(float),
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,

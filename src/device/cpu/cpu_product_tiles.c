@@ -181,6 +181,7 @@ const struct product_kind K(product_tiles) = {
     .columns = TILE_LINES,
     .block_k = TILES_K,
     .unit_k = AMX_DEPTH,
+    .piece_k = TILES_K,
     .bytes = sizeof(uint16_t),
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,
