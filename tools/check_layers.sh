@@ -24,8 +24,9 @@ optim:    base config device comm params # update rules, learning rate, loss sca
 ckpt:     base config comm data params optim text # checkpoints: write, read, find, check
 hub:      base config params model ckpt text # models of Hugging Face and llama.cpp, in and out
 train:    base config comm data params model parallel optim ckpt text # the loop: calls everything, computes nothing
+board:    base config ckpt # runs as their directories show them, over HTTP and in a terminal
 launch:   base config comm ckpt # starts a job of several processes and stays with it
-cli:      base config device comm data parallel ckpt hub train launch text # one file per subcommand
+cli:      base config device comm data parallel ckpt hub train board launch text # one file per subcommand
 "
 
 # A header of a library and the folders that may include it.
@@ -37,11 +38,12 @@ simde/x86/avx512.h: device
 omp.h:       device base
 mpi.h:       comm
 yaml.h:      config
-jansson.h:   config data ckpt hub train cli text
+jansson.h:   config data ckpt hub train board cli text
 pcre2.h:     text
 xxhash.h:    text data ckpt
 zip.h:       data
-zlib.h:      data
+zlib.h:      data board
+microhttpd.h: board
 zstd.h:      data
 "
 

@@ -16,7 +16,7 @@ packages_of() {
     case $1 in
     build) echo gcc libc6-dev cmake ninja-build pkg-config libsimde-dev \
         libyaml-dev libjansson-dev libxxhash-dev libpcre2-dev zlib1g-dev libzip-dev libzstd-dev \
-        libcmocka-dev libopenmpi-dev openmpi-bin python3 ;;
+        libmicrohttpd-dev libcmocka-dev libopenmpi-dev openmpi-bin python3 ;;
     mpich) echo libmpich-dev mpich ;;
     demo) echo bible-kjv bible-kjv-text ;;
     lint) echo clang clang-format clang-tidy libomp-dev python3 ;;

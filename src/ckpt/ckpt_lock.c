@@ -393,3 +393,34 @@ int ckpt_lock_check(const struct ckpt_lock *lock, struct error *err)
                      "there any more",
                      lock->path);
 }
+
+/* -- from outside -------------------------------------------------------------------- */
+
+void ckpt_lock_look(const char *output_dir, struct ckpt_lock_view *view)
+{
+    char path[PATH_MAX];
+    struct owner owner, me;
+    struct error ignored;
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    *view = (struct ckpt_lock_view){.state = CKPT_LOCK_FREE};
+    if (fs_join(path, sizeof path, output_dir, CKPT_LOCK_NAME, &ignored))
+        return;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    bool is_held = fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+    enum note note = read_owner(fd, &owner);
+    close(fd);
+    if (note == NOTE_READ) {
+        describe_self(&me);
+        bool is_here = owner.machine[0] && strcmp(owner.machine, me.machine) == 0;
+        memcpy(view->host, owner.host, sizeof view->host);
+        view->pid = owner.pid;
+        view->beat = owner.beat;
+        view->state = is_held   ? CKPT_LOCK_HELD
+                      : is_here ? CKPT_LOCK_LEFT
+                                : CKPT_LOCK_AWAY;
+    } else if (is_held) { // its owner is about to write its name
+        view->state = CKPT_LOCK_HELD;
+    }
+}

@@ -51,4 +51,22 @@ void ckpt_lock_close(struct ckpt_lock *lock);
  * that is a warning. */
 MUST_CHECK int ckpt_lock_check(const struct ckpt_lock *lock, struct error *err);
 
+/* -- from outside -------------------------------------------------------------------- */
+
+enum ckpt_lock_state {
+    CKPT_LOCK_FREE, // nobody writes there, and the last one gave the lock back
+    CKPT_LOCK_HELD, // its owner lives
+    CKPT_LOCK_LEFT, // its owner is gone and has not given it back: killed
+    CKPT_LOCK_AWAY, // of another machine whose locks do not reach us: `beat` must move
+};
+
+struct ckpt_lock_view {
+    enum ckpt_lock_state state;
+    char host[256];
+    int64_t pid, beat;
+};
+
+/* Who writes in output_dir? Only looks: nothing is taken, changed or waited for. */
+void ckpt_lock_look(const char *output_dir, struct ckpt_lock_view *view);
+
 #endif

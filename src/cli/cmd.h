@@ -19,6 +19,7 @@ int cmd_export(int argc, char **argv);
 int cmd_import(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);
+int cmd_board(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
 
 #endif

@@ -31,14 +31,16 @@ static void print_command(const struct command *cmd)
 {
     printf("usage: %s [options]", cmd->name);
     for (int i = 0; i < cmd->n_options; i++)
-        if (cmd->options[i].kind == OPTION_OPERAND)
-            printf(cmd->options[i].is_required ? " %s" : " [%s]", cmd->options[i].value);
+        if (option_is_operand(&cmd->options[i]))
+            printf(cmd->options[i].is_required ? " %s%s" : " [%s%s]",
+                   cmd->options[i].value,
+                   cmd->options[i].kind == OPTION_OPERANDS ? "..." : "");
     printf("\n\n%s\n\noptions:\n", cmd->summary);
     for (int i = 0; i < cmd->n_options; i++) {
         const struct option_spec *o = &cmd->options[i];
         char left[64];
         char letter[] = {'-', o->letter, ',', ' ', 0};
-        if (o->kind == OPTION_OPERAND)
+        if (option_is_operand(o))
             snprintf(left, sizeof left, "  %s", o->value);
         else
             snprintf(left, sizeof left, "  %s--%s%s%s%s", o->letter ? letter : "",

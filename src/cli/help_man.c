@@ -119,7 +119,7 @@ static void put_synopsis(const struct command *cmd)
     putchar('\n');
     for (int i = 0; i < cmd->n_options; i++) {
         const struct option_spec *o = &cmd->options[i];
-        if (!o->is_required || o->kind == OPTION_OPERAND)
+        if (!o->is_required || option_is_operand(o))
             continue;
         fputs(".B ", stdout);
         put_text("--");
@@ -133,10 +133,12 @@ static void put_synopsis(const struct command *cmd)
     puts(".RI [ options ]");
     for (int i = 0; i < cmd->n_options; i++) {
         const struct option_spec *o = &cmd->options[i];
-        if (o->kind != OPTION_OPERAND)
+        if (!option_is_operand(o))
             continue;
         printf(o->is_required ? ".I " : ".RI [ ");
         put_text(o->value);
+        if (o->kind == OPTION_OPERANDS)
+            put_text("...");
         puts(o->is_required ? "" : " ]");
     }
     puts(".hy");
@@ -145,7 +147,7 @@ static void put_synopsis(const struct command *cmd)
 static void put_option(const struct option_spec *o)
 {
     puts(".TP");
-    if (o->kind == OPTION_OPERAND) {
+    if (option_is_operand(o)) {
         fputs("\\fI", stdout);
         put_text(o->value);
         puts("\\fR");

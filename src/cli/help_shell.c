@@ -66,7 +66,7 @@ static void bash_command(const struct command *cmd)
 {
     printf("_trefoil_words['%s']='", cmd->name);
     for (int i = 0; i < cmd->n_options; i++)
-        if (cmd->options[i].kind != OPTION_OPERAND)
+        if (!option_is_operand(&cmd->options[i]))
             printf("--%s ", cmd->options[i].name);
     puts("--help --version'");
     for (int i = 0; i < cmd->n_options; i++) {
@@ -77,7 +77,7 @@ static void bash_command(const struct command *cmd)
         const char *dots = o->kind == OPTION_LIST ? "..." : "";
         if (!value)
             continue;
-        if (o->kind == OPTION_OPERAND)
+        if (option_is_operand(o))
             printf("_trefoil_values['%s operand']='%s'\n", cmd->name, value);
         else
             printf("_trefoil_values['%s --%s']='%s%s'\n", cmd->name, o->name, value,
@@ -171,8 +171,8 @@ static void zsh_command(const struct command *cmd)
     for (int i = 0; i < cmd->n_options; i++) {
         const struct option_spec *o = &cmd->options[i];
         char letter[] = {o->letter, 0};
-        if (o->kind == OPTION_OPERAND) {
-            printf("        ':%s:", o->name);
+        if (option_is_operand(o)) {
+            printf("        '%s:%s:", o->kind == OPTION_OPERANDS ? "*" : "", o->name);
             zsh_action(o);
             puts("' \\");
             followers = alternatives(o);
@@ -241,13 +241,13 @@ static void fish_begin(const char *command)
 static void fish_option(const char *command, const struct option_spec *o)
 {
     fish_begin(command);
-    if (o->kind == OPTION_OPERAND)
+    if (option_is_operand(o))
         fputs(is_path(o) ? "-F" : "-f", stdout);
     else
         printf("-l %s", o->name);
     if (o->letter)
         printf(" -s %c", o->letter);
-    if (o->value && o->kind != OPTION_OPERAND)
+    if (o->value && !option_is_operand(o))
         fputs(is_path(o) ? " -r -F" : " -x", stdout);
     if (alternatives(o)) {
         fputs(" -a '", stdout);
@@ -276,7 +276,7 @@ static void fish_command(const struct command *cmd)
     printf("set -a __trefoil_commands '%s'\n", cmd->name);
     for (int i = 0; i < cmd->n_options; i++) {
         fish_option(cmd->name, &cmd->options[i]);
-        if (cmd->options[i].kind == OPTION_OPERAND && alternatives(&cmd->options[i]))
+        if (option_is_operand(&cmd->options[i]) && alternatives(&cmd->options[i]))
             printf("set -a __trefoil_before '%s'\n", cmd->name);
     }
 }

@@ -20,6 +20,7 @@ static const struct command_choice commands[] = {
     {"export", cmd_export, "Write a checkpoint for transformers or llama.cpp."},
     {"import", cmd_import, "Turn a Hugging Face GPT-2 into a checkpoint."},
     {"inspect", cmd_inspect, "Show what is in a dataset, checkpoint or tokenizer."},
+    {"board", cmd_board, "Show runs on a web page, live or finished."},
     {"schedule", cmd_schedule, "Draw a pipeline schedule with its bubble and memory."},
     {"selftest", cmd_selftest,
      "Check on this machine that parallel layouts do not change results."},

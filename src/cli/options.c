@@ -22,7 +22,7 @@ static int refuse_unknown(const struct command *cmd, const char *word, struct er
     int least = 4;
     for (int i = 0; i < cmd->n_options && strncmp(word, "--", 2) == 0; i++) {
         int distance = text_distance(word + 2, cmd->options[i].name);
-        if (distance < least && cmd->options[i].kind != OPTION_OPERAND) {
+        if (distance < least && !option_is_operand(&cmd->options[i])) {
             least = distance;
             nearest = cmd->options[i].name;
         }
@@ -46,10 +46,10 @@ static const struct option_spec *find_option(const struct command *cmd, char *wo
         bool is_long = n > 2 && word[0] == '-' && word[1] == '-' &&
                        strlen(o->name) == n - 2 && strncmp(word + 2, o->name, n - 2) == 0;
         bool is_short = n == 2 && word[0] == '-' && o->letter && word[1] == o->letter;
-        if ((is_long || is_short) && o->kind != OPTION_OPERAND)
+        if ((is_long || is_short) && !option_is_operand(o))
             return o;
         bool is_joined = n > 2 && word[0] == '-' && o->letter && word[1] == o->letter &&
-                         o->kind != OPTION_OPERAND && o->kind != OPTION_FLAG;
+                         !option_is_operand(o) && o->kind != OPTION_FLAG;
         if (is_joined) {
             *value = word + 2;
             return o;
@@ -65,7 +65,8 @@ static const struct option_spec *find_operand(const struct command *cmd, const c
     if (word[0] == '-' && word[1])
         return NULL;
     for (int i = 0; i < cmd->n_options; i++)
-        if (cmd->options[i].kind == OPTION_OPERAND && !is_given[i])
+        if (option_is_operand(&cmd->options[i]) &&
+            (!is_given[i] || cmd->options[i].kind == OPTION_OPERANDS))
             return &cmd->options[i];
     return NULL;
 }
@@ -114,6 +115,7 @@ static int store_value(const struct command *cmd, const struct option_spec *o,
         *(const char **)o->target = value;
         return 0;
     case OPTION_LIST:
+    case OPTION_OPERANDS:
         return append_value(o->target, value, err);
     case OPTION_INT:
     case OPTION_NUMBER:
@@ -127,7 +129,7 @@ static int check_required(const struct command *cmd, const bool *is_given,
 {
     for (int i = 0; i < cmd->n_options; i++) {
         const struct option_spec *o = &cmd->options[i];
-        if (o->is_required && !is_given[i] && o->kind == OPTION_OPERAND)
+        if (o->is_required && !is_given[i] && option_is_operand(o))
             return error_set(err, ERROR_INPUT, "%s: %s is missing: %s", cmd->name,
                              o->value, o->help);
         if (o->is_required && !is_given[i])

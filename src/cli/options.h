@@ -15,12 +15,13 @@
 #include <stdio.h>
 
 enum option_kind {
-    OPTION_FLAG,    // bool: no value
-    OPTION_TEXT,    // const char *
-    OPTION_LIST,    // struct option_list: the values are argv's own
-    OPTION_INT,     // int64_t
-    OPTION_NUMBER,  // double
-    OPTION_OPERAND, // const char *: a word by itself, without the name
+    OPTION_FLAG,     // bool: no value
+    OPTION_TEXT,     // const char *
+    OPTION_LIST,     // struct option_list: the values are argv's own
+    OPTION_INT,      // int64_t
+    OPTION_NUMBER,   // double
+    OPTION_OPERAND,  // const char *: a word by itself, without the name
+    OPTION_OPERANDS, // struct option_list: all such words that are left
 };
 
 struct option_list {
@@ -38,6 +39,11 @@ struct option_spec {
                        // "PATH" and "PREFIX" complete files, "a|b" one of these words
     const char *help;  // one sentence
 };
+
+static inline bool option_is_operand(const struct option_spec *o)
+{
+    return o->kind == OPTION_OPERAND || o->kind == OPTION_OPERANDS;
+}
 
 struct command {
     const char *name;    // "trefoil pretrain"

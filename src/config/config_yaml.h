@@ -5,7 +5,8 @@
  * characters, syntax errors, several documents, anchors, aliases, tags, keys that are not
  * plain words, nesting over CONFIG_YAML_DEPTH, lists of anything but scalars.
  *
- * Local to src/config; config_yaml.c is the only file that includes <yaml.h>.
+ * For src/config, and for who shows a configuration without knowing its keys; config_yaml.c
+ * is the only file that includes <yaml.h>.
  */
 #ifndef CONFIG_CONFIG_YAML_H
 #define CONFIG_CONFIG_YAML_H

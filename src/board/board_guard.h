@@ -1,0 +1,35 @@
+/*
+ * board_guard - who may ask the board, by what a request says of itself.
+ *
+ * A page of another site can make a browser ask a server of its user's own machine, under
+ * a name of that site that leads to 127.0.0.1 (DNS rebinding). So the name that was asked
+ * for must be an address, localhost, or, where the board listens to others, this
+ * machine's own name. And from other machines a token is needed.
+ */
+#ifndef BOARD_BOARD_GUARD_H
+#define BOARD_BOARD_GUARD_H
+
+#include "base/base.h"
+#include "base/error.h"
+
+#define BOARD_TOKEN_LEAST 16 // characters of a token
+#define BOARD_TOKEN_BYTES 129
+
+struct board_guard {
+    bool is_local;                 // listens to this machine alone
+    char token[BOARD_TOKEN_BYTES]; // "": none is asked for
+    char host[256];                // this machine's name
+};
+
+/* For a board that listens on `address`, an IPv4 or IPv6 one. `token` NULL: one is made
+ * where it is needed. */
+MUST_CHECK int board_guard_init(struct board_guard *guard, const char *address,
+                                const char *token, struct error *err);
+
+/* May a request with this header Host be answered? NULL, where there is none: no. */
+bool board_guard_knows_host(const struct board_guard *guard, const char *host);
+
+/* Is it the token? In a time that does not depend on how much of it is right. */
+bool board_guard_knows_token(const struct board_guard *guard, const char *token);
+
+#endif
