@@ -135,8 +135,8 @@ static inline int try_import(const struct hf_fixture *f, const char *from, const
     char input[PATH_MAX], output[PATH_MAX], path[PATH_MAX];
     fixture_path(f, from, input);
     fixture_path(f, to, output);
-    struct config_model model;
-    return hf_import(input, output, path, sizeof path, &model, err);
+    struct config cfg;
+    return hf_import(input, output, path, sizeof path, &cfg, err);
 }
 
 static inline void assert_says(const struct error *err, const char *words)

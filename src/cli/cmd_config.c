@@ -4,6 +4,7 @@
 #include "cli/cmd.h"
 #include "cli/options.h"
 #include "config/config.h"
+#include "data/formats/dataset_list.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +26,9 @@ static int print_config(void *context, struct error *err)
     if (r->is_markdown) {
         config_print_markdown(stdout);
     } else {
-        if (config_load(&cfg, r->file, r->overrides.values, r->overrides.n_values, err))
+        // without a file there is no run whose data could be asked
+        if (config_load_run(&cfg, r->file, r->overrides.values, r->overrides.n_values, 1,
+                            r->file ? dataset_list_facts : NULL, err))
             return -1;
         config_print(&cfg, stdout);
     }

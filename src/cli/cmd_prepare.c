@@ -25,8 +25,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATUS_SECONDS 0.2 // between two status lines on a terminal
-#define LINE_SECONDS 30.0  // between two lines of progress elsewhere
+#define STATUS_SECONDS 0.2  // between two status lines on a terminal
+#define LINE_SECONDS 30.0   // between two lines of progress elsewhere
+#define LITTLE_BYTES 200000 // of text
 
 struct settings { // as given on the command line
     struct option_list inputs;
@@ -251,6 +252,31 @@ static void print_summary(const struct prepare *p, const struct encode_counts *c
                  "--doc_separator file makes one of each file");
 }
 
+/* The command that comes next, with sizes for this much text: the table in
+ * configs/laptop.yaml, whose own sizes are those of the row without settings. */
+static void print_next(const struct prepare *p, int64_t n_text_bytes)
+{
+    static const struct {
+        int64_t most_bytes;
+        const char *settings;
+    } sizes[] = {
+        {1000000, " -o hidden_size=128 -o max_steps=1000"},
+        {10000000, ""},
+        {100000000, " -o hidden_size=256 -o num_layers=6 -o max_steps=3000"},
+    };
+    if (n_text_bytes < LITTLE_BYTES)
+        log_info("this is little text: models write readable sentences from about %d KB "
+                 "on",
+                 LITTLE_BYTES / 1000);
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        if (n_text_bytes <= sizes[i].most_bytes) {
+            log_info("to train a small model on it: trefoil pretrain -c "
+                     "configs/laptop.yaml -o dataset.input_dir=%s%s",
+                     p->set.output, sizes[i].settings);
+            return;
+        }
+}
+
 static int run_prepare(struct prepare *p, struct error *err)
 {
     const struct settings *set = &p->set;
@@ -271,6 +297,7 @@ static int run_prepare(struct prepare *p, struct error *err)
         goto done;
     log_status_clear();
     print_summary(p, &counts);
+    print_next(p, counts.n_text_bytes);
     rc = 0;
 done:
     log_status_clear();

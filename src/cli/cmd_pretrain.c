@@ -11,6 +11,7 @@
 #include "cli/self_launch.h"
 #include "comm/comm.h"
 #include "config/config.h"
+#include "data/formats/dataset_list.h"
 #include "launch/restart.h"
 #include "parallel/layout.h"
 #include "train/fit.h"
@@ -59,8 +60,8 @@ void pretrain_options_release(struct pretrain_options *o)
 int pretrain_options_load(const struct pretrain_options *o, struct config *cfg,
                           int64_t n_processes, struct error *err)
 {
-    return config_load_for(cfg, o->path, o->overrides.values, o->overrides.n_values,
-                           n_processes, err);
+    return config_load_run(cfg, o->path, o->overrides.values, o->overrides.n_values,
+                           n_processes, dataset_list_facts, err);
 }
 
 /* -- other layouts ------------------------------------------------------------------- */
@@ -90,9 +91,9 @@ static bool accepts(void *context, const struct grid_shape *shape)
                  degrees[i]);
         all[(size_t)given->n_values + i] = settings[i];
     }
-    bool is_good = config_load_for(&cfg, a->options->path, all,
+    bool is_good = config_load_run(&cfg, a->options->path, all,
                                    given->n_values + (int)ARRAY_LEN(keys), a->n_processes,
-                                   &ignored) == 0 &&
+                                   dataset_list_facts, &ignored) == 0 &&
                    layout_check(&cfg, a->n_processes, &ignored) == 0;
     free(all);
     return is_good;

@@ -5,7 +5,7 @@
  * Member names are the YAML's. One table of keys (config_keys.c) drives parsing, `-o`,
  * range checks, `trefoil config`, and docs/config.md; other names, of other systems'
  * files, are a second one (config_names.c). A key left empty in the YAML ("ckpt_dir:")
- * has its default, unless its row says what else that means. After config_load() succeeds
+ * has its default, unless its row says what else that means. After a load succeeds
  * every member has its effective value: derived ones (dp_degree, local_batch_size,
  * ffn_hidden_size, ...) too.
  *
@@ -199,6 +199,28 @@ MUST_CHECK int config_load(struct config *cfg, const char *path, char *const *ov
 MUST_CHECK int config_load_for(struct config *cfg, const char *path,
                                char *const *overrides, int n_overrides,
                                int64_t n_processes, struct error *err);
+
+/* What the data of a run says of itself. */
+struct config_data_facts {
+    int64_t vocab_size;             // of its tokenizer; 0: it does not say
+    int64_t eos_token_id;           // -1: it does not say, or not with one voice
+    char source[CONFIG_PATH_BYTES]; // the file that says so
+    int64_t other_vocab_size;       // of a part that was made with another tokenizer
+    char other_source[CONFIG_PATH_BYTES]; // "": there is none
+};
+
+/* Look at the data, which a folder above this one knows to read. Data that is not there
+ * says nothing. */
+typedef int config_look_fn(const struct config_dataset *data,
+                           struct config_data_facts *facts, struct error *err);
+
+/* The same, for a run: what the data says stands for Model.vocab_size and
+ * dataset.eos_token_id where those were left out. `look` NULL: it says nothing. */
+MUST_CHECK int config_load_run(struct config *cfg, const char *path,
+                               char *const *overrides, int n_overrides,
+                               int64_t n_processes, config_look_fn *look,
+                               struct error *err);
+
 /* dp_degree x pp_degree x sharding_degree x mp_degree, or INT64_MAX if that overflows. */
 int64_t config_n_processes(const struct config *cfg);
 /* The same from the n bytes at `text`; `name` stands for the file in messages, and
@@ -227,6 +249,11 @@ bool config_has_fp32_grads(const struct config *cfg);
 /* Every key with its effective value, default and meaning, as `trefoil config` shows;
  * what it prints is a configuration file that config_load() reads back. */
 void config_print(const struct config *cfg, FILE *out);
+
+/* A file of some keys only, without their meanings: those of the n_paths paths, each of
+ * which is a key or a section with all below it. */
+void config_print_keys(const struct config *cfg, const char *const *paths, size_t n_paths,
+                       FILE *out);
 
 /* docs/config.md, from the same table. */
 void config_print_markdown(FILE *out);

@@ -130,6 +130,7 @@ const struct config_key config_keys[] = {
 
     {KEY("Model.vocab_size", CONFIG_INT, model.vocab_size),
         .default_text = "50304", .range = BETWEEN(1, MAX_COUNT),
+        .without = "that of the data's .meta.json, else 50304",
         .meaning = "Rows of the token embedding; every token id is below it."},
     {KEY("Model.hidden_size", CONFIG_INT, model.hidden_size),
         .default_text = "1024", .range = BETWEEN(1, MAX_SIZE),
@@ -298,6 +299,7 @@ const struct config_key config_keys[] = {
         .meaning = "Leave positions whose input token is eos_token_id out of the loss."},
     {KEY("dataset.eos_token_id", CONFIG_INT, dataset.eos_token_id),
         .default_text = "-1", .range = BETWEEN(-1, MAX_COUNT),
+        .without = "that of the data's .meta.json, else -1",
         .meaning = "Token that ends a document; -1 means unknown."},
     {KEY("dataset.cache_dir", CONFIG_TEXT, dataset.cache_dir),
         .default_text = "",

@@ -1,11 +1,12 @@
 /*
  * The order of a load: defaults, the file, the -o options, then what this version cannot
- * do, then deriving, then the rules between keys. Each step sees complete input of the
+ * do, then what the data says, then deriving, then the rules between keys. Each step sees complete input of the
  * one before it, so an error is about what the user wrote, not about a half-made state.
  */
 #include "config/config_load.h"
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "config/config_check.h"
 #include "config/config_file.h"
 #include "config/config_print.h"
@@ -178,7 +179,7 @@ static int apply_option(struct config_loader *l, const char *option, struct erro
     return config_apply(l, key, alias, &given, err);
 }
 
-/* -- the whole ----------------------------------------------------------------------- */
+/* -- what was left out ---------------------------------------------------------------- */
 
 /* What a newer form of the files means by leaving a key out. */
 static void apply_sectioned_defaults(struct config_target *target)
@@ -214,14 +215,74 @@ static int check_echoes(const struct config_loader *l, struct error *err)
     return 0;
 }
 
-static int finish_config(struct config_loader *l, int64_t n_processes, struct error *err)
+/* How many tokens there are is known to whoever made the data. */
+static int take_vocab_size(struct config_target *target,
+                           const struct config_data_facts *facts, struct error *err)
+{
+    const struct config_key *key = config_key_at("Model.vocab_size");
+    int64_t *vocab_size = &target->cfg->model.vocab_size;
+    struct error reason;
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)facts->vocab_size);
+    if (!facts->source[0]) {
+        log_warning("Model.vocab_size is left out, and no .meta.json of the data in '%s' "
+                    "says it: %lld, the default, is used",
+                    config_path_at(&target->cfg->dataset.input_dir, 0),
+                    (long long)*vocab_size);
+        return 0;
+    }
+    if (facts->other_source[0])
+        return config_refuse(&target->origins, key, NULL, err,
+                             "it is %lld by '%s', but %lld by '%s': use datasets made "
+                             "with one tokenizer, or set it",
+                             (long long)facts->vocab_size, facts->source,
+                             (long long)facts->other_vocab_size, facts->other_source);
+    if (config_check_range(key, (double)facts->vocab_size, text, &reason))
+        return error_set(err, ERROR_INPUT, "'%s': \"vocab_size\": %s", facts->source,
+                         reason.text);
+    *vocab_size = facts->vocab_size;
+    log_info("Model.vocab_size: %lld, by '%s'", (long long)*vocab_size, facts->source);
+    return 0;
+}
+
+/* An end of documents that is given, or no token of the model, is left to the check of the
+ * data itself. */
+static int ask_data(struct config_target *target, config_look_fn *look, struct error *err)
+{
+    struct config *cfg = target->cfg;
+    struct config_data_facts facts;
+    bool has_size = config_was_given(&target->origins, config_key_at("Model.vocab_size"));
+    if (has_size && cfg->dataset.eos_token_id >= 0)
+        return 0;
+    if (look(&cfg->dataset, &facts, err) ||
+        (!has_size && take_vocab_size(target, &facts, err)))
+        return -1;
+    if (cfg->dataset.eos_token_id < 0 && facts.eos_token_id < cfg->model.vocab_size)
+        cfg->dataset.eos_token_id = facts.eos_token_id;
+    return 0;
+}
+
+/* -- the whole ----------------------------------------------------------------------- */
+
+struct request { // one load; borrowed
+    const char *name, *text;
+    size_t n_text;
+    char *const *overrides;
+    int n_overrides;
+    int64_t n_processes;
+    config_look_fn *look; // or NULL
+};
+
+static int finish_config(struct config_loader *l, const struct request *r,
+                         struct error *err)
 {
     struct config *cfg = l->ours.cfg;
     if (l->is_sectioned)
         apply_sectioned_defaults(&l->ours);
     if (check_echoes(l, err) || config_foreign_finish(l, err) ||
         config_check_works_now(cfg, &l->ours.origins, err) ||
-        config_derive(cfg, &l->ours.origins, n_processes, err) ||
+        (r->look && ask_data(&l->ours, r->look, err)) ||
+        config_derive(cfg, &l->ours.origins, r->n_processes, err) ||
         config_check(cfg, &l->ours.origins, err))
         return -1;
     config_foreign_log(l);
@@ -229,9 +290,7 @@ static int finish_config(struct config_loader *l, int64_t n_processes, struct er
     return 0;
 }
 
-int config_load_text(struct config *cfg, const char *name, const char *text, size_t n,
-                     char *const *overrides, int n_overrides, int64_t n_processes,
-                     struct error *err)
+static int load(struct config *cfg, const struct request *r, struct error *err)
 {
     int rc = -1;
     struct config *echo = malloc(sizeof *echo);
@@ -248,12 +307,12 @@ int config_load_text(struct config *cfg, const char *name, const char *text, siz
     l->foreigns = foreigns;
     set_defaults(cfg);
     set_defaults(echo);
-    if (text && config_file_apply(l, name, text, n, err))
+    if (r->text && config_file_apply(l, r->name, r->text, r->n_text, err))
         goto done;
-    for (int i = 0; i < n_overrides; i++)
-        if (apply_option(l, overrides[i], err))
+    for (int i = 0; i < r->n_overrides; i++)
+        if (apply_option(l, r->overrides[i], err))
             goto done;
-    rc = finish_config(l, n_processes, err);
+    rc = finish_config(l, r, err);
 done:
     free(foreigns);
     free(origins);
@@ -262,17 +321,34 @@ done:
     return rc;
 }
 
-int config_load_for(struct config *cfg, const char *path, char *const *overrides,
-                    int n_overrides, int64_t n_processes, struct error *err)
+int config_load_text(struct config *cfg, const char *name, const char *text, size_t n,
+                     char *const *overrides, int n_overrides, int64_t n_processes,
+                     struct error *err)
+{
+    return load(cfg,
+                &(struct request){name, text, n, overrides, n_overrides, n_processes, 0},
+                err);
+}
+
+int config_load_run(struct config *cfg, const char *path, char *const *overrides,
+                    int n_overrides, int64_t n_processes, config_look_fn *look,
+                    struct error *err)
 {
     char *text = NULL;
     size_t n = 0;
     if (path && fs_read_all(path, CONFIG_MAX_BYTES, &text, &n, err))
         return -1;
-    int rc =
-        config_load_text(cfg, path, text, n, overrides, n_overrides, n_processes, err);
+    int rc = load(
+        cfg, &(struct request){path, text, n, overrides, n_overrides, n_processes, look},
+        err);
     free(text);
     return rc;
+}
+
+int config_load_for(struct config *cfg, const char *path, char *const *overrides,
+                    int n_overrides, int64_t n_processes, struct error *err)
+{
+    return config_load_run(cfg, path, overrides, n_overrides, n_processes, NULL, err);
 }
 
 int config_load(struct config *cfg, const char *path, char *const *overrides,

@@ -220,6 +220,32 @@ void config_print(const struct config *cfg, FILE *out)
     }
 }
 
+static bool is_below(const char *path, const char *ancestor)
+{
+    size_t n = strlen(ancestor);
+    return strncmp(path, ancestor, n) == 0 && (path[n] == 0 || path[n] == '.');
+}
+
+void config_print_keys(const struct config *cfg, const char *const *paths, size_t n_paths,
+                       FILE *out)
+{
+    const char *previous = NULL;
+    char value[CONFIG_TEXT_BYTES];
+    fprintf(out, "%s:\n", CONFIG_ROOT);
+    for (int i = 0; i < config_n_keys; i++) {
+        const char *path = config_keys[i].path;
+        bool is_wanted = false;
+        for (size_t j = 0; j < n_paths; j++)
+            is_wanted |= is_below(path, paths[j]);
+        if (!is_wanted)
+            continue;
+        print_sections(path, previous, out);
+        config_value_text(&config_keys[i], cfg, value, sizeof value);
+        fprintf(out, "%*s%s: %s\n", 2 * depth_of(path), "", config_leaf(path), value);
+        previous = path;
+    }
+}
+
 /* -- as Markdown --------------------------------------------------------------------- */
 
 static const char introduction[] =

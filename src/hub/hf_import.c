@@ -479,7 +479,7 @@ static void release_importer(struct hf_importer *im)
 }
 
 int hf_import(const char *input, const char *output_dir, char *path, size_t path_size,
-              struct config_model *model, struct error *err)
+              struct config *cfg, struct error *err)
 {
     struct hf_importer *im = calloc(1, sizeof *im);
     if (!im)
@@ -487,7 +487,7 @@ int hf_import(const char *input, const char *output_dir, char *path, size_t path
     int rc = open_input(im, input, err);
     if (rc == 0)
         rc = write_checkpoint(im, output_dir, path, path_size, err);
-    *model = im->cfg.model;
+    *cfg = im->cfg;
     release_importer(im);
     free(im);
     struct error lost; // a model is of use without its tokenizer

@@ -14,8 +14,8 @@
 
 /* `output_dir` is made; one that holds checkpoints already is refused. A tensor with a
  * number that is none, or infinite, is refused. The path of the checkpoint goes to
- * `path`, what model it is to *model. */
+ * `path`, the configuration it records to *cfg. */
 MUST_CHECK int hf_import(const char *input, const char *output_dir, char *path,
-                         size_t path_size, struct config_model *model, struct error *err);
+                         size_t path_size, struct config *cfg, struct error *err);
 
 #endif

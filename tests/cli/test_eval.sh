@@ -91,6 +91,8 @@ evaluate --cloze cloze.jsonl >cloze.json
 sed 's/"text": "\(.*\) \([a-z]* *\)"/"context": "\1", "continuation": "\2"/' cloze.jsonl >pair.jsonl
 grep -q '"continuation": "mat"' pair.jsonl || fail "$(cat pair.jsonl)"
 evaluate --cloze pair.jsonl | cmp - cloze.json || fail "context and continuation"
+sed -i 's/", "continuation": "/ ", "continuation": " /; s/}$/, "id": 7, "choices": ["mat"]}/' pair.jsonl
+evaluate --cloze pair.jsonl | cmp - cloze.json || fail "blanks around the gap, and other keys"
 [ "$(value cloze_accuracy <cloze.json)" = 0.5 ] || fail "$(cat cloze.json)"
 "$mpirun" "$mpiexec" 3 "$trefoil" eval --ckpt out --json --cloze cloze.jsonl >ranks.out ||
     fail "cloze on 3 processes: $(cat ranks.out)"

@@ -217,40 +217,93 @@ bool dataset_list_is_file(const char *path)
 
 /* -- which tokenizer ----------------------------------------------------------------- */
 
-/* A dataset without a meta file, made by others, says nothing. */
-static int compare_tokenizer(const char *prefix, char *name, size_t size,
-                             struct error *err)
+/* A dataset without a meta file, made by others, says nothing: *is_there is false. */
+static int read_meta(const char *prefix, char path[PATH_MAX], struct dataset_meta *meta,
+                     bool *is_there, struct error *err)
 {
-    char path[PATH_MAX];
-    struct dataset_meta meta;
-    bool is_there;
-    if (snprintf(path, sizeof path, "%s.meta.json", prefix) >= (int)sizeof path)
+    if (snprintf(path, PATH_MAX, "%s.meta.json", prefix) >= PATH_MAX)
         return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", prefix);
-    if (dataset_meta_read(path, &meta, &is_there, err))
-        return -1;
-    if (!is_there || strcmp(meta.tokenizer, name) == 0)
+    return dataset_meta_read(path, meta, is_there, err);
+}
+
+/* Call `see` with what each dataset of `inputs` says; data that is not there says
+ * nothing. */
+static int see_metas(const struct config_paths *inputs,
+                     int (*see)(void *context, const char *path,
+                                const struct dataset_meta *meta, struct error *err),
+                     void *context, struct error *err)
+{
+    struct error ignored;
+    struct dataset_meta meta;
+    char path[PATH_MAX];
+    bool is_there;
+    int rc = 0;
+    for (int64_t i = 0; i < inputs->n_paths && rc == 0; i++) {
+        struct dataset_list list = {0};
+        if (dataset_list_find(&list, config_path_at(inputs, i), &ignored) == 0)
+            for (int64_t j = 0; j < list.n_entries && rc == 0; j++) {
+                rc = read_meta(list.entries[j].prefix, path, &meta, &is_there, err);
+                if (rc == 0 && is_there)
+                    rc = see(context, path, &meta, err);
+            }
+        dataset_list_release(&list);
+    }
+    return rc;
+}
+
+struct tokenizer_name {
+    char *text;
+    size_t size;
+};
+
+static int see_tokenizer(void *context, const char *path, const struct dataset_meta *meta,
+                         struct error *err)
+{
+    const struct tokenizer_name *name = context;
+    (void)path;
+    if (strcmp(meta->tokenizer, name->text) == 0)
         return 0;
-    if (name[0])
+    if (name->text[0])
         return error_set(err, ERROR_INPUT,
                          "its datasets were prepared with several tokenizers, '%s' and "
                          "'%s'",
-                         name, meta.tokenizer);
-    snprintf(name, size, "%s", meta.tokenizer);
+                         name->text, meta->tokenizer);
+    snprintf(name->text, name->size, "%s", meta->tokenizer);
     return 0;
 }
 
 int dataset_list_tokenizer(const struct config_paths *inputs, char *name, size_t size,
                            struct error *err)
 {
-    struct error ignored;
-    int rc = 0;
+    struct tokenizer_name found = {name, size};
     name[0] = 0;
-    for (int64_t i = 0; i < inputs->n_paths && rc == 0; i++) {
-        struct dataset_list list = {0};
-        if (dataset_list_find(&list, config_path_at(inputs, i), &ignored) == 0)
-            for (int64_t j = 0; j < list.n_entries && rc == 0; j++)
-                rc = compare_tokenizer(list.entries[j].prefix, name, size, err);
-        dataset_list_release(&list);
+    return see_metas(inputs, see_tokenizer, &found, err);
+}
+
+/* -- what the data says of itself ---------------------------------------------------- */
+
+static int see_facts(void *context, const char *path, const struct dataset_meta *meta,
+                     struct error *err)
+{
+    struct config_data_facts *facts = context;
+    (void)err;
+    if (!facts->source[0]) {
+        facts->vocab_size = meta->vocab_size;
+        facts->eos_token_id = meta->eos_token_id;
+        snprintf(facts->source, sizeof facts->source, "%s", path);
     }
-    return rc;
+    if (meta->eos_token_id != facts->eos_token_id)
+        facts->eos_token_id = -1;
+    if (meta->vocab_size != facts->vocab_size && !facts->other_source[0]) {
+        facts->other_vocab_size = meta->vocab_size;
+        snprintf(facts->other_source, sizeof facts->other_source, "%s", path);
+    }
+    return 0;
+}
+
+int dataset_list_facts(const struct config_dataset *data, struct config_data_facts *facts,
+                       struct error *err)
+{
+    *facts = (struct config_data_facts){.eos_token_id = -1};
+    return see_metas(&data->input_dir, see_facts, facts, err);
 }

@@ -34,4 +34,9 @@ bool dataset_list_is_file(const char *path);
 MUST_CHECK int dataset_list_tokenizer(const struct config_paths *inputs, char *name,
                                       size_t size, struct error *err);
 
+/* How large the vocabulary is and which token ends a document, by the meta files of a
+ * run's data: a config_look_fn. */
+MUST_CHECK int dataset_list_facts(const struct config_dataset *data,
+                                  struct config_data_facts *facts, struct error *err);
+
 #endif
