@@ -1,5 +1,6 @@
 /*
- * trefoil inspect - what a dataset, a checkpoint or a tokenizer holds.
+ * trefoil inspect - what a dataset, a checkpoint, a run, a tokenizer or a model of other
+ * programs holds.
  *
  * A directory may hold several kinds of things: all of them are reported. A file is what
  * its name says it is, and anything else is taken for the prefix of a dataset.
@@ -7,11 +8,13 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "board/run.h"
 #include "ckpt/ckpt_manifest.h"
 #include "ckpt/ckpt_store.h"
 #include "cli/cmd.h"
 #include "cli/inspect_data.h"
 #include "cli/inspect_model.h"
+#include "cli/inspect_run.h"
 #include "cli/inspect_tensors.h"
 #include "cli/options.h"
 #include "cli/report.h"
@@ -61,7 +64,8 @@ struct findings {
 };
 
 struct contents { // which kinds a directory holds, going by names alone
-    bool has_manifest, has_tensors, has_moments, has_tokenizer, has_datasets, has_hf;
+    bool has_manifest, has_tensors, has_moments, has_tokenizer, has_datasets, has_hf,
+        has_metrics;
 };
 
 static int list_contents(struct contents *c, const char *dir, struct error *err)
@@ -79,6 +83,7 @@ static int list_contents(struct contents *c, const char *dir, struct error *err)
         c->has_tokenizer |= is_tokenizer_file(name);
         c->has_datasets |= dataset_list_is_file(name);
         c->has_hf |= strcmp(name, INSPECT_HF_NAME) == 0;
+        c->has_metrics |= strcmp(name, RUN_FILE_NAME) == 0;
     }
     fs_names_release(&names);
     return 0;
@@ -164,9 +169,12 @@ static int inspect_directory(json_t *report, const char *dir,
     if (list_contents(&c, dir, err))
         return -1;
     bool is_one = is_checkpoint(dir, &c);
+    if (c.has_metrics && report_add(report, "run", inspect_run(dir, err)))
+        return -1;
     if (!is_one && add_checkpoints(report, dir, opt, found, err))
         return -1;
-    bool is_other = is_one || found->n_checkpoints || c.has_tensors || c.has_tokenizer;
+    bool is_other = is_one || found->n_checkpoints || c.has_tensors || c.has_tokenizer ||
+                    c.has_metrics;
     if (c.has_hf && !is_one && add_hf(report, dir, is_other || c.has_datasets, err))
         return -1;
     is_other |= json_object_get(report, "hugging_face_model") != NULL;
@@ -174,7 +182,9 @@ static int inspect_directory(json_t *report, const char *dir,
         return error_set(err, ERROR_INPUT,
                          "nothing to inspect in the directory '%s': it has no dataset "
                          "(X.bin + X.idx, X_ids.npy + X_idx.npz), no checkpoint "
-                         "(" CKPT_MANIFEST_NAME ", *.safetensors) and no tokenizer",
+                         "(" CKPT_MANIFEST_NAME ", *.safetensors), no run "
+                         "(" RUN_FILE_NAME "), no tokenizer and no model of other "
+                         "programs (" INSPECT_HF_NAME ")",
                          dir);
     if (c.has_datasets) {
         // an unrelated .bin beside a tokenizer does not hide the tokenizer
@@ -222,6 +232,10 @@ static int inspect_file(json_t *report, const char *path,
         return report_add(report, "tensor_file", inspect_safetensors(path, err));
     if (text_ends_with(name, ".gguf"))
         return report_add(report, "gguf_file", inspect_gguf(path, err));
+    if (strcmp(name, RUN_FILE_NAME) == 0 && fs_exists(path))
+        return parent_of(path, other, err)
+                   ? -1
+                   : report_add(report, "run", inspect_run(other, err));
     if (strcmp(name, INSPECT_HF_NAME) == 0 && fs_exists(path))
         return parent_of(path, other, err) ? -1 : add_hf(report, other, false, err);
     if (strcmp(name, CKPT_MANIFEST_NAME) == 0) {
@@ -328,8 +342,9 @@ int cmd_inspect(int argc, char **argv)
          "by default the one named in its .meta.json."},
     };
     // clang-format on
-    const struct command command = {"trefoil inspect",
-                                    "Show what is in a dataset, checkpoint or tokenizer.",
-                                    specs, (int)ARRAY_LEN(specs)};
+    const struct command command = {
+        "trefoil inspect",
+        "Show what is in a dataset, checkpoint, run, tokenizer or model.", specs,
+        (int)ARRAY_LEN(specs)};
     return command_run(&command, argc, argv, run_inspect, &opt);
 }

@@ -82,7 +82,8 @@ for pattern in '^ +architecture +GPT2LMHeadModel$' '^ +n_embd +32$' '^ +vocab_si
     'trefoil import --from hf --input hf ' 'wte.weight +F32 +\[300, 32\]' '^ +merges +[0-9]+$'; do
     grep -qE "$pattern" report || fail "inspect hf lacks '$pattern': $(cat report)"
 done
-"$trefoil" inspect hf/config.json | grep -qE '^ +n_embd +32$' || fail "inspect hf/config.json"
+"$trefoil" inspect hf/config.json >report && grep -qE '^ +n_embd +32$' report ||
+    fail "inspect hf/config.json"
 mkdir other
 echo '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64}' >other/config.json
 "$trefoil" inspect other >report || fail "inspect a Llama"
@@ -108,7 +109,23 @@ prepare=${prepare/TEXT/words.txt}
     fail "$pretrain: $(tail -3 run.log)"
 grep -q "resumed from 'imported/epoch_0_step_0'" run.log || fail "$(cat run.log)"
 [ -e imported_continued/metrics.jsonl ] || fail "no imported_continued: $(ls)"
-"$trefoil" config -c model.yaml -o max_seq_len=128 2>/dev/null | grep -q 'hidden_size: 32 ' || fail "$(cat model.yaml)"
+"$trefoil" config -c model.yaml -o max_seq_len=128 >config.out 2>/dev/null &&
+    grep -q 'hidden_size: 32 ' config.out || fail "$(cat model.yaml)"
+
+# -- a run ---------------------------------------------------------------------------------
+
+"$trefoil" inspect output/mine >report || fail "inspect a run"
+for pattern in '^ +limit +(Arithmetic|Reading|Memory|Waiting)' '^ +state +(finished|stopped)$' \
+    '^ +step +14$' '^ +loss +[0-9.]+$' '^ +eval_loss +[0-9.]+$' 'epoch_[0-9]+_step_14'; do
+    grep -qE "$pattern" report || fail "inspect a run lacks '$pattern': $(cat report)"
+done
+"$trefoil" inspect --json output/mine/metrics.jsonl | tr -d '\n' | tr -s ' ' >report
+grep -q '"run": { "limit": "' report || fail "inspect metrics.jsonl"
+mkdir hostile
+printf '{"step": 1, "loss": 2.5}\n\377\000 no json\n{"step": 2, "loss": 1e999}\n{"step":' \
+    >hostile/metrics.jsonl
+head -c 400000 /dev/zero | tr '\0' x >>hostile/metrics.jsonl
+"$trefoil" inspect hostile >report || fail "a hostile run: $(cat report)"
 
 # -- help ------------------------------------------------------------------------------------
 

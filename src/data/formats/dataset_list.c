@@ -236,7 +236,7 @@ static int see_metas(const struct config_paths *inputs,
     struct error ignored;
     struct dataset_meta meta;
     char path[PATH_MAX];
-    bool is_there;
+    bool is_there = false;
     int rc = 0;
     for (int64_t i = 0; i < inputs->n_paths && rc == 0; i++) {
         struct dataset_list list = {0};
