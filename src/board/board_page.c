@@ -18,7 +18,7 @@
             ".global " #symbol "_end\n" #symbol "_end:\n"                                \
             ".byte 0\n"                                                                  \
             ".popsection\n");                                                            \
-    extern const unsigned char symbol[], symbol##_end[]
+    extern const unsigned char(symbol)[], (symbol##_end)[]
 
 EMBED(board_packed_html, "board.html.gz");
 EMBED(board_packed_css, "board.css.gz");

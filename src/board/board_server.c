@@ -331,11 +331,11 @@ static int listen_on(const char *address, int port)
 {
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE,
                                    .ai_socktype = SOCK_STREAM};
-    struct addrinfo *found;
+    struct addrinfo *found = NULL;
     char service[16];
     int yes = 1, fd = -1, reason;
     snprintf(service, sizeof service, "%d", port);
-    if (getaddrinfo(address, service, &hints, &found)) {
+    if (getaddrinfo(address, service, &hints, &found) || !found) {
         errno = EINVAL;
         return -1;
     }

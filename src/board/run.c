@@ -166,10 +166,7 @@ static int64_t take_lines(struct run *run, const char *bytes, int64_t n, bool is
     struct run_file *file = &run->file;
     const char *line = bytes, *stop = bytes + n, *end;
     while ((end = memchr(line, '\n', (size_t)(stop - line)))) {
-        if (file->is_skipping) {
-            file->n_lines++;
-            skip_line(file, &file->n_long);
-        } else if (end - line > RUN_LINE_BYTES_MOST) {
+        if (file->is_skipping || end - line > RUN_LINE_BYTES_MOST) {
             file->n_lines++;
             skip_line(file, &file->n_long);
         } else if (end > line) {

@@ -115,7 +115,9 @@ double run_config_number(const struct run_config *c, const char *key)
 {
     const char *value = run_config_value(c, key);
     char *end;
-    double x = value && value[0] ? strtod(value, &end) : RUN_NONE;
+    if (!value || !value[0])
+        return RUN_NONE;
+    double x = strtod(value, &end);
     return isfinite(x) && *end == 0 ? x : RUN_NONE;
 }
 

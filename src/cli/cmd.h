@@ -20,6 +20,7 @@ int cmd_import(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);
 int cmd_board(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
 
 #endif

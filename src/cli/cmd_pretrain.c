@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/stop.h"
+#include "cli/board_start.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
 #include "cli/self_launch.h"
@@ -42,6 +43,9 @@ int pretrain_options_parse(struct pretrain_options *o, int argc, char **argv,
          "If the run dies, restart it from its newest checkpoint, at most K times."},
         {"oversubscribe", 0, OPTION_FLAG, &o->is_oversubscribed, false, NULL,
          "Allow more than 4 processes per processor."},
+        {"board", 0, OPTION_FLAG, &o->has_board, false, NULL,
+         "Show the run on a web page while it trains: starts trefoil board, which ends "
+         "with this command."},
     };
     const struct command cmd = {
         "trefoil pretrain",
@@ -190,6 +194,9 @@ static int plan_pretrain(void *context, int64_t n_processes, struct self_launch_
         return -1;
     if (n_processes == 0 && n_wanted == 1 && p->options.max_restarts == 0)
         stop_watch(STOP_ALONE); // from here on a signal gets an answer
+    if (p->options.has_board && comm_launch_info().rank == 0 &&
+        board_start(cfg->save_load.output_dir, err))
+        return -1;
     job->n_processes = n_wanted;
     job->is_oversubscribed = p->options.is_oversubscribed;
     job->num_threads = cfg->num_threads;

@@ -16,6 +16,7 @@ struct pretrain_options { // strings are argv's own
     bool is_dry;
     int64_t max_restarts;
     bool is_oversubscribed;
+    bool has_board;
 };
 
 /* As options_parse(). To be released, whatever it returns. */

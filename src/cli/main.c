@@ -22,6 +22,7 @@ static const struct command_choice commands[] = {
     {"inspect", cmd_inspect,
      "Show what is in a dataset, checkpoint, run, tokenizer or model."},
     {"board", cmd_board, "Show runs on a web page, live or finished."},
+    {"top", cmd_top, "Show runs in the terminal, live or finished."},
     {"schedule", cmd_schedule, "Draw a pipeline schedule with its bubble and memory."},
     {"selftest", cmd_selftest,
      "Check on this machine that parallel layouts do not change results."},
