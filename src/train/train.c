@@ -66,6 +66,21 @@ static int open_data(struct train *t, struct error *err)
     return 0;
 }
 
+/* Where vocab_size was left out, each process has read it from the data that it sees. */
+static int check_vocabulary(struct train *t, struct error *err)
+{
+    int64_t V = t->cfg.model.vocab_size, most[] = {V, -V};
+    if (comm_max_i64(t->grid.world, most, ARRAY_LEN(most), err))
+        return -1;
+    if (most[0] == -most[1])
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "Model.vocab_size is %lld on one rank and %lld on another, because "
+                     "the data they see differs: copy its .meta.json to every machine, "
+                     "or set Model.vocab_size",
+                     (long long)-most[1], (long long)most[0]);
+}
+
 /* One process of a machine checks the token ids and leaves the result in the cache; then
  * the others. */
 static int open_data_in_turns(struct train *t, struct error *err)
@@ -78,7 +93,7 @@ static int open_data_in_turns(struct train *t, struct error *err)
         return -1;
     if (!is_first)
         rc = open_data(t, err);
-    return comm_agree(t->grid.world, rc, err);
+    return comm_agree(t->grid.world, rc, err) ? -1 : check_vocabulary(t, err);
 }
 
 static int open_plan(struct train *t, struct error *err)

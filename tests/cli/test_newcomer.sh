@@ -2,6 +2,7 @@
 # A first hour: the recipe for one's own text with nothing to guess, what the program
 # answers to wrong turns, and models of other programs.
 root=$(realpath "$(dirname "$0")/../..")
+mpirun=$(realpath "$(dirname "$0")/../parallel/mpirun.sh")
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
 export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
@@ -73,6 +74,18 @@ grep -q "WARNING.*Model.vocab_size is left out.*no .meta.json of the data in 'ba
 sed 's/"vocab_size": 300/"vocab_size": 0/' data/mine.meta.json >bare/mine.meta.json
 expect 2 "'bare/mine.meta.json': \"vocab_size\": 0 is out of range" laptop -o dataset.input_dir=bare
 expect 2 "'nowhere' is no directory" laptop -o dataset.input_dir=nowhere
+
+# machines that see different data
+for rank in 0 1; do
+    mkdir -p "rank$rank/data"
+    cp data/mine.bin data/mine.idx "rank$rank/data"
+done
+cp data/mine.meta.json rank0/data
+# shellcheck disable=SC2016 # for the shell of each rank
+"$mpirun" "$mpiexec" 2 sh -c 'cd "rank${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$0" "$@"' \
+    "$trefoil" pretrain -c "$work/configs/laptop.yaml" "${small[@]}" >ranks.out
+[ $? -eq 2 ] && grep -q 'Model.vocab_size is 300 on one rank and 50304 on another.*copy its' ranks.out ||
+    fail "two vocabularies: $(cat ranks.out)"
 
 # -- models of other programs ----------------------------------------------------------------
 
