@@ -13,8 +13,11 @@
 
 static struct metrics open_in(const char *dir, int64_t first_step)
 {
-    struct metrics m = {
-        .logging_freq = 1, .max_steps = 100, .tokens_per_step = 8, .n_processes = 1};
+    struct metrics m = {.logging_freq = 1,
+                        .max_steps = 100,
+                        .tokens_per_step = 8,
+                        .samples_per_step = 2,
+                        .n_processes = 1};
     struct error err;
     assert_ok(metrics_open(&m, dir, first_step, &err), err);
     return m;
@@ -26,6 +29,17 @@ static void add_step(struct metrics *m, int64_t step)
         .step = step, .loss = 2.5, .grad_norm = (double)NAN, .step_seconds = 0.25};
     struct error err;
     assert_ok(metrics_step(m, &s, false, &err), err);
+}
+
+static void add_event(struct metrics *m, int64_t step, const char *event,
+                      const char *reason)
+{
+    struct record r;
+    struct error err;
+    record_begin(&r, step);
+    record_text(&r, "event", event);
+    record_text(&r, "error", reason);
+    assert_ok(metrics_tell(m, &r, &err), err);
 }
 
 /* The lines of the file as objects; every one must be JSON. */
@@ -77,8 +91,8 @@ static void test_metrics__a_failed_save_is_an_event_with_its_reason(void **state
     struct error err;
     struct metrics m = open_in(dir, 0);
     add_step(&m, 1);
-    assert_ok(metrics_save_failed(&m, 1, reason, &err), err);
-    assert_ok(metrics_save_failed(&m, 1, "'/\xff\xfe': no UTF-8", &err), err);
+    add_event(&m, 1, "save_failed", reason);
+    add_event(&m, 1, "save_failed", "'/\xff\xfe': no UTF-8");
     add_step(&m, 2);
     metrics_close(&m);
 
@@ -103,7 +117,7 @@ static void test_metrics__a_resumed_run_keeps_events_up_to_its_step(void **state
     struct error err;
     struct metrics m = open_in(dir, 0);
     add_step(&m, 1);
-    assert_ok(metrics_save_failed(&m, 1, "disk full", &err), err);
+    add_event(&m, 1, "save_failed", "disk full");
     add_step(&m, 2);
     add_step(&m, 3);
     metrics_close(&m);

@@ -32,12 +32,13 @@ static void test_record__is_one_line_of_json(void **state)
     struct record r = made();
     char line[1024];
     int64_t n = record_json(&r, line, sizeof line);
-    assert_string_equal(
-        line, "{\"step\": 12, \"time\": 1700000000.500, \"loss\": 0.333333333, "
-              "\"norm\": null, \"skipped\": false, "
-              "\"path\": \"a\\\"b\\\\c\\n\\u0001?\xc3\xa4\", "
-              "\"ranks\": {\"seconds\": [0.5, null, 0.1], \"bytes\": [7, 8]}, "
-              "\"none\": {}, \"empty\": [], \"tokens\": 1152921504606846976}\n");
+    assert_string_equal(line,
+                        "{\"step\": 12, \"loss\": 0.333333333, "
+                        "\"norm\": null, \"skipped\": false, "
+                        "\"path\": \"a\\\"b\\\\c\\n\\u0001?\xc3\xa4\", "
+                        "\"ranks\": {\"seconds\": [0.5, null, 0.1], \"bytes\": [7, 8]}, "
+                        "\"none\": {}, \"empty\": [], \"tokens\": 1152921504606846976, "
+                        "\"time\": 1700000000.500}\n");
     assert_int_equal(n, strlen(line));
     json_t *value = json_loads(line, 0, NULL);
     assert_non_null(value);

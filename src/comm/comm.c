@@ -47,6 +47,11 @@ struct comm_volume comm_volume(const struct comm *c)
     return c->volume;
 }
 
+double comm_waited(const struct comm *c)
+{
+    return c->job->waited;
+}
+
 /* -- what a trace shows -------------------------------------------------------------- */
 
 void comm_set_trace(struct comm *c, struct trace *trace)
@@ -229,7 +234,7 @@ int comm_wait(struct comm_request *req, struct error *err)
                 comm_abort(c, EXIT_BY_WATCHER); // a watcher has said why
         }
         beat_go_on();
-        c->volume.wait_seconds += clock_seconds() - start;
+        c->job->waited += clock_seconds() - start;
         trace_wait(req, start);
     }
     return comm_mpi_check(req->mpi_error, "communication with the other ranks failed",

@@ -51,8 +51,11 @@ struct comm_launch {
     int local_rank, local_size; // among those of this host; -1: not known
     bool has_mpi; // false: several processes were started that cannot reach each other
     bool is_ours; // trefoil's own launcher did: `job` is its COMM_ENV_JOB
+    int64_t n_restarts; // of the job by that launcher, so far
 };
-#define COMM_ENV_JOB "TREFOIL_JOB" // the directory of a job, on the host of its launcher
+#define COMM_ENV_JOB                                                                     \
+    "TREFOIL_JOB" // the directory of a job, on the host of its launcher,                \
+                  // called LAUNCHER.RESTARTS
 struct comm_launch comm_launch_info(void);
 
 /* This process is one of several that a launcher started. */
@@ -221,9 +224,12 @@ MUST_CHECK int comm_agree(struct comm *c, int rc, struct error *err);
 struct comm_volume { // of this rank in one group, since it was opened
     int64_t sent_bytes[COMM_N_KINDS];
     int64_t n_operations[COMM_N_KINDS];
-    double wait_seconds; // spent in comm_wait()
 };
 struct comm_volume comm_volume(const struct comm *c);
+
+/* Seconds that this process has spent in comm_wait() so far, of all groups. `c` is any
+ * group. (local) */
+double comm_waited(const struct comm *c);
 
 /* Tensors in the buffers of all groups are `dev`'s from now on; at first they are the
  * processor's. Buffers in the host's own memory may be passed all the same. `c` is any

@@ -59,6 +59,7 @@ struct comm_job {        // one per process
     char library[COMM_LIBRARY_BYTES];
     struct stream *stream; // of the device that tensors belong to, for sums of them
     struct trace *trace;   // borrowed; NULL: none
+    double waited;         // seconds in comm_wait()
     void (*report_abort)(const struct error *err); // NULL: to the log
 };
 

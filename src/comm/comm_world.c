@@ -72,6 +72,14 @@ static int number_in(const char *variable)
     return *end == '\0' && value <= INT32_MAX ? (int)value : -1;
 }
 
+/* What follows the last point of the name of the job's directory. */
+static int64_t restarts_in(const char *job)
+{
+    const char *point = strrchr(job, '.');
+    int64_t n = point ? strtoll(point + 1, NULL, 10) : 0;
+    return n > 0 ? n : 0;
+}
+
 struct comm_launch comm_launch_info(void)
 {
     const char *ours = getenv(COMM_ENV_JOB);
@@ -90,7 +98,8 @@ struct comm_launch comm_launch_info(void)
                                         .local_rank = number_in(launchers[i].local_rank),
                                         .local_size = number_in(launchers[i].local_size),
                                         .has_mpi = launchers[i].has_mpi,
-                                        .is_ours = is_ours};
+                                        .is_ours = is_ours,
+                                        .n_restarts = is_ours ? restarts_in(ours) : 0};
     }
     return (struct comm_launch){.size = 1, .local_rank = -1, .local_size = -1};
 }

@@ -410,8 +410,10 @@ static inline int64_t xent_grad_row(enum dtype dtype, int64_t V)
 const struct kernels *kernels_best(enum dtype dtype);
 int kernels_list(const struct kernels **tables, int max_tables);
 
-/* Threads that every kernel uses from now on; less than one means one. */
+/* Threads that every kernel uses from now on; less than one means one. And how many it
+ * uses. */
 void kernels_set_threads(int n_threads);
+int kernels_threads(void);
 
 /* Allocate what GEMMs on that many threads need, so that none fails later; and how much
  * memory that is. */

@@ -120,12 +120,12 @@ bool runner_knows_losses(const struct runner *r)
     return r->gpt.part.has_head && r->gpt.part.mp_rank == 0;
 }
 
-int runner_sum_losses(struct runner *r, double *loss_sums, int64_t n_samples, double *sum,
-                      struct error *err)
+int runner_sum_losses(struct runner *r, double *loss_sums, int64_t n_samples,
+                      int64_t n_figures, double *sum, struct error *err)
 {
     if (!runner_knows_losses(r))
         memset(loss_sums, 0, (size_t)n_samples * sizeof *loss_sums);
-    if (comm_sum_f64(r->grid->world, loss_sums, n_samples, err))
+    if (comm_sum_f64(r->grid->world, loss_sums, n_samples + n_figures, err))
         return -1;
     *sum = 0;
     for (int64_t i = 0; i < n_samples; i++)

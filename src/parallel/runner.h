@@ -57,9 +57,10 @@ MUST_CHECK int runner_finish_grads(struct runner *r, struct error *err);
 bool runner_knows_losses(const struct runner *r);
 
 /* Spread loss_sums[0, n_samples) of all data ranks and add them up: the same bits on
- * every rank. What was not filled must be 0. [collective] */
+ * every rank. What was not filled must be 0. The n_figures numbers after them, of every
+ * rank, travel with them and become their sums over ranks. [collective] */
 MUST_CHECK int runner_sum_losses(struct runner *r, double *loss_sums, int64_t n_samples,
-                                 double *sum, struct error *err);
+                                 int64_t n_figures, double *sum, struct error *err);
 
 /* The mean of the tokens that count; 0 when none does. */
 static inline double runner_mean_loss(double sum, int64_t n_counted)

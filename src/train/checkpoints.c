@@ -7,6 +7,7 @@
 #include "ckpt/ckpt_find.h"
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_saver.h"
+#include "train/events.h"
 #include "train/state.h"
 
 #include <jansson.h>
@@ -39,18 +40,17 @@ static const float *view_state(void *context, int kind, const struct ckpt_piece 
     return state_read(t, kind, shard, first, n, buffer, err) ? NULL : buffer;
 }
 
-/* A failure here is a warning: metrics are informative, and a disk that is too full for a
- * checkpoint may be too full for this line. */
 static void report_save(void *context, const char *path,
                         const struct ckpt_progress *progress, double seconds,
                         const struct error *err)
 {
     struct train *t = context;
-    struct error ignored;
-    if (!err)
-        log_info("saved checkpoint '%s' (%.1f s)", path, seconds);
-    else if (metrics_save_failed(&t->metrics, progress->step, err->text, &ignored))
-        log_warning("%s", ignored.text);
+    if (err) {
+        events_save_failed(t, progress->step, err->text);
+        return;
+    }
+    log_info("saved checkpoint '%s' (%.1f s)", path, seconds);
+    events_save(t, progress->step, path, seconds);
 }
 
 int checkpoints_open(struct train *t, struct error *err)

@@ -176,7 +176,7 @@ int offline_eval(struct eval_result *result, struct runner *r, int64_t vocab_siz
     if (rc == 0)
         rc = comm_agree(world, run_windows(&ev, err), err);
     if (rc == 0)
-        rc = runner_sum_losses(r, ev.sums, ev.n_windows, &sum, err);
+        rc = runner_sum_losses(r, ev.sums, ev.n_windows, 0, &sum, err);
     if (rc)
         goto done;
     *result = (struct eval_result){.loss = runner_mean_loss(sum, n_scored),

@@ -9,8 +9,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +17,8 @@
 
 #define MAX_FILE_BYTES ((size_t)1 << 32)
 #define UNWRITTEN_BYTES_MOST ((size_t)1 << 20)
-#define NUMBER_BYTES 32   // of a number as text
-#define LINE_BYTES 16384  // of an object
-#define REASON_BYTES 2048 // of a failure, before it is JSON
+#define LINE_BYTES 65536 // of an object
+#define HEAD_BYTES 64    // of it, where "step" and "event" are
 #define PROGRESS_TENTHS 10
 
 /* -- the file ------------------------------------------------------------------------ */
@@ -36,6 +33,20 @@ static int64_t step_of(const char *line, size_t n)
     return strtoll(line + n_head, NULL, 10);
 }
 
+/* Whether the line is about a process of the run rather than about its training: that it
+ * started, failed or ended is true of the past wherever the training goes on from. */
+static bool is_history(const char *line, size_t n)
+{
+    static const char *const events[] = {"start", "stall", "failure", "stopped", "end"};
+    char mark[64];
+    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
+        int n_mark = snprintf(mark, sizeof mark, ", \"event\": \"%s\",", events[i]);
+        if (memmem(line, n < HEAD_BYTES ? n : HEAD_BYTES, mark, (size_t)n_mark))
+            return true;
+    }
+    return false;
+}
+
 /* Drop the lines of steps after `last_step`, and a last one that a crash cut short; the
  * length of what is left of `text`. Lines that are not ours stay, and are counted. */
 static size_t drop_lines_after(char *text, size_t n, int64_t last_step,
@@ -46,7 +57,7 @@ static size_t drop_lines_after(char *text, size_t n, int64_t last_step,
          line = end + 1) {
         int64_t step = step_of(line, (size_t)(end - line));
         *n_foreign += step < 0;
-        if (step > last_step)
+        if (step > last_step && !is_history(line, (size_t)(end - line)))
             continue;
         memmove(kept, line, (size_t)(end + 1 - line));
         kept += end + 1 - line;
@@ -77,25 +88,26 @@ static int set_aside(const char *path, struct error *err)
     return fs_rename(path, previous, err);
 }
 
-/* All lines that the file lacks, or none of them; -1 with errno. */
+/* All lines that the file lacks, or none of them; -1 with errno. A launcher may append a
+ * line of its own when a rank dies: so it is the file that knows where its end is. */
 static int write_lines(struct metrics *m)
 {
-    if (fs_pwrite_exact(m->fd, m->unwritten, m->n_unwritten, m->n_bytes)) {
+    struct stat before;
+    if (fstat(m->fd, &before))
+        return -1;
+    if (fs_write_exact(m->fd, m->unwritten, m->n_unwritten)) {
         int reason = errno;
-        int unused = ftruncate(m->fd, m->n_bytes); // lines are whole or not there
+        int unused = ftruncate(m->fd, before.st_size); // lines are whole or not there
         (void)unused;
         errno = reason;
         return -1;
     }
-    m->n_bytes += (int64_t)m->n_unwritten;
     m->n_unwritten = 0;
     return 0;
 }
 
-/* Append an object. */
-static int add_line(struct metrics *m, const char *line, struct error *err)
+static int add_line(struct metrics *m, const char *line, size_t n, struct error *err)
 {
-    size_t n = strlen(line);
     bool is_first = m->n_unwritten == 0;
     if (m->n_unwritten + n > UNWRITTEN_BYTES_MOST) {
         write_lines(m);
@@ -110,6 +122,16 @@ static int add_line(struct metrics *m, const char *line, struct error *err)
                     "it can be",
                     m->path, strerror(errno));
     return 0;
+}
+
+int metrics_tell(struct metrics *m, const struct record *r, struct error *err)
+{
+    char line[LINE_BYTES];
+    int64_t n = record_json(r, line, sizeof line);
+    if (n < 0)
+        return error_set(err, ERROR_RUNTIME, "a line of '%s' is longer than %d bytes",
+                         m->path, LINE_BYTES);
+    return add_line(m, line, (size_t)n, err);
 }
 
 /* An existing file is continued if it can be, and otherwise renamed. */
@@ -141,10 +163,9 @@ int metrics_open(struct metrics *m, const char *output_dir, int64_t first_step,
     m->unwritten = malloc(UNWRITTEN_BYTES_MOST);
     if (!m->unwritten)
         return error_set(err, ERROR_RUNTIME, "out of memory for '%s'", m->path);
-    m->fd = open(m->path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    m->fd = open(m->path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     m->is_open = m->fd >= 0;
-    m->n_bytes = m->is_open ? lseek(m->fd, 0, SEEK_END) : -1;
-    if (m->n_bytes < 0)
+    if (!m->is_open)
         return error_set(err, ERROR_RUNTIME, "cannot open '%s': %s", m->path,
                          strerror(errno));
     return 0;
@@ -214,14 +235,21 @@ static void show_progress(const struct metrics *m, const struct metrics_step *s)
                  (long long)m->max_steps, (long long)s->epoch, left);
 }
 
-/* As JSON, which has no infinity and no NaN: null. */
-static const char *json_number(char text[NUMBER_BYTES], double x)
+/* How far the run is, how fast against what the machine can, and where the time goes. */
+static void add_speed(struct record *r, const struct metrics *m,
+                      const struct metrics_step *s, double batch_cost)
 {
-    if (isfinite(x))
-        snprintf(text, NUMBER_BYTES, "%.9g", x);
-    else
-        snprintf(text, NUMBER_BYTES, "null");
-    return text;
+    static const char *const keys[] = {[SHARE_COMPUTE] = "share_compute",
+                                       [SHARE_WAITING] = "share_waiting",
+                                       [SHARE_READER] = "share_reader",
+                                       [SHARE_OPTIMIZER] = "share_optimizer"};
+    double samples = (double)s->consumed_samples / (double)m->samples_per_step;
+    record_i64(r, "tokens",
+               s->consumed_samples / m->samples_per_step * m->tokens_per_step);
+    record_real(r, "flops", samples * m->step_flops);
+    record_real(r, "mfu", m->step_flops / batch_cost / m->product_flops);
+    for (int i = 0; i < N_SHARES; i++)
+        record_real(r, keys[i], s->shares[i]);
 }
 
 static int report_step(struct metrics *m, const struct metrics_step *s, struct error *err)
@@ -235,21 +263,25 @@ static int report_step(struct metrics *m, const struct metrics_step *s, struct e
              "ips_total: %.0f tokens/s, ips: %.0f tokens/s, learning rate: %.5e",
              (long long)s->step, (long long)s->epoch, (long long)s->batch, s->loss,
              reader_cost, batch_cost, 1.0 / batch_cost, ips_total, ips, s->lr);
-    char line[LINE_BYTES], loss[NUMBER_BYTES], norm[NUMBER_BYTES];
-    snprintf(line, sizeof line,
-             "{\"step\": %lld, \"epoch\": %lld, \"batch\": %lld, \"loss\": %s, "
-             "\"grad_norm\": %s, \"lr\": %.9g, \"loss_scale\": %.9g, \"skipped\": %s, "
-             "\"reader_cost\": %.9g, "
-             "\"batch_cost\": %.9g, \"ips_total\": %.9g, \"ips\": %.9g, "
-             "\"consumed_samples\": %lld, \"peak_memory_bytes\": %lld}\n",
-             (long long)s->step, (long long)s->epoch, (long long)s->batch,
-             json_number(loss, s->loss), json_number(norm, s->grad_norm), s->lr,
-             s->loss_scale, s->is_skipped ? "true" : "false", reader_cost, batch_cost,
-             ips_total, ips, (long long)s->consumed_samples,
-             (long long)memory_peak_bytes());
+    struct record r;
+    record_begin(&r, s->step);
+    record_i64(&r, "epoch", s->epoch);
+    record_i64(&r, "batch", s->batch);
+    record_real(&r, "loss", s->loss);
+    record_real(&r, "grad_norm", s->grad_norm);
+    record_real(&r, "lr", s->lr);
+    record_real(&r, "loss_scale", s->loss_scale);
+    record_bool(&r, "skipped", s->is_skipped);
+    record_real(&r, "reader_cost", reader_cost);
+    record_real(&r, "batch_cost", batch_cost);
+    record_real(&r, "ips_total", ips_total);
+    record_real(&r, "ips", ips);
+    record_i64(&r, "consumed_samples", s->consumed_samples);
+    record_i64(&r, "peak_memory_bytes", (int64_t)memory_peak_bytes());
+    add_speed(&r, m, s, batch_cost);
     m->reader_seconds = m->step_seconds = 0;
     m->n_steps = 0;
-    return add_line(m, line, err);
+    return metrics_tell(m, &r, err);
 }
 
 int metrics_step(struct metrics *m, const struct metrics_step *s, bool is_last,
@@ -280,13 +312,13 @@ int metrics_eval(struct metrics *m, int64_t step, int64_t epoch, int64_t n_batch
              "avg_eval_cost: %.5f sec, speed: %.2f step/s",
              (long long)step, (long long)epoch, (long long)n_batches, loss, cost,
              1.0 / cost);
-    char line[LINE_BYTES], text[NUMBER_BYTES];
-    snprintf(line, sizeof line,
-             "{\"step\": %lld, \"epoch\": %lld, \"eval_batches\": %lld, "
-             "\"eval_loss\": %s, \"eval_cost\": %.9g}\n",
-             (long long)step, (long long)epoch, (long long)n_batches,
-             json_number(text, loss), cost);
-    return add_line(m, line, err);
+    struct record r;
+    record_begin(&r, step);
+    record_i64(&r, "epoch", epoch);
+    record_i64(&r, "eval_batches", n_batches);
+    record_real(&r, "eval_loss", loss);
+    record_real(&r, "eval_cost", cost);
+    return metrics_tell(m, &r, err);
 }
 
 /* -- epochs -------------------------------------------------------------------------- */
@@ -308,38 +340,4 @@ void metrics_epoch(struct metrics *m, int64_t epoch, bool is_whole)
 void metrics_epoch_test(const struct metrics *m, int64_t epoch)
 {
     log_info("[Epoch %lld / Test]: Loss = %.5g", (long long)epoch, m->eval_loss);
-}
-
-/* -- events -------------------------------------------------------------------------- */
-
-/* `text` with quotes, as JSON; malloc'ed. What is no UTF-8, as a path may be, is shown by
- * question marks. */
-static char *json_quoted(const char *text)
-{
-    char plain[REASON_BYTES];
-    json_t *value = json_string(text);
-    if (!value) {
-        snprintf(plain, sizeof plain, "%s", text);
-        for (char *c = plain; *c; c++)
-            if ((unsigned char)*c >= 0x80)
-                *c = '?';
-        value = json_string(plain);
-    }
-    char *json = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    json_decref(value);
-    return json;
-}
-
-int metrics_save_failed(struct metrics *m, int64_t step, const char *reason,
-                        struct error *err)
-{
-    char line[LINE_BYTES];
-    char *json = json_quoted(reason);
-    if (!json)
-        return error_set(err, ERROR_RUNTIME, "out of memory for a line of '%s'", m->path);
-    snprintf(line, sizeof line,
-             "{\"step\": %lld, \"event\": \"save_failed\", \"error\": %s}\n",
-             (long long)step, json);
-    free(json);
-    return add_line(m, line, err);
 }

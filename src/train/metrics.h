@@ -10,7 +10,8 @@
  *                   be compared bit by bit. Costs are averages since the last logged step
  *                   and leave out evaluation and saving
  *     "eval_loss"   an evaluation
- *     "event"       something that happened: "save_failed", with the reason in "error"
+ *     "ranks"       figures rank by rank (shares.h)
+ *     "event"       something that happened (events.h)
  *
  * Lines that a full disk does not take are buffered and written later; more than a
  * megabyte of them is an error.
@@ -20,15 +21,17 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "train/record.h"
+#include "train/shares.h"
 
 struct metrics {
     bool is_open;
     int fd;
     char path[1100];
-    int64_t n_bytes; // of the file
     char *unwritten; // whole lines that the file still lacks
     size_t n_unwritten;
     int64_t logging_freq, max_steps, tokens_per_step, samples_per_step, n_processes;
+    double step_flops, product_flops;    // of the model, and a second of this machine
     bool has_bar, has_progress_lines;    // on a terminal, and elsewhere
     double reader_seconds, step_seconds; // since the last logged step
     int64_t n_steps;                     // likewise
@@ -51,10 +54,12 @@ struct metrics_step {
     double lr;       // of the next update, as PaddleFleetX logs it
     int64_t consumed_samples;
     double reader_seconds, step_seconds; // of this step; step_seconds includes the reader
+    double shares[N_SHARES];             // of all ranks' time, on average
 };
 
 /* Open output_dir/metrics.jsonl. A fresh run (first_step 0) sets an older file aside as
- * metrics.jsonl.previous; a resumed one keeps the lines up to first_step. */
+ * metrics.jsonl.previous; a resumed one keeps the lines up to first_step, and those that
+ * say when processes of the run started and how they ended. */
 MUST_CHECK int metrics_open(struct metrics *m, const char *output_dir, int64_t first_step,
                             struct error *err);
 /* Lines that could still not be written are lost, with a warning. One of zeros, or that
@@ -73,9 +78,7 @@ MUST_CHECK int metrics_eval(struct metrics *m, int64_t step, int64_t epoch,
 void metrics_epoch(struct metrics *m, int64_t epoch, bool is_whole);
 /* The line about the evaluation after it, the last one. */
 void metrics_epoch_test(const struct metrics *m, int64_t epoch);
-/* An object with "event": "save_failed": the checkpoint of `step` could not be saved, for
- * `reason`. */
-MUST_CHECK int metrics_save_failed(struct metrics *m, int64_t step, const char *reason,
-                                   struct error *err);
+/* Append any other object: the one way into the file. */
+MUST_CHECK int metrics_tell(struct metrics *m, const struct record *r, struct error *err);
 
 #endif

@@ -200,7 +200,7 @@ int64_t record_json(const struct record *r, char *out, size_t size)
 {
     struct json_out to = {.at = out, .end = out + size};
     bool is_first = false; // in its object
-    put(&to, "{\"step\": %lld, \"time\": %.3f", (long long)r->step, r->time);
+    put(&to, "{\"step\": %lld", (long long)r->step);
     for (int i = 0; i < r->n_fields; i++) {
         const struct record_field *f = &r->fields[i];
         if (f->type == RECORD_GROUP_END) {
@@ -215,7 +215,7 @@ int64_t record_json(const struct record *r, char *out, size_t size)
         else
             put_value(&to, f);
     }
-    put(&to, "}\n");
+    put(&to, ", \"time\": %.3f}\n", r->time);
     return to.is_full ? -1 : to.at - out;
 }
 

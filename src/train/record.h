@@ -66,9 +66,9 @@ const struct record_field *record_find(const struct record *r, const char *key);
 /* Its text; NULL: it has none. */
 const char *record_find_text(const struct record *r, const char *key);
 
-/* One line of JSON with its newline and a NUL: "step", "time" with 3 decimals, then the
- * fields in their order; reals with 9 significant digits, and what is no UTF-8 in a text,
- * as a path may be, as question marks. Its length; -1: it does not fit. */
+/* One line of JSON with its newline and a NUL: "step", the fields in their order, "time"
+ * with 3 decimals; reals with 9 significant digits, and what is no UTF-8 in a text, as a
+ * path may be, as question marks. Its length; -1: it does not fit. */
 int64_t record_json(const struct record *r, char *out, size_t size);
 
 /* The number that a reader of the line gets for `value`. */

@@ -14,6 +14,7 @@
 #include "base/stop.h"
 #include "optim/lr.h"
 #include "train/checkpoints.h"
+#include "train/events.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,16 +27,20 @@
 static int next_batch(struct train *t, struct loader *loader, struct error *err)
 {
     double start = trace_begin(t->job_trace.trace);
+    struct share_span span = shares_begin(&t->shares);
     beat(BEAT_BATCH, 0);
     int rc = loader_next(loader, &t->batch, err);
+    shares_end(&t->shares, span, SHARE_READER);
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "loader"});
     bool counts = rc == 0 && t->grid.coord.mp == 0 && t->grid.coord.pp == 0;
     int64_t sums[] = {counts ? t->batch.n_counted : 0, rc != 0};
     struct error lost;
+    span = shares_begin(&t->shares);
     if (comm_sum_i64(t->grid.world, sums, ARRAY_LEN(sums), &lost)) {
         *err = lost;
         return -1;
     }
+    shares_end(&t->shares, span, SHARE_WAITING);
     t->n_counted = sums[0];
     return sums[1] ? comm_agree(t->grid.world, rc, err) : 0;
 }
@@ -43,6 +48,29 @@ static int next_batch(struct train *t, struct loader *loader, struct error *err)
 __attribute__((weak)) void train_grads_hook(struct train *t)
 {
     (void)t;
+}
+
+/* Whether step number `step` is a logged one: the same on every rank. */
+static bool is_logged(const struct train *t, int64_t step)
+{
+    return step % t->cfg.logging_freq == 0 || step == t->cfg.max_steps;
+}
+
+/* Add up the losses of a step or of an evaluation, and in the same message where the time
+ * of a step goes. */
+static int sum_losses(struct train *t, bool is_training, double *sum, struct error *err)
+{
+    int64_t G = t->cfg.batch_size.global_batch_size;
+    double *figures = t->loss_sums + G;
+    if (!is_training)
+        return runner_sum_losses(&t->runner, t->loss_sums, G, 0, sum, err);
+    shares_give(&t->shares, figures);
+    struct share_span span = shares_begin(&t->shares);
+    if (runner_sum_losses(&t->runner, t->loss_sums, G, SHARES_FIGURES, sum, err))
+        return -1;
+    shares_take(&t->shares, figures, is_logged(t, t->step + 1));
+    shares_end(&t->shares, span, SHARE_WAITING);
+    return 0;
 }
 
 /* The losses of t->batch on all data ranks, summed; with gradients, complete and summed
@@ -57,6 +85,7 @@ static int batch_losses(struct train *t, bool is_training, double *sum, struct e
     batch->loss_weight =
         t->n_counted > 0 ? (float)t->scaler.scale / (float)t->n_counted : 0.0F;
     batch->step = t->step; // of the run, also in an evaluation
+    struct share_span span = shares_begin(&t->shares);
     if (is_training) {
         if (runner_train(&t->runner, batch, err))
             return -1;
@@ -66,7 +95,8 @@ static int batch_losses(struct train *t, bool is_training, double *sum, struct e
     } else if (runner_forward(&t->runner, batch, err)) {
         return -1;
     }
-    return runner_sum_losses(&t->runner, t->loss_sums, G, sum, err);
+    shares_end(&t->shares, span, SHARE_COMPUTE);
+    return sum_losses(t, is_training, sum, err);
 }
 
 /* -- one step ------------------------------------------------------------------------ */
@@ -103,8 +133,10 @@ static int check_finite(const struct train *t, double loss, double norm,
 static int grad_norm(struct train *t, double *norm, struct error *err)
 {
     double start = trace_begin(t->job_trace.trace);
+    struct share_span span = shares_begin(&t->shares);
     if (optimizer_norm(&t->optimizer, &t->runner.zero.grads, norm, err))
         return -1;
+    shares_end(&t->shares, span, SHARE_OPTIMIZER);
     *norm /= t->scaler.scale;
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "gradient norm"});
     return 0;
@@ -132,20 +164,30 @@ static int report_step(struct train *t, struct metrics_step *step, int64_t *sign
     int rc = 0;
     if (comm_rank(t->grid.world) == 0)
         rc = metrics_step(&t->metrics, step, is_last, err);
-    int64_t most[] = {stop_signal(), rc != 0};
+    bool tells_ranks = is_logged(t, t->step) && shares_ranks_due(&t->shares);
+    int64_t most[] = {stop_signal(), rc != 0,
+                      comm_rank(t->grid.world) == 0 && tells_ranks};
     struct error lost;
     if (comm_max_i64(t->grid.world, most, ARRAY_LEN(most), &lost)) {
         *err = lost;
         return -1;
     }
     *signal = most[0];
-    return most[1] ? comm_agree(t->grid.world, rc, err) : 0;
+    if (most[1])
+        return comm_agree(t->grid.world, rc, err);
+    if (!most[2])
+        return 0;
+    if (shares_gather_ranks(&t->shares, err))
+        return -1;
+    events_ranks(t);
+    return 0;
 }
 
 static int update_weights(struct train *t, double norm, struct error *err)
 {
     ckpt_saver_await_copy(t->saver);
     double start = trace_begin(t->job_trace.trace);
+    struct share_span span = shares_begin(&t->shares);
     struct optimizer_update u = {
         .params = &t->runner.zero.params,
         .grads = &t->runner.zero.grads,
@@ -162,6 +204,7 @@ static int update_weights(struct train *t, double norm, struct error *err)
         comm_abort_with(t->grid.world, err);
     if (zero_finish_update(&t->runner.zero, err))
         return -1;
+    shares_end(&t->shares, span, SHARE_OPTIMIZER);
     trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "optimizer"});
     return 0;
 }
@@ -177,6 +220,7 @@ static int skip_update(struct train *t, double loss, double norm, struct error *
                     "loss scale %g%s%g",
                     (long long)t->step + 1, scale,
                     scale == t->scaler.scale ? " stays " : " -> ", t->scaler.scale);
+    events_skipped(t, t->step + 1, t->scaler.scale);
     if (!scaler_is_hopeless(&t->scaler))
         return 0;
     char advice[PATH_MAX + 128] = "";
@@ -197,6 +241,7 @@ static int skip_update(struct train *t, double loss, double norm, struct error *
 int train_step(struct train *t, int64_t *signal, struct error *err)
 {
     double start = clock_seconds(), sum, norm;
+    shares_start_step(&t->shares);
     beat_step(t->step + 1);
     stop_set_moment(STOP_IN_STEP, t->step + 1);
     if (next_batch(t, t->loader, err))
@@ -229,6 +274,8 @@ int train_step(struct train *t, int64_t *signal, struct error *err)
                                 .is_skipped = is_skipped,
                                 .reader_seconds = reader_seconds,
                                 .step_seconds = clock_seconds() - start};
+    shares_end_step(&t->shares);
+    memcpy(step.shares, t->shares.mean, sizeof step.shares);
     return report_step(t, &step, signal, err);
 }
 

@@ -5,6 +5,7 @@
 #include "base/stop.h"
 #include "parallel/layout.h"
 #include "train/checkpoints.h"
+#include "train/events.h"
 #include "train/step.h"
 #include "train/usage.h"
 
@@ -118,11 +119,11 @@ static int open_model(struct train *t, struct error *err)
     t->scaler = (struct scaler){.scale = is_scaled ? precision->scale_loss : 1,
                                 .is_dynamic = is_scaled && precision->dynamic_loss_scale};
     t->config_json = config_to_json(cfg);
-    t->loss_sums =
-        malloc((size_t)cfg->batch_size.global_batch_size * sizeof *t->loss_sums);
+    t->loss_sums = malloc((size_t)(cfg->batch_size.global_batch_size + SHARES_FIGURES) *
+                          sizeof *t->loss_sums);
     if (!t->config_json || !t->loss_sums)
         return error_set(err, ERROR_RUNTIME, "out of memory for a batch");
-    return 0;
+    return shares_open(&t->shares, t->grid.world, err);
 }
 
 static int open_loader(struct train *t, struct error *err)
@@ -152,9 +153,13 @@ static int open_metrics(struct train *t, struct error *err)
         .has_bar = cfg->display_progress != PROGRESS_NEVER,
         .has_progress_lines = cfg->display_progress == PROGRESS_ALWAYS,
         .n_processes = comm_size(t->grid.world),
+        .step_flops = rate_step_flops(cfg),
+        .product_flops = t->rate.flops_all,
     };
     if (comm_rank(t->grid.world) > 0)
         return 0;
+    if (events_write_config(t, err))
+        return -1;
     return metrics_open(&t->metrics, cfg->save_load.output_dir, t->first_step, err);
 }
 
@@ -169,6 +174,7 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
         open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err))
         return -1;
     if (usage_preflight(t, err) || checkpoints_open(t, err) ||
+        rate_measure(&t->rate, &t->cfg, t->plan.layout.model.dev, world, err) ||
         comm_agree(world, open_model(t, err), err) || checkpoints_restore(t, err) ||
         comm_agree(world, open_metrics(t, err), err))
         return -1;
@@ -184,6 +190,7 @@ static void train_close(struct train *t)
     ckpt_saver_close(t->saver);
     loader_close(t->loader);
     metrics_close(&t->metrics);
+    shares_close(&t->shares);
     optimizer_close(&t->optimizer);
     runner_close(&t->runner);
     plan_release(&t->plan);
@@ -310,26 +317,26 @@ static int report_stop(const struct train *t, int64_t signal, struct error *err)
                      name, (long long)t->step, path);
 }
 
-static int train_loop(struct train *t, struct error *err)
+/* *signal := what ended it, 0: nothing did. */
+static int train_loop(struct train *t, int64_t *signal, struct error *err)
 {
     const struct config *cfg = &t->cfg;
-    int64_t signal;
     if (t->step < cfg->max_steps) {
-        if (agree_on_stop(t, &signal, err))
+        if (agree_on_stop(t, signal, err))
             return -1;
-        if (signal)
-            return stop_at_start(t, signal, err);
+        if (*signal)
+            return stop_at_start(t, *signal, err);
     }
     while (t->step < cfg->max_steps) {
-        if (train_step(t, &signal, err))
+        if (train_step(t, signal, err))
             return -1;
-        if (evaluate_if_due(t, &signal, err))
+        if (evaluate_if_due(t, signal, err))
             return -1;
-        bool is_stopped = signal && t->step < cfg->max_steps;
+        bool is_stopped = *signal && t->step < cfg->max_steps;
         if (save_if_due(t, is_stopped || t->step == cfg->max_steps, err))
             return -1;
         if (is_stopped)
-            return report_stop(t, signal, err);
+            return report_stop(t, *signal, err);
     }
     return 0;
 }
@@ -393,10 +400,14 @@ int train_run(const struct config *cfg, struct comm *world, struct error *err)
     log_start(&t);
     t.gathered_at_start = usage_gathered_bytes(&t);
     usage_log_begin(&t);
-    rc = train_loop(&t, err);
+    int64_t signal = 0;
+    rc = events_start(&t, err);
+    if (rc == 0)
+        rc = train_loop(&t, &signal, err);
     usage_log_end(&t);
     if (rc)
         ckpt_saver_rescue(t.saver, t.step, err);
+    events_end(&t, rc, (int)signal, err);
     if (rc == 0 && t.step > t.first_step)
         rc = usage_report_measured(&t, err);
     bool is_stopped = rc && (err->kind == ERROR_STOPPED || err->kind == ERROR_UNSAVED);

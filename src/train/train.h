@@ -25,6 +25,8 @@
 #include "train/job_trace.h"
 #include "train/metrics.h"
 #include "train/plan.h"
+#include "train/rate.h"
+#include "train/shares.h"
 
 #include <limits.h>
 
@@ -46,6 +48,8 @@ struct train {
     struct optimizer optimizer;
     struct scaler scaler;
     struct metrics metrics; // of rank 0
+    struct rate rate;
+    struct shares shares;
     struct job_trace job_trace;
     struct ckpt_saver *saver;
 
@@ -57,7 +61,7 @@ struct train {
 
     struct batch batch; // this data rank's share of the step's global batch
     int64_t n_counted;  // tokens that count in the whole global batch
-    double *loss_sums;  // (global_batch)
+    double *loss_sums;  // (global_batch), and what travels with them
 };
 
 /* Train as *cfg says in the job `world`, until max_steps, a failure, or a signal.

@@ -86,6 +86,11 @@ void kernels_set_threads(int n_threads)
     omp_set_num_threads(n_threads > 0 ? n_threads : 1);
 }
 
+int kernels_threads(void)
+{
+    return omp_get_max_threads();
+}
+
 size_t kernels_bytes(int n_threads)
 {
     return product_bytes(n_threads);
