@@ -145,13 +145,13 @@ class TrainingGround:
         if "failed" in log:
             return log
         with open(output / "metrics.jsonl") as f:
-            lines = [json.loads(line) for line in f]
-        costs = [line["batch_cost"] for line in lines if "loss" in line][1:]
+            steps = [line for line in map(json.loads, f) if "loss" in line]
+        costs = [line["batch_cost"] for line in steps][1:]
         result = {
             "seconds": min(costs),
             "seconds_median": statistics.median(costs),
             "tokens_per_s": samples * shape["seq"] / min(costs),
-            "peak_rss_mb": lines[-1]["peak_memory_bytes"] / 1e6,
+            "peak_rss_mb": steps[-1]["peak_memory_bytes"] / 1e6,
         }
         if has_trace:
             result["trace"] = spans_of(trace)

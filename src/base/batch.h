@@ -14,6 +14,19 @@
 
 #include "base/base.h"
 
+/* How the head draws tokens instead of taking the likeliest ones: by the maximum of
+ * logits / temperature with noise of Gumbel's distribution, which draws by the softmax of
+ * logits / temperature. The noise is a function of what stands here, the sample's number
+ * and the token's id, so what is drawn does not depend on who has which logits. */
+struct batch_draw {
+    uint64_t seed;
+    int64_t step;  // of the run
+    int64_t token; // number of the token that is drawn, below 2^24
+    double temperature;
+    int64_t n_ids; // those from here on are never drawn
+    float *row;    // (V) scratch, the host's
+};
+
 struct batch {
     int64_t B, S;
     const int32_t *tokens;
@@ -32,6 +45,7 @@ struct batch {
     int32_t *likeliest; // filled by the head where tokens count: the token of the largest
                         // logit, the lowest of equal ones, -1 if none is a number. NULL:
                         // not wanted
+    const struct batch_draw *draw; // `likeliest` is drawn; NULL: it is not
 
     bool is_training; // dropout on, gradients wanted
     bool accumulate;  // of micro-batches: not the first of this step

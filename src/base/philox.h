@@ -19,6 +19,7 @@ enum philox_use { // one stream of numbers each; the values are part of every re
     PHILOX_DROP_ATTN_OUT = 4,
     PHILOX_DROP_MLP_OUT = 5,
     PHILOX_SAMPLE_TOKEN = 6,
+    PHILOX_SAMPLE_PROMPT = 7,
 };
 
 struct philox_key {

@@ -269,11 +269,16 @@ static void append_log(struct error *err, const char *log)
 
 /* -- the losses ---------------------------------------------------------------------- */
 
+/* Events are no steps. */
 static int read_line(const char *line, size_t n, struct selftest_curve *curve)
 {
     json_t *object = json_loadb(line, n, 0, NULL);
     json_t *loss = json_object_get(object, "loss");
     json_t *norm = json_object_get(object, "grad_norm");
+    if (object && !loss) {
+        json_decref(object);
+        return 0;
+    }
     bool is_good = json_is_number(loss) && json_is_number(norm) &&
                    curve->n_steps < SELFTEST_STEPS_MOST;
     if (is_good) {

@@ -53,9 +53,8 @@ struct comm_launch {
     bool is_ours; // trefoil's own launcher did: `job` is its COMM_ENV_JOB
     int64_t n_restarts; // of the job by that launcher, so far
 };
-#define COMM_ENV_JOB                                                                     \
-    "TREFOIL_JOB" // the directory of a job, on the host of its launcher,                \
-                  // called LAUNCHER.RESTARTS
+/* The directory of a job, on the host of its launcher, called LAUNCHER.RESTARTS. */
+#define COMM_ENV_JOB "TREFOIL_JOB"
 struct comm_launch comm_launch_info(void);
 
 /* This process is one of several that a launcher started. */

@@ -174,6 +174,8 @@ struct config {
     int64_t eval_freq;     // updates; 0 or less: never
     int64_t eval_iters;    // 0: nothing is evaluated
     int64_t test_interval; // epochs; 0: never
+    struct config_paths eval_prompts;
+    int64_t eval_prompt_tokens;
     enum config_progress display_progress;
     bool use_recompute;
     enum config_granularity recompute_granularity;

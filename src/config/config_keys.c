@@ -87,6 +87,14 @@ const struct config_key config_keys[] = {
         .default_text = "0", .range = BETWEEN(0, MAX_COUNT),
         .meaning = "Evaluate after every so many epochs, when dataset.split has a validation "
                    "part; 0 means never."},
+    {KEY("eval_prompts", CONFIG_TEXTS, eval_prompts),
+        .default_text = "",
+        .meaning = "Texts that the model continues at every evaluation, one or a list of them: "
+                   "what it writes is in metrics.jsonl. Needs the tokenizer of the data; empty "
+                   "means none."},
+    {KEY("eval_prompt_tokens", CONFIG_INT, eval_prompt_tokens),
+        .default_text = "64", .range = BETWEEN(1, MAX_COUNT),
+        .meaning = "How many tokens it writes after each of eval_prompts at most."},
     {KEY("display_progress", CONFIG_ENUM, display_progress),
         .default_text = "terminal", .words = progress_words,
         .meaning = "Show steps, epoch and time left: as a bar on a terminal and, with True, "

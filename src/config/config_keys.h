@@ -26,6 +26,7 @@ enum config_type {
     CONFIG_WEIGHTS, // double[CONFIG_MAX_SPLIT]
     CONFIG_SHAPE,   // int64_t[CONFIG_SHAPE_DIMS]
     CONFIG_PATHS,   // struct config_paths
+    CONFIG_TEXTS,   // struct config_paths too, of any texts; may be empty
     CONFIG_NUMBERS, // struct config_numbers
 };
 

@@ -173,8 +173,7 @@ static int apply_option(struct config_loader *l, const char *option, struct erro
         return error_set(err, ERROR_INPUT, "%s: '%s' is not a known key: %s", where,
                          given.name, remedy);
     }
-    if (given.text.text[0] == '[' &&
-        (key->type == CONFIG_PATHS || key->type == CONFIG_NUMBERS))
+    if (given.text.text[0] == '[' && config_is_list(key))
         return apply_list(l, key, alias, &given, err);
     return config_apply(l, key, alias, &given, err);
 }

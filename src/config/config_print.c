@@ -75,13 +75,13 @@ static void write_weights(const double *weights, char *buf, size_t size)
 
 static void write_paths(const struct config_paths *paths, char *buf, size_t size)
 {
-    size_t used = 0;
+    size_t used = (size_t)snprintf(buf, size, "[");
     if (paths->n_paths == 1) {
         write_quoted(paths->bytes, buf, size);
         return;
     }
     for (int64_t i = 0; i < paths->n_paths && used + 8 < size; i++) {
-        used += (size_t)snprintf(buf + used, size - used, "%s", i ? ", " : "[");
+        used += (size_t)snprintf(buf + used, size - used, "%s", i ? ", " : "");
         write_quoted(config_path_at(paths, i), buf + used, size - used - 1);
         used += strlen(buf + used);
     }
@@ -131,6 +131,7 @@ void config_value_text(const struct config_key *key, const struct config *cfg, c
                  (long long)ints[2]);
         break;
     case CONFIG_PATHS:
+    case CONFIG_TEXTS:
         write_paths(member, buf, size);
         break;
     case CONFIG_NUMBERS:
@@ -481,6 +482,7 @@ static json_t *value_to_json(const struct config_key *key, const struct config *
     case CONFIG_WEIGHTS:
         return json_pack("[f,f,f]", reals[0], reals[1], reals[2]);
     case CONFIG_PATHS:
+    case CONFIG_TEXTS:
         return paths_to_json(member);
     case CONFIG_NUMBERS:
         return numbers_to_json(member);

@@ -101,6 +101,9 @@ void config_describe_type(const struct config_key *key, char *buf, size_t size)
     case CONFIG_PATHS:
         snprintf(buf, size, "a path, or a list of paths such as [a, b]");
         break;
+    case CONFIG_TEXTS:
+        snprintf(buf, size, "a text, or a list of texts such as [a, b]");
+        break;
     case CONFIG_NUMBERS:
         snprintf(buf, size, "a list such as [1, 3] of numbers");
         describe_range(key, buf, size);
@@ -236,9 +239,15 @@ static bool is_triple(const struct config_key *key)
     return key->type == CONFIG_WEIGHTS || key->type == CONFIG_SHAPE;
 }
 
+bool config_is_list(const struct config_key *key)
+{
+    return key->type == CONFIG_PATHS || key->type == CONFIG_TEXTS ||
+           key->type == CONFIG_NUMBERS;
+}
+
 static bool takes_list(const struct config_key *key)
 {
-    return is_triple(key) || key->type == CONFIG_PATHS || key->type == CONFIG_NUMBERS;
+    return is_triple(key) || config_is_list(key);
 }
 
 /* Quotes make a string; the types that are written as one may have them. */
@@ -441,7 +450,7 @@ _Static_assert(CONFIG_MAX_SPLIT == 3 && CONFIG_SHAPE_DIMS == 3, "set_triple() re
 
 /* -- lists of any length ------------------------------------------------------------- */
 
-/* Add the n bytes at `text` as the next path; *used is what the others take. */
+/* Add the n bytes at `text` as the next path or text; *used is what the others take. */
 static int add_path(struct config_paths *paths, const char *text, size_t n, size_t *used,
                     struct error *err)
 {
@@ -450,7 +459,7 @@ static int add_path(struct config_paths *paths, const char *text, size_t n, size
     if (paths->n_paths == CONFIG_LIST_MOST || *used + n + 1 > sizeof paths->bytes)
         return error_set(
             err, ERROR_INPUT,
-            "the list is too long: use at most %d paths of %d bytes together",
+            "the list is too long: use at most %d elements of %d bytes together",
             CONFIG_LIST_MOST, CONFIG_LIST_BYTES);
     memcpy(paths->bytes + *used, text, n);
     *used += n + 1;
@@ -458,19 +467,23 @@ static int add_path(struct config_paths *paths, const char *text, size_t n, size
     return 0;
 }
 
-static int set_paths(struct config_paths *paths, const struct config_text *text,
-                     struct error *err)
+static int set_paths(const struct config_key *key, struct config_paths *paths,
+                     const struct config_text *text, struct error *err)
 {
     static const char separator[] = {CONFIG_YAML_SEPARATOR, 0};
     struct config_paths all = {0}; // so that a refused value leaves the member alone
     size_t used = 0;
     const char *p = text->text;
-    if (text->is_list && !*p)
+    if (key->type == CONFIG_TEXTS && !*p)
+        p = NULL;
+    else if (text->is_list && !*p)
         return error_set(err, ERROR_INPUT, "the list is empty: name at least one path");
     while (p) {
         size_t n = text->is_list ? strcspn(p, separator) : strlen(p);
         if (add_path(&all, p, n, &used, err))
-            return error_prefix(err, "path %lld", (long long)all.n_paths + 1);
+            return error_prefix(err, "%s %lld",
+                                key->type == CONFIG_TEXTS ? "text" : "path",
+                                (long long)all.n_paths + 1);
         p = p[n] ? p + n + 1 : NULL;
     }
     *paths = all;
@@ -532,7 +545,8 @@ int config_value_set(const struct config_key *key, struct config *cfg,
     case CONFIG_SHAPE:
         return set_triple(key, cfg, text, err);
     case CONFIG_PATHS:
-        return set_paths(member, text, err);
+    case CONFIG_TEXTS:
+        return set_paths(key, member, text, err);
     case CONFIG_NUMBERS:
         return set_numbers(key, member, text, err);
     }

@@ -31,8 +31,10 @@ MUST_CHECK int config_value_set(const struct config_key *key, struct config *cfg
 /* `text` is how the user wrote `value`. */
 MUST_CHECK int config_check_range(const struct config_key *key, double value,
                                   const char *text, struct error *err);
-/* The n bytes may be a TEXT or an element of PATHS. */
+/* The n bytes may be a TEXT or an element of PATHS and TEXTS. */
 MUST_CHECK int config_check_text(const char *text, size_t n, struct error *err);
+/* Whether the value is a list of any length. */
+bool config_is_list(const struct config_key *key);
 /* "an integer from 1 to 8", "one of cpu, gpu", ... */
 void config_describe_type(const struct config_key *key, char *buf, size_t size);
 

@@ -11,8 +11,11 @@
 #include "model/gpt.h"
 
 #include "base/beat.h"
+#include "base/philox.h"
 #include "base/real.h"
 #include "model/gpt_internal.h"
+
+#include <math.h>
 
 /* batch->loss_sums[b] += the losses of rows [row, row + R) that count, by sample. */
 static void add_losses(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
@@ -44,6 +47,46 @@ static struct xent chunk_xent(const struct gpt *g, int64_t row, int64_t R)
                          .targets = sc->targets + row,
                          .R = R,
                          .V = g->dims.V};
+}
+
+/* Gumbel's noise of ids [4 * block, 4 * block + 4) for a sample's next token. */
+static void draw_noise(const struct batch_draw *draw, int64_t sample, int64_t block,
+                       double noise[4])
+{
+    struct philox_key key =
+        philox_key(draw->seed, PHILOX_SAMPLE_PROMPT, (uint32_t)draw->token);
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)sample, (uint32_t)draw->step,
+                                 key.seed_high};
+    uint32_t words[4];
+    philox_4x32(key.k, counter, words);
+    for (int i = 0; i < 4; i++)
+        noise[i] = -real_log(-real_log(((double)words[i] + 0.5) * 0x1p-32));
+}
+
+/* Turn the logits of rows that count, of R from `row` on, into those whose maximum is the
+ * token drawn. */
+static void chunk_noise(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
+{
+    const struct batch_draw *draw = batch->draw;
+    size_t n_bytes = (size_t)g->dims.V * sizeof(float);
+    for (int64_t r = 0; r < R; r++) {
+        float *logits = g->scratch.logits + r * g->dims.V;
+        int64_t sample = batch->first_sample + (row + r) / batch->S;
+        double noise[4];
+        if (batch->loss_mask[row + r] <= 0)
+            continue;
+        device_copy(g->s, draw->row, logits, n_bytes, COPY_TO_HOST);
+        device_synchronize(g->s);
+        for (int64_t i = 0, made = -1; i < g->dims.V; i++) {
+            int64_t id = g->dims.V_first + i;
+            if (id / 4 != made)
+                draw_noise(draw, sample, made = id / 4, noise);
+            double with = (double)draw->row[i] / draw->temperature + noise[id % 4];
+            draw->row[i] = id < draw->n_ids ? (float)with : -INFINITY;
+        }
+        device_copy(g->s, logits, draw->row, n_bytes, COPY_TO_DEVICE);
+        device_synchronize(g->s);
+    }
 }
 
 /* Which token has the maximum of each row that counts: the lowest id of those that have
@@ -82,6 +125,8 @@ static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, in
                                       .y = sc->logits,
                                       .y_dtype = DTYPE_F32,
                                       .N = R});
+    if (batch->draw)
+        chunk_noise(g, batch, row, R);
     struct xent xent = chunk_xent(g, row, R);
     g->k->xent_max(g->s, &xent);
     max_over_model(g, sc->row_max, R);

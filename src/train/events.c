@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 #define LONG_RUN_SECONDS (14 * 86400.0) // from here on a run is worth a warning
-#define SHARED_PATH_BYTES (CONFIG_PATH_BYTES + 64)
+#define FILE_PATH_BYTES (CONFIG_PATH_BYTES + 64)
+#define SAMPLE_BYTES 4096 // of a sampled text that are told
 
 static bool is_reporter(const struct train *t)
 {
@@ -36,7 +37,7 @@ static void tell(struct train *t, const struct record *r)
 
 int events_write_config(const struct train *t, struct error *err)
 {
-    char path[SHARED_PATH_BYTES], *text = NULL;
+    char path[FILE_PATH_BYTES], *text = NULL;
     size_t n = 0;
     if (comm_rank(t->grid.world) > 0)
         return 0;
@@ -215,15 +216,33 @@ void events_skipped(struct train *t, int64_t step, double scale)
     tell(t, &r);
 }
 
-void events_sample(struct train *t, const char *prompt, const char *text)
+/* The text is cut to what a line surely holds, at the beginning of a character. */
+static void cut_text(char *text)
+{
+    size_t n = SAMPLE_BYTES;
+    if (strlen(text) <= n)
+        return;
+    while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n--;
+    text[n] = 0;
+}
+
+void events_sample(struct train *t, int64_t i)
 {
     struct record r;
     if (!is_reporter(t))
         return;
+    char *text = prompts_text(&t->prompts, i);
+    if (!text) {
+        log_warning("out of memory for a sampled text");
+        return;
+    }
+    cut_text(text);
     begin(&r, t->step, "sample");
-    record_text(&r, "prompt", prompt);
+    record_text(&r, "prompt", config_path_at(&t->cfg.eval_prompts, i));
     record_text(&r, "text", text);
     tell(t, &r);
+    free(text);
 }
 
 void events_ranks(struct train *t)

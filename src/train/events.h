@@ -29,7 +29,8 @@ MUST_CHECK int events_start(struct train *t, struct error *err);
 void events_save(struct train *t, int64_t step, const char *path, double seconds);
 void events_save_failed(struct train *t, int64_t step, const char *reason);
 void events_skipped(struct train *t, int64_t step, double scale);
-void events_sample(struct train *t, const char *prompt, const char *text);
+/* Of prompt i of t->prompts. */
+void events_sample(struct train *t, int64_t i);
 /* The figures of t->shares.ranks. */
 void events_ranks(struct train *t);
 /* How the run ended: with rc and, unless that is 0, *err; `signal` 0: by none. */

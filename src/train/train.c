@@ -163,7 +163,18 @@ static int open_metrics(struct train *t, struct error *err)
     return metrics_open(&t->metrics, cfg->save_load.output_dir, t->first_step, err);
 }
 
-/* Each phase is local, but for checkpoints_restore(); an agreement ends it. */
+static int open_prompts(struct train *t, struct error *err)
+{
+    if (t->has_valid)
+        return prompts_open(&t->prompts, &t->cfg, &t->grid, err);
+    if (t->cfg.eval_prompts.n_paths > 0 && comm_rank(t->grid.world) == 0)
+        log_warning("eval_prompts: nothing is sampled, because nothing is evaluated "
+                    "(eval_freq, eval_iters, dataset.split)");
+    return 0;
+}
+
+/* Each phase is local, but for those about checkpoints and prompts; an agreement ends
+ * it. */
 static int train_open(struct train *t, const struct config *cfg, struct comm *world,
                       struct error *err)
 {
@@ -181,7 +192,7 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
     if (t->step >= t->cfg.max_steps)
         return 0;
     t->runner.gpt.trace = t->job_trace.trace;
-    return comm_agree(world, open_loader(t, err), err);
+    return comm_agree(world, open_loader(t, err), err) || open_prompts(t, err) ? -1 : 0;
 }
 
 static void train_close(struct train *t)
@@ -190,6 +201,7 @@ static void train_close(struct train *t)
     ckpt_saver_close(t->saver);
     loader_close(t->loader);
     metrics_close(&t->metrics);
+    prompts_close(&t->prompts);
     shares_close(&t->shares);
     optimizer_close(&t->optimizer);
     runner_close(&t->runner);
@@ -268,6 +280,20 @@ static int stop_at_start(const struct train *t, int64_t signal, struct error *er
                      name, (long long)t->step + 1, t->resumed_from);
 }
 
+/* What the model makes of eval_prompts now. [collective] */
+static int sample_prompts(struct train *t, struct error *err)
+{
+    struct prompts *p = &t->prompts;
+    enum beat_phase before = beat_enter(BEAT_EVALUATE);
+    double start = trace_begin(t->job_trace.trace);
+    int rc = prompts_draw(p, &t->runner, (uint64_t)t->cfg.seed, t->step, err);
+    trace_end(t->job_trace.trace, start, &(struct trace_span){.name = "eval_prompts"});
+    for (int64_t i = 0; i < p->n && rc == 0 && comm_rank(t->grid.world) == 0; i++)
+        events_sample(t, i);
+    beat_enter(before);
+    return rc;
+}
+
 /* After a step: the line of an epoch that it ended, and an evaluation when one is due and
  * nothing asked to stop; a signal may come meanwhile. */
 static int evaluate_if_due(struct train *t, int64_t *signal, struct error *err)
@@ -279,7 +305,7 @@ static int evaluate_if_due(struct train *t, int64_t *signal, struct error *err)
     if (!t->has_valid || *signal || !(end.is_test || is_due(t->step, t->cfg.eval_freq)))
         return 0;
     stop_set_moment(STOP_IN_EVALUATION, t->step);
-    if (train_evaluate(t, err) || agree_on_stop(t, signal, err))
+    if (train_evaluate(t, err) || sample_prompts(t, err) || agree_on_stop(t, signal, err))
         return -1;
     if (end.is_test && is_reporter)
         metrics_epoch_test(&t->metrics, end.epoch);

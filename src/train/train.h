@@ -25,6 +25,7 @@
 #include "train/job_trace.h"
 #include "train/metrics.h"
 #include "train/plan.h"
+#include "train/prompts.h"
 #include "train/rate.h"
 #include "train/shares.h"
 
@@ -50,6 +51,7 @@ struct train {
     struct metrics metrics; // of rank 0
     struct rate rate;
     struct shares shares;
+    struct prompts prompts;
     struct job_trace job_trace;
     struct ckpt_saver *saver;
 

@@ -128,8 +128,8 @@ def first_loss(trefoil, work, name):
     config.write_text(f"dataset:\n  input_dir: {work / name}\n")
     options = OPTIONS + [f"save_load.output_dir={work / 'output' / name}"]
     run(trefoil, "pretrain", "-c", config, *(w for o in options for w in ("-o", o)))
-    line = (work / "output" / name / "metrics.jsonl").read_text().splitlines()[0]
-    return json.loads(line, parse_float=str)["loss"]
+    lines = (work / "output" / name / "metrics.jsonl").read_text().splitlines()
+    return next(json.loads(line, parse_float=str)["loss"] for line in lines if '"loss"' in line)
 
 
 def check_reading(trefoil, work):
