@@ -88,7 +88,6 @@ static void test_metrics__a_failed_save_is_an_event_with_its_reason(void **state
     static const char reason[] = "cannot save 'a\"b\\c'\n\x01: disk full";
     char *dir = test_make_directory();
     json_t *lines[8];
-    struct error err;
     struct metrics m = open_in(dir, 0);
     add_step(&m, 1);
     add_event(&m, 1, "save_failed", reason);
@@ -114,7 +113,6 @@ static void test_metrics__a_resumed_run_keeps_events_up_to_its_step(void **state
     (void)state;
     char *dir = test_make_directory();
     json_t *lines[8];
-    struct error err;
     struct metrics m = open_in(dir, 0);
     add_step(&m, 1);
     add_event(&m, 1, "save_failed", "disk full");
@@ -129,6 +127,58 @@ static void test_metrics__a_resumed_run_keeps_events_up_to_its_step(void **state
     assert_non_null(json_object_get(lines[1], "event"));
     assert_int_equal(step_of(lines[3]), 3);
     release_lines(lines, n);
+    remove_directory(dir);
+}
+
+static void test_metrics__a_resumed_run_keeps_what_became_of_processes(void **state)
+{
+    (void)state;
+    static const char *const kept[] = {"start", "stall", "failure", "stopped", "end"};
+    static const char *const dropped[] = {"save", "skipped", "sample", "save_failed"};
+    char *dir = test_make_directory();
+    json_t *lines[16];
+    struct metrics m = open_in(dir, 0);
+    for (int i = 0; i < 5; i++)
+        add_event(&m, 7, kept[i], "why");
+    for (int i = 0; i < 4; i++)
+        add_event(&m, 7, dropped[i], "\", \"event\": \"start\", \"");
+    metrics_close(&m);
+    m = open_in(dir, 2);
+    metrics_close(&m);
+    int n = read_lines(dir, lines, 16);
+    assert_int_equal(n, 5);
+    for (int i = 0; i < n; i++)
+        assert_string_equal(json_string_value(json_object_get(lines[i], "event")),
+                            kept[i]);
+    release_lines(lines, n);
+    remove_directory(dir);
+}
+
+static void test_metrics__a_step_says_how_far_and_how_fast(void **state)
+{
+    (void)state;
+    char *dir = test_make_directory();
+    json_t *lines[2];
+    struct error err;
+    struct metrics m = open_in(dir, 0);
+    m.step_flops = 1000;
+    m.product_flops = 8000;
+    struct metrics_step s = {.step = 3,
+                             .step_seconds = 0.25,
+                             .consumed_samples = 6,
+                             .shares = {[SHARE_COMPUTE] = 0.5, [SHARE_WAITING] = 0.25}};
+    assert_ok(metrics_step(&m, &s, false, &err), err);
+    metrics_close(&m);
+    assert_int_equal(read_lines(dir, lines, 2), 1);
+    json_t *line = lines[0];
+    assert_int_equal(json_integer_value(json_object_get(line, "tokens")), 24);
+    assert_close(json_number_value(json_object_get(line, "flops")), 3000, 0);
+    assert_close(json_number_value(json_object_get(line, "mfu")), 0.5, 0);
+    assert_close(json_number_value(json_object_get(line, "share_compute")), 0.5, 0);
+    assert_close(json_number_value(json_object_get(line, "share_waiting")), 0.25, 0);
+    assert_close(json_number_value(json_object_get(line, "share_optimizer")), 0, 0);
+    assert_true(json_number_value(json_object_get(line, "time")) > 1.7e9);
+    release_lines(lines, 1);
     remove_directory(dir);
 }
 
@@ -186,6 +236,13 @@ static void limit_files(rlim_t n_bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
+static off_t file_bytes(const struct metrics *m)
+{
+    struct stat st;
+    assert_int_equal(fstat(m->fd, &st), 0);
+    return st.st_size;
+}
+
 static void test_metrics__lines_outlast_a_full_disk(void **state)
 {
     (void)state;
@@ -195,7 +252,7 @@ static void test_metrics__lines_outlast_a_full_disk(void **state)
     getrlimit(RLIMIT_FSIZE, &before);
     struct metrics m = open_in(dir, 0);
     add_step(&m, 1);
-    limit_files((rlim_t)m.n_bytes + 100); // part of a line fits, which must not stay
+    limit_files((rlim_t)file_bytes(&m) + 100); // part of a line fits, which must not stay
     for (int step = 2; step <= 9; step++)
         add_step(&m, step);
     int n = read_lines(dir, lines, 32);
@@ -247,6 +304,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metrics__a_failed_save_is_an_event_with_its_reason),
         cmocka_unit_test(test_metrics__a_resumed_run_keeps_events_up_to_its_step),
+        cmocka_unit_test(test_metrics__a_resumed_run_keeps_what_became_of_processes),
+        cmocka_unit_test(test_metrics__a_step_says_how_far_and_how_fast),
         cmocka_unit_test(test_metrics__what_is_no_file_goes_aside),
         cmocka_unit_test(test_metrics__a_resumed_run_drops_only_lines_of_its_own),
         cmocka_unit_test(test_metrics__lines_outlast_a_full_disk),

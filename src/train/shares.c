@@ -47,6 +47,7 @@ static void count_seconds(struct shares *s)
 
 void shares_start_step(struct shares *s)
 {
+    s->is_in_step = true;
     s->mark = clock_seconds();
     s->waited_before = comm_waited(s->world);
 }
@@ -56,6 +57,7 @@ void shares_end_step(struct shares *s)
     count_seconds(s);
     s->rank_waited += comm_waited(s->world) - s->waited_before;
     s->rank_steps++;
+    s->is_in_step = false;
 }
 
 struct share_span shares_begin(const struct shares *s)
@@ -65,6 +67,8 @@ struct share_span shares_begin(const struct shares *s)
 
 void shares_end(struct shares *s, struct share_span span, enum share what)
 {
+    if (!s->is_in_step)
+        return;
     double waited = comm_waited(s->world) - span.waited;
     s->own[SHARE_WAITING] += waited;
     s->own[what] += clock_seconds() - span.start - waited;

@@ -36,6 +36,7 @@ struct shares_ranks { // on rank 0, by rank, or by ranks_per_entry of them
 
 struct shares {
     struct comm *world; // borrowed
+    bool is_in_step;    // spans outside of steps, in an evaluation, do not count
     double mark;        // up to where the step's time is counted
     double seconds, own[N_SHARES];
     double mean[N_SHARES]; // of all ranks, 0 to 1, as last spread
