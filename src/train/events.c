@@ -81,6 +81,7 @@ static void log_ahead(const struct train *t)
 {
     const struct config *cfg = &t->cfg;
     const struct rate *r = &t->rate;
+    const struct gpt_rate *p = &r->product;
     char step[32], left[32];
     double each = rate_step_seconds(r, cfg);
     double seconds = each * (double)(cfg->max_steps - t->step);
@@ -89,7 +90,7 @@ static void log_ahead(const struct train *t)
     log_info("products of %lld x %lld x %lld run at %.4g GFLOP/s on all ranks; mfu is "
              "the model's FLOP/s over that: each token takes 6 (L (4 H^2 + 2 H F) + V H) "
              "+ 6 L H (S + 1) = %.4g MFLOP, with L %lld, H %lld, F %lld, V %lld, S %lld",
-             (long long)r->rows, (long long)r->inner, (long long)r->columns,
+             (long long)p->rows, (long long)p->inner, (long long)p->columns,
              r->flops_all / 1e9,
              t->metrics.step_flops / (double)t->metrics.tokens_per_step / 1e6,
              (long long)cfg->model.num_layers, (long long)cfg->model.hidden_size,
@@ -175,7 +176,8 @@ int events_start(struct train *t, struct error *err)
     if (rc == 0)
         rc = comm_gather_bytes(world, &mine, plan_bytes, bounds, 0, err);
     if (rc == 0 && plan_bytes && is_reporter(t)) {
-        log_ahead(t);
+        if (t->step < t->cfg.max_steps)
+            log_ahead(t);
         tell_start(t, plan_bytes);
     }
     free(plan_bytes);

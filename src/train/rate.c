@@ -1,14 +1,5 @@
 #include "train/rate.h"
 
-#include "base/clock.h"
-
-#include <math.h>
-
-#define PRODUCT_SECONDS 4e-3  // that one product takes at least, if the model's does
-#define MEASURE_SECONDS 25e-3 // and all rounds together
-#define FIRST_SIDE 64         // rows and columns that are tried first
-#define FILL_BYTE 0x3c        // a small number in every type
-
 /* The share of a step that is products at the measured rate; the rest is attention's
  * softmax, norms, the update. */
 #define PRODUCT_SHARE 0.75
@@ -28,112 +19,16 @@ double rate_step_flops(const struct config *cfg)
 
 /* -- the rate ------------------------------------------------------------------------ */
 
-struct products { // x (rows, inner) by w (columns, inner), and back
-    struct device *dev;
-    void *x, *y, *w;
-    size_t x_bytes, y_bytes, w_bytes;
-};
-
-static void *get_memory(struct device *dev, int64_t rows, int64_t columns, size_t *bytes)
-{
-    *bytes = (size_t)rows * (size_t)columns * dtype_bytes(dev->dtype);
-    void *memory = dev->ops->alloc(dev, *bytes);
-    if (memory)
-        device_fill(device_stream(dev, STREAM_COMPUTE), memory, FILL_BYTE, *bytes);
-    return memory;
-}
-
-static void products_close(struct products *p)
-{
-    if (p->x)
-        device_free(p->dev, p->x, p->x_bytes);
-    if (p->y)
-        device_free(p->dev, p->y, p->y_bytes);
-    if (p->w)
-        device_free(p->dev, p->w, p->w_bytes);
-}
-
-static int products_open(struct products *p, struct device *dev, const struct rate *r,
-                         struct error *err)
-{
-    *p = (struct products){.dev = dev};
-    p->x = get_memory(dev, r->rows, r->inner, &p->x_bytes);
-    p->y = get_memory(dev, r->rows, r->columns, &p->y_bytes);
-    p->w = get_memory(dev, r->columns, r->inner, &p->w_bytes);
-    if (p->x && p->y && p->w)
-        return 0;
-    products_close(p);
-    return error_set(err, ERROR_RUNTIME,
-                     "out of memory for a product of %lld x %lld x %lld",
-                     (long long)r->rows, (long long)r->inner, (long long)r->columns);
-}
-
-/* Seconds of the product forward and the one back by its input. */
-static double products_time(const struct products *p, const struct rate *r)
-{
-    struct stream *s = device_stream(p->dev, STREAM_COMPUTE);
-    enum dtype dtype = p->dev->dtype;
-    struct weight w = {
-        .data = p->w, .dtype = dtype, .rows = r->columns, .cols = r->inner};
-    struct linear forward = {
-        .w = &w, .x = p->x, .y = p->y, .y_dtype = dtype, .N = r->rows};
-    struct linear_bwd_input back = {.dx = p->x,
-                                    .dx_dtype = dtype,
-                                    .dy = p->y,
-                                    .dy_row = r->columns,
-                                    .w = &w,
-                                    .N = r->rows};
-    double start = clock_seconds();
-    p->dev->k->linear_fwd(s, &forward);
-    p->dev->k->linear_bwd_input(s, &back);
-    device_synchronize(s);
-    return clock_seconds() - start;
-}
-
-static double pair_flops(const struct rate *r)
-{
-    return 4.0 * (double)r->rows * (double)r->columns * (double)r->inner;
-}
-
-/* Larger and larger products up to the model's own, until one takes long enough to be
- * timed; of that one the best of several, as long as there is time. */
-static int measure(struct rate *r, int64_t rows_most, int64_t columns_most,
-                   struct device *dev, struct error *err)
-{
-    double start = clock_seconds();
-    for (;;) {
-        struct products p;
-        if (products_open(&p, dev, r, err))
-            return -1;
-        double seconds = products_time(&p, r);
-        bool is_whole = r->rows == rows_most && r->columns == columns_most;
-        bool is_enough = seconds >= 2 * PRODUCT_SECONDS || is_whole;
-        while (is_enough && clock_seconds() - start < MEASURE_SECONDS)
-            seconds = fmin(seconds, products_time(&p, r));
-        products_close(&p);
-        if (is_enough) {
-            r->flops = pair_flops(r) / seconds;
-            return 0;
-        }
-        bool wants_rows = r->rows <= r->columns || r->columns == columns_most;
-        if (wants_rows && r->rows < rows_most)
-            r->rows = i64_min(2 * r->rows, rows_most);
-        else
-            r->columns = i64_min(2 * r->columns, columns_most);
-    }
-}
-
 int rate_measure(struct rate *r, const struct config *cfg, struct device *dev,
                  struct comm *world, struct error *err)
 {
     int64_t rows = cfg->batch_size.micro_batch_size * cfg->dataset.max_seq_len;
     int64_t columns = i64_max(1, cfg->model.ffn_hidden_size / cfg->distributed.mp_degree);
-    *r = (struct rate){.rows = i64_min(rows, FIRST_SIDE),
-                       .inner = cfg->model.hidden_size,
-                       .columns = i64_min(columns, FIRST_SIDE)};
-    if (comm_agree(world, measure(r, rows, columns, dev, err), err))
+    int rc =
+        gpt_rate_measure(&r->product, rows, cfg->model.hidden_size, columns, dev, err);
+    if (comm_agree(world, rc, err))
         return -1;
-    r->flops_all = r->flops;
+    r->flops_all = r->product.flops;
     return comm_sum_f64(world, &r->flops_all, 1, err);
 }
 

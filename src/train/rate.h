@@ -12,20 +12,18 @@
 
 #include "comm/comm.h"
 #include "config/config.h"
-#include "device/device.h"
+#include "model/gpt_rate.h"
 
 /* Model FLOPs of one step of the whole job. */
 double rate_step_flops(const struct config *cfg);
 
 struct rate {
-    int64_t rows, inner, columns; // of the product that was measured
-    double flops;                 // per second: of this process
-    double flops_all;             // of all, which measured at the same time
+    struct gpt_rate product; // of this process
+    double flops_all;        // per second: of all, which measured at the same time
 };
 
 /* Run products as the model's MLP has them, (rows, hidden_size) by (hidden_size,
- * ffn_hidden_size / mp), cut to what takes a few milliseconds, for less than 50 ms, on
- * all threads of all processes. Memory is freed again. [collective] */
+ * ffn_hidden_size / mp), on all threads of all processes. [collective] */
 MUST_CHECK int rate_measure(struct rate *r, const struct config *cfg, struct device *dev,
                             struct comm *world, struct error *err);
 
