@@ -7,6 +7,7 @@
 #include "board/board.h"
 #include "board/board_page.h"
 #include "board/run_facts.h"
+#include "board/run_pipeline.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -311,6 +312,16 @@ static int answer_samples(struct board *b, const struct board_request *request,
     return 0;
 }
 
+static int answer_schedule(struct board *b, const struct board_request *request,
+                           struct board_answer *answer)
+{
+    const struct run *run = run_of(b, request, answer);
+    if (!run)
+        return -1;
+    run_pipeline_write(run, &answer->body);
+    return 0;
+}
+
 /* -- several runs -------------------------------------------------------------------- */
 
 /* Whether the runs among `which` differ in `key`, or only some of them have it. */
@@ -424,11 +435,9 @@ static void write_saved(const struct board *b, const bool *which, struct board_t
     static const struct {
         const char *key;
         void (*write)(const struct run *run, struct board_text *out);
-    } parts[] = {{"series", write_saved_series},
-                 {"config", write_saved_config},
-                 {"ranks", write_saved_ranks},
-                 {"events", write_saved_events},
-                 {"samples", write_saved_samples}};
+    } parts[] = {{"series", write_saved_series},   {"config", write_saved_config},
+                 {"ranks", write_saved_ranks},     {"events", write_saved_events},
+                 {"samples", write_saved_samples}, {"schedule", run_pipeline_write}};
     board_text_put(out, "{");
     put_number(out, "saved_at", wall_seconds());
     board_text_key(out, "runs");
@@ -501,10 +510,17 @@ static const struct {
     int (*answer)(struct board *b, const struct board_request *request,
                   struct board_answer *answer);
 } routes[] = {
-    {"/api/runs", answer_runs},       {"/api/series", answer_series},
-    {"/api/config", answer_config},   {"/api/ranks", answer_ranks},
-    {"/api/diff", answer_diff},       {"/api/events", answer_events},
-    {"/api/samples", answer_samples}, {"/save", answer_save},
+    // clang-format off
+    {"/api/runs", answer_runs},
+    {"/api/series", answer_series},
+    {"/api/config", answer_config},
+    {"/api/diff", answer_diff},
+    {"/api/ranks", answer_ranks},
+    {"/api/events", answer_events},
+    {"/api/samples", answer_samples},
+    {"/api/schedule", answer_schedule},
+    {"/save", answer_save},
+    // clang-format on
 };
 
 void board_answer(struct board *b, const struct board_request *request,

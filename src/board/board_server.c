@@ -4,7 +4,6 @@
 #include "board/board_page.h"
 #include "board/board_streams.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -356,11 +355,13 @@ static int listen_on(const char *address, int port)
 static int port_of(int fd)
 {
     struct sockaddr_storage bound = {0};
+    char service[16];
     socklen_t n = sizeof bound;
-    if (getsockname(fd, (struct sockaddr *)&bound, &n))
+    if (getsockname(fd, (struct sockaddr *)&bound, &n) ||
+        getnameinfo((struct sockaddr *)&bound, n, NULL, 0, service, sizeof service,
+                    NI_NUMERICSERV))
         return 0;
-    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                             : ((struct sockaddr_in *)&bound)->sin_port);
+    return (int)strtol(service, NULL, 10);
 }
 
 static int listen_somewhere(const struct board_server_options *o, struct error *err)
