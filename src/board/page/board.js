@@ -91,7 +91,9 @@ class Board {
 
     setRuns(runs) {
         this.runs = runs;
-        if (this.focus === null || !this.runOf(this.focus)) this.chooseFirst();
+        const focus = this.runOf(this.focus);
+        const isBetter = !this.isChosen && !this.source.isSaved && focus && !isAlive(focus) && runs.some(isAlive);
+        if (!focus || isBetter) this.chooseFirst();
         if (this.focus === null) {
             byId("summary").hidden = true;
             return;
@@ -103,17 +105,17 @@ class Board {
         return this.runs.find((run) => run.run === number);
     }
 
-    /* At first the run that wrote last is looked at, and alone is drawn; saved pages draw
-     * what was chosen when they were saved. */
+    /* Until the reader chooses, the run that is alive, or else wrote last, is looked at, and
+     * alone is drawn; saved pages draw what was chosen when they were saved. */
     chooseFirst() {
         if (this.runs.length === 0) return;
-        const alive = (run) => (["training", "evaluating", "saving", "starting"].includes(run.state) ? 1 : 0);
-        const best = this.runs.slice().sort((a, b) => alive(b) - alive(a) || (b.last_time || 0) - (a.last_time || 0))[0];
+        const best = this.runs.slice().sort((a, b) => Number(isAlive(b)) - Number(isAlive(a)) || (b.last_time || 0) - (a.last_time || 0))[0];
         this.focus = best.run;
         this.drawn = this.source.isSaved ? this.runs.map((run) => run.run) : [best.run];
     }
 
     lookAt(number) {
+        this.isChosen = true;
         if (this.drawn.length === 1 && this.drawn[0] === this.focus) this.drawn = [number];
         this.focus = number;
         if (!this.isDrawn(number)) this.drawn.push(number);
@@ -122,6 +124,7 @@ class Board {
     }
 
     drawRun(number, isOn) {
+        this.isChosen = true;
         this.drawn = this.drawn.filter((n) => n !== number);
         if (isOn) this.drawn.push(number);
         this.show();
@@ -216,7 +219,7 @@ class Board {
         }));
         if (wanted !== chart.wanted) return;
         if (chart.kind.isRare) {
-            chart.box.hidden = !curves.some((c) => c.series.x.length > 0);
+            chart.box.hidden = !curves.some((c) => c.series.max.some((v) => v !== 1)); // 1: nothing is scaled
             byId("curve-grid").classList.toggle("odd", !chart.box.hidden);
         }
         chart.set(curves, this.markersOf(this.focus));
@@ -353,6 +356,8 @@ class Board {
         this.refresh(true);
     }
 }
+
+const isAlive = (run) => ["training", "evaluating", "saving", "starting"].includes(run.state);
 
 /* -- theme ------------------------------------------------------------------------------------ */
 

@@ -15,6 +15,13 @@ function stateBadge(state) {
     return el("span", {class: "badge " + tone + (tone === "good" ? " beats" : "")}, el("span", {class: "glyph", "aria-hidden": "true"}, glyph), text);
 }
 
+/* Left alone while it is the same, so that it goes on beating. */
+function showState(box, state) {
+    if (box.dataset.state === state) return;
+    box.dataset.state = state;
+    box.replaceChildren(stateBadge(state));
+}
+
 function table(heads, rows) {
     const line = (cells, tag) => el("tr", {}, ...cells.map((cell) => el(tag, {}, cell)));
     return el("div", {class: "scroll", tabindex: "0"}, el("table", {}, el("thead", {}, line(heads, "th")), el("tbody", {}, ...rows.map((row) => line(row, "td")))));
@@ -74,7 +81,7 @@ class RunList {
         row.classList.toggle("focus", run.run === this.board.focus);
         name.setAttribute("aria-current", String(run.run === this.board.focus));
         const cells = row.children;
-        cells[2].replaceChildren(stateBadge(run.state));
+        showState(cells[2], run.state);
         [formatCount(run.step), formatValue(run.loss), formatValue(run.eval_loss), formatLarge(run.tokens_per_second), formatShare(run.mfu)]
             .forEach((text, i) => (cells[3 + i].textContent = text));
         return row;

@@ -44,7 +44,7 @@ class Summary {
     set(run) {
         this.run = run;
         const start = run.start || {};
-        this.state.replaceChildren(stateBadge(run.state));
+        showState(this.state, run.state);
         this.name.textContent = run.name;
         this.name.title = run.path || "";
         this.setNote(run);
@@ -88,7 +88,8 @@ class Summary {
         const [glyph, tone, text] = HEALTH[health.state] || HEALTH.unknown;
         this.loss.textContent = isNumber(run.loss) ? trimNumber(run.loss, 4) : "–";
         this.health.replaceChildren(el("span", {class: "badge " + tone}, el("span", {class: "glyph", "aria-hidden": "true"}, glyph), text));
-        this.healthText.textContent = health.text || "";
+        const said = String(health.text || "").replace(health.state + ": ", ""); // the badge says it
+        this.healthText.textContent = said ? said[0].toUpperCase() + said.slice(1) : "";
         this.evalText.textContent = isNumber(run.eval_loss) ? "Evaluation " + formatValue(run.eval_loss) + ", perplexity " + formatValue(Math.exp(run.eval_loss), 3) : "";
     }
 
