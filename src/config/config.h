@@ -186,6 +186,9 @@ struct config {
     enum kernel_set cpu_kernels;
     double hang_timeout;           // seconds; 0: the default rule of launch/host_watch.h
     char trace[CONFIG_PATH_BYTES]; // "": none
+    bool tensorboard;
+    char prometheus_file[CONFIG_PATH_BYTES]; // "": none
+    char on_event[CONFIG_PATH_BYTES];        // a command; "": none
 };
 
 /*

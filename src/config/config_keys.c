@@ -135,6 +135,18 @@ const struct config_key config_keys[] = {
         .default_text = "",
         .meaning = "A file for a Chrome/Perfetto trace of all processes, written at the end of "
                    "the run; empty means none."},
+    {KEY("tensorboard", CONFIG_BOOL, tensorboard),
+        .default_text = "True",
+        .meaning = "Write files for TensorBoard to output_dir/tensorboard."},
+    {KEY("prometheus_file", CONFIG_TEXT, prometheus_file),
+        .default_text = "",
+        .meaning = "A file that is kept up to date for node_exporter's collector of text files, "
+                   "which reads names that end in .prom; empty means none."},
+    {KEY("on_event", CONFIG_TEXT, on_event),
+        .default_text = "",
+        .meaning = "A command for /bin/sh that is run when the run stalls, fails, diverges, "
+                   "saves or ends; TREFOIL_EVENT and TREFOIL_EVENT_... tell it what happened. "
+                   "Empty means none."},
 
     {KEY("Model.vocab_size", CONFIG_INT, model.vocab_size),
         .default_text = "50304", .range = BETWEEN(1, MAX_COUNT),

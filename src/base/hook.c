@@ -1,0 +1,223 @@
+#include "base/hook.h"
+
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define VARIABLE "TREFOIL_EVENT"
+
+extern char **environ;
+
+/* -- events -------------------------------------------------------------------------- */
+
+static void add_variable(struct hook_event *e, const char *text)
+{
+    size_t left = sizeof e->bytes - e->n_bytes, n = strlen(text);
+    if (left == 0)
+        return;
+    n = n < left ? n : left - 1;
+    memcpy(e->bytes + e->n_bytes, text, n);
+    e->bytes[e->n_bytes + n] = 0;
+    e->n_bytes += n + 1;
+    e->n_variables++;
+}
+
+void hook_event_begin(struct hook_event *e, const char *name)
+{
+    char text[64];
+    e->n_bytes = 0;
+    e->n_variables = 0;
+    snprintf(text, sizeof text, "%s=%s", VARIABLE, name);
+    add_variable(e, text);
+}
+
+void hook_event_set(struct hook_event *e, const char *key, const char *format, ...)
+{
+    char text[HOOK_EVENT_BYTES];
+    va_list args;
+    int n = snprintf(text, sizeof text, "%s_%s=", VARIABLE, key);
+    va_start(args, format);
+    vsnprintf(text + n, sizeof text - (size_t)n, format, args);
+    va_end(args);
+    add_variable(e, text);
+}
+
+/* -- the command --------------------------------------------------------------------- */
+
+/* Variables of this process that would make a program take itself for a rank of the job,
+ * or that are of another event. */
+static bool is_of_the_job(const char *variable)
+{
+    static const char *const heads[] = {"TREFOIL_",      "OMPI_",        "PMIX_",
+                                        "PMI_",          "HYDRA_",       "HYDI_",
+                                        "MPI_LOCAL",     "SLURM_PROCID", "SLURM_STEP",
+                                        "SLURM_LOCALID", "SLURM_NTASKS"};
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+        if (strncmp(variable, heads[i], strlen(heads[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The environment of the command: ours, and the event's. The array is malloc'ed; NULL: no
+ * memory. */
+static char **make_environment(struct hook_event *e)
+{
+    size_t n = 0, n_ours = 0;
+    while (environ[n_ours])
+        n_ours++;
+    char **all = calloc(n_ours + (size_t)e->n_variables + 1, sizeof *all);
+    if (!all)
+        return NULL;
+    for (size_t i = 0; i < n_ours; i++)
+        if (!is_of_the_job(environ[i]))
+            all[n++] = environ[i];
+    char *variable = e->bytes;
+    for (int i = 0; i < e->n_variables; i++, variable += strlen(variable) + 1)
+        all[n++] = variable;
+    return all;
+}
+
+/* All signals as they are at the start of a program. */
+static int set_attributes(posix_spawnattr_t *attributes)
+{
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    return posix_spawnattr_setsigmask(attributes, &none) ||
+           posix_spawnattr_setsigdefault(attributes, &all) ||
+           posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID |
+                                                    POSIX_SPAWN_SETSIGMASK |
+                                                    POSIX_SPAWN_SETSIGDEF);
+}
+
+/* Standard output and error are our standard error. */
+static int set_files(posix_spawn_file_actions_t *files)
+{
+    return posix_spawn_file_actions_addopen(files, STDIN_FILENO, "/dev/null", O_RDONLY,
+                                            0) ||
+           posix_spawn_file_actions_adddup2(files, STDERR_FILENO, STDOUT_FILENO) ||
+           posix_spawn_file_actions_addclosefrom_np(files, STDERR_FILENO + 1);
+}
+
+static void start(struct hook *h, struct hook_event *e)
+{
+    char shell[] = "sh", option[] = "-c";
+    char *words[] = {shell, option, (char *)(uintptr_t)h->command, NULL};
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t files;
+    snprintf(h->what, sizeof h->what, "%s", e->bytes + strlen(VARIABLE) + 1);
+    if (posix_spawnattr_init(&attributes))
+        return;
+    if (posix_spawn_file_actions_init(&files)) {
+        posix_spawnattr_destroy(&attributes);
+        return;
+    }
+    char **environment = make_environment(e);
+    int reason =
+        !environment || set_attributes(&attributes) || set_files(&files)
+            ? ENOMEM
+            : posix_spawn(&h->pid, "/bin/sh", &files, &attributes, words, environment);
+    if (reason) {
+        h->pid = 0;
+        log_warning("on_event: the command for '%s' could not be started: %s", h->what,
+                    strerror(reason));
+    }
+    h->started = clock_seconds();
+    free(environment);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+}
+
+static void tell_end(const struct hook *h, int status)
+{
+    if (WIFSIGNALED(status))
+        log_warning("on_event: the command for '%s' was ended by SIG%s", h->what,
+                    sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status))
+                                                   : "?");
+    else if (WEXITSTATUS(status) != 0)
+        log_warning("on_event: the command for '%s' ended with exit code %d", h->what,
+                    WEXITSTATUS(status));
+}
+
+/* Whether no command runs any more. */
+static bool is_idle(struct hook *h)
+{
+    int status = 0;
+    if (h->pid == 0)
+        return true;
+    pid_t rc = waitpid(h->pid, &status, WNOHANG);
+    if (rc == 0 && clock_seconds() - h->started < HOOK_SECONDS)
+        return false;
+    if (rc == 0) {
+        kill(-h->pid, SIGKILL);
+        kill(h->pid, SIGKILL);          // its session may not be there yet
+        waitpid(h->pid, NULL, WNOHANG); // one that a disk holds is not waited for
+        log_warning("on_event: the command for '%s' took longer than %.0f s and was "
+                    "killed",
+                    h->what, HOOK_SECONDS);
+    } else if (rc == h->pid) {
+        tell_end(h, status);
+    }
+    h->pid = 0;
+    return true;
+}
+
+/* -- all of it ----------------------------------------------------------------------- */
+
+void hook_init(struct hook *h, const char *command)
+{
+    h->command = command && command[0] ? command : NULL;
+    h->pid = 0;
+    h->n_waiting = 0;
+}
+
+void hook_poll(struct hook *h)
+{
+    if (!h->command || !is_idle(h) || h->n_waiting == 0)
+        return;
+    struct hook_event next = h->waiting[0];
+    h->n_waiting--;
+    memmove(h->waiting, h->waiting + 1, (size_t)h->n_waiting * sizeof *h->waiting);
+    start(h, &next);
+}
+
+void hook_run(struct hook *h, const struct hook_event *e)
+{
+    if (!h->command)
+        return;
+    hook_poll(h);
+    if (h->n_waiting == HOOK_WAITING_MOST) {
+        log_warning("on_event: the commands take too long: '%s' is left out",
+                    e->bytes + strlen(VARIABLE) + 1);
+        return;
+    }
+    h->waiting[h->n_waiting++] = *e;
+    hook_poll(h);
+}
+
+void hook_finish(struct hook *h)
+{
+    static const struct timespec nap = {.tv_nsec = 20000000};
+    if (h->n_waiting > 1) {
+        log_warning("on_event: the run ends: %d events that wait are left out",
+                    h->n_waiting - 1);
+        h->waiting[0] = h->waiting[h->n_waiting - 1];
+        h->n_waiting = 1;
+    }
+    while (h->command && (h->pid != 0 || h->n_waiting > 0)) {
+        hook_poll(h);
+        beat_aside(); // this rank is not stuck
+        nanosleep(&nap, NULL);
+    }
+}
