@@ -16,7 +16,7 @@
 #define WALL 1700000000.0
 #define STEP_BYTES 48 // of a record with one loss
 
-static void assert_record(struct event *e, const char *hex)
+static void assert_record(struct event_record *e, const char *hex)
 {
     assert_true(event_end(e));
     char text[1024];
@@ -29,7 +29,7 @@ static void assert_record(struct event *e, const char *hex)
 static void test_event__sums_are_crc32c(void **state)
 {
     (void)state;
-    struct event e;
+    struct event_record e;
     struct error err;
     static const char *const text = "\x1a\x11"
                                     "CRC test, one two";
@@ -41,7 +41,7 @@ static void test_event__sums_are_crc32c(void **state)
 static void test_event__records_are_those_of_the_format(void **state)
 {
     (void)state;
-    struct event e;
+    struct event_record e;
     struct error err;
     assert_ok(event_open(&e, &err), err);
     event_begin(&e, WALL + 0.5, 0);
@@ -77,7 +77,7 @@ static void test_event__records_are_those_of_the_format(void **state)
 static void test_event__lengths_above_127_have_two_bytes(void **state)
 {
     (void)state;
-    struct event e;
+    struct event_record e;
     struct error err;
     char text[300];
     memset(text, 'x', sizeof text);
@@ -93,7 +93,7 @@ static void test_event__lengths_above_127_have_two_bytes(void **state)
 static void test_event__that_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    struct event e;
+    struct event_record e;
     struct error err;
     char *text = calloc(1, EVENT_BYTES_MOST);
     assert_non_null(text);

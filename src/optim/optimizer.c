@@ -204,6 +204,31 @@ int optimizer_norm(struct optimizer *o, const struct shard_store *grads, double 
     return 0;
 }
 
+/* Rows of the whole model are numbered layer by layer, and all blocks have as many: so one
+ * of them tells where the others are. */
+int64_t optimizer_layer_norms(const struct optimizer *o, int64_t n_blocks, double *norms)
+{
+    const struct param_table *table = o->opt.map->table;
+    int at = 0;
+    while (at < table->n_layers && table->layers[at].kind != LAYER_BLOCK)
+        at++;
+    if (at == table->n_layers)
+        return 0;
+    const struct param_layer *block = &table->layers[at];
+    int64_t n_rows = block->end_row - block->first_row, first = INT64_MAX;
+    for (int64_t i = block->first_row; i < block->end_row; i++)
+        first = i64_min(first, table->params[i].number);
+    first -= block->block * n_rows;
+    for (int64_t layer = 0, row = 0; layer < n_blocks + 2; layer++) {
+        int64_t end = layer > n_blocks ? table->n_params_whole : first + layer * n_rows;
+        double sum = 0;
+        for (; row < end; row++)
+            sum += o->row_squares[row];
+        norms[layer] = sqrt(sum);
+    }
+    return n_blocks + 2;
+}
+
 /* -- the update ---------------------------------------------------------------------- */
 
 /* What is on disk passes through memory window by window. */

@@ -106,6 +106,11 @@ void optimizer_close(struct optimizer *o);
 MUST_CHECK int optimizer_norm(struct optimizer *o, const struct shard_store *grads,
                               double *norm, struct error *err);
 
+/* norms[i] := the norm of the gradients of layer i of the whole model, as the last
+ * optimizer_norm() found them: the embedding, its n_blocks blocks, and what follows them.
+ * How many there are, n_blocks + 2; 0: this process holds no block to tell by. */
+int64_t optimizer_layer_norms(const struct optimizer *o, int64_t n_blocks, double *norms);
+
 struct optimizer_update {
     const struct shard_store *params, *grads;
     double lr;

@@ -90,7 +90,7 @@ int event_file_write(struct event_file *f, const void *records, size_t n)
 /* -- what a crash left --------------------------------------------------------------- */
 
 struct scan {
-    const struct event *sums;
+    const struct event_record *sums;
     FILE *in;
     int64_t n_bytes; // of the file
     int64_t good;    // bytes of whole records so far
@@ -169,7 +169,7 @@ static int repair_file(struct scan *s, const char *path, struct error *err)
     return 0;
 }
 
-int event_file_repair(const struct event *e, const char *dir, struct error *err)
+int event_file_repair(const struct event_record *e, const char *dir, struct error *err)
 {
     struct fs_names names;
     struct scan s = {.sums = e};

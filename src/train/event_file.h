@@ -30,7 +30,7 @@ MUST_CHECK int event_file_write(struct event_file *f, const void *records, size_
 
 /* Cut off what is no whole record at the end of the directory's newest file; `e` is any
  * open one. A wrong record before others is left, with a warning: nobody reads past it. */
-MUST_CHECK int event_file_repair(const struct event *e, const char *dir,
+MUST_CHECK int event_file_repair(const struct event_record *e, const char *dir,
                                  struct error *err);
 /* Move the files of the directory to the directory `to`, whose own go; neither has to be
  * there, and what TensorBoard does not read stays where it is. */

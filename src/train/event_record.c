@@ -62,7 +62,7 @@ static void fill_sums(uint32_t sums[256])
     }
 }
 
-uint32_t event_sum(const struct event *e, const void *bytes, size_t n)
+uint32_t event_sum(const struct event_record *e, const void *bytes, size_t n)
 {
     const uint8_t *b = bytes;
     uint32_t c = 0xFFFFFFFFU;
@@ -74,7 +74,7 @@ uint32_t event_sum(const struct event *e, const void *bytes, size_t n)
 
 /* -- fields -------------------------------------------------------------------------- */
 
-static void put_bytes(struct event *e, const void *bytes, size_t n)
+static void put_bytes(struct event_record *e, const void *bytes, size_t n)
 {
     e->is_full = e->is_full || n > EVENT_BYTES_MOST - EVENT_TAIL_BYTES - e->n;
     if (e->is_full)
@@ -83,7 +83,7 @@ static void put_bytes(struct event *e, const void *bytes, size_t n)
     e->n += n;
 }
 
-static void put_little_endian(struct event *e, uint64_t value, size_t n)
+static void put_little_endian(struct event_record *e, uint64_t value, size_t n)
 {
     uint8_t bytes[8];
     for (size_t i = 0; i < n; i++)
@@ -100,19 +100,19 @@ static size_t varint(uint8_t bytes[10], uint64_t value)
     return n;
 }
 
-static void put_varint(struct event *e, uint64_t value)
+static void put_varint(struct event_record *e, uint64_t value)
 {
     uint8_t bytes[10];
     put_bytes(e, bytes, varint(bytes, value));
 }
 
-static void put_number(struct event *e, int key, uint64_t value)
+static void put_number(struct event_record *e, int key, uint64_t value)
 {
     put_varint(e, (uint64_t)key);
     put_varint(e, value);
 }
 
-static void put_double(struct event *e, int key, double value)
+static void put_double(struct event_record *e, int key, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -120,7 +120,7 @@ static void put_double(struct event *e, int key, double value)
     put_little_endian(e, bits, sizeof bits);
 }
 
-static void put_string(struct event *e, int key, const char *text, size_t n)
+static void put_string(struct event_record *e, int key, const char *text, size_t n)
 {
     put_varint(e, (uint64_t)key);
     put_varint(e, n);
@@ -128,13 +128,13 @@ static void put_string(struct event *e, int key, const char *text, size_t n)
 }
 
 /* An inner message: where it begins. */
-static size_t begin(struct event *e, int key)
+static size_t begin(struct event_record *e, int key)
 {
     put_varint(e, (uint64_t)key);
     return e->n;
 }
 
-static void end(struct event *e, size_t start)
+static void end(struct event_record *e, size_t start)
 {
     uint8_t length[10];
     if (e->is_full)
@@ -149,22 +149,22 @@ static void end(struct event *e, size_t start)
 
 /* -- records ------------------------------------------------------------------------- */
 
-int event_open(struct event *e, struct error *err)
+int event_open(struct event_record *e, struct error *err)
 {
-    *e = (struct event){.bytes = malloc(EVENT_BYTES_MOST)};
+    *e = (struct event_record){.bytes = malloc(EVENT_BYTES_MOST)};
     if (!e->bytes)
         return error_set(err, ERROR_RUNTIME, "out of memory for TensorBoard's records");
     fill_sums(e->sums);
     return 0;
 }
 
-void event_close(struct event *e)
+void event_close(struct event_record *e)
 {
     free(e->bytes);
     e->bytes = NULL;
 }
 
-void event_begin(struct event *e, double wall, int64_t step)
+void event_begin(struct event_record *e, double wall, int64_t step)
 {
     e->n = EVENT_HEAD_BYTES;
     e->is_full = false;
@@ -174,7 +174,7 @@ void event_begin(struct event *e, double wall, int64_t step)
         put_number(e, EVENT_STEP, (uint64_t)step);
 }
 
-bool event_end(struct event *e)
+bool event_end(struct event_record *e)
 {
     if (e->summary)
         end(e, e->summary);
@@ -191,13 +191,13 @@ bool event_end(struct event *e)
     return true;
 }
 
-void event_version(struct event *e)
+void event_version(struct event_record *e)
 {
     static const char version[] = "brain.Event:2";
     put_string(e, EVENT_VERSION, version, sizeof version - 1);
 }
 
-void event_session_start(struct event *e)
+void event_session_start(struct event_record *e)
 {
     size_t log = begin(e, EVENT_SESSION_LOG);
     put_number(e, SESSION_STATUS, SESSION_START);
@@ -205,7 +205,7 @@ void event_session_start(struct event *e)
 }
 
 /* A value of the summary, which is one message for all of a record: where it begins. */
-static size_t begin_value(struct event *e, const char *tag)
+static size_t begin_value(struct event_record *e, const char *tag)
 {
     if (!e->summary)
         e->summary = begin(e, EVENT_SUMMARY);
@@ -214,7 +214,7 @@ static size_t begin_value(struct event *e, const char *tag)
     return value;
 }
 
-static void put_plugin(struct event *e, const char *plugin)
+static void put_plugin(struct event_record *e, const char *plugin)
 {
     size_t metadata = begin(e, VALUE_METADATA), data = begin(e, METADATA_PLUGIN);
     put_string(e, PLUGIN_NAME, plugin, strlen(plugin));
@@ -223,14 +223,14 @@ static void put_plugin(struct event *e, const char *plugin)
     end(e, metadata);
 }
 
-static void put_dim(struct event *e, uint64_t size)
+static void put_dim(struct event_record *e, uint64_t size)
 {
     size_t dim = begin(e, SHAPE_DIM);
     put_number(e, DIM_SIZE, size);
     end(e, dim);
 }
 
-void event_scalar(struct event *e, const char *tag, float value)
+void event_scalar(struct event_record *e, const char *tag, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -240,7 +240,7 @@ void event_scalar(struct event *e, const char *tag, float value)
     end(e, start);
 }
 
-void event_text(struct event *e, const char *tag, const char *text, size_t n)
+void event_text(struct event_record *e, const char *tag, const char *text, size_t n)
 {
     size_t value = begin_value(e, tag);
     put_plugin(e, "text");
@@ -254,8 +254,8 @@ void event_text(struct event *e, const char *tag, const char *text, size_t n)
     end(e, value);
 }
 
-void event_histogram(struct event *e, const char *tag, const struct event_bucket *rows,
-                     int n_rows)
+void event_histogram(struct event_record *e, const char *tag,
+                     const struct event_bucket *rows, int n_rows)
 {
     size_t value = begin_value(e, tag);
     put_plugin(e, "histograms");
@@ -282,7 +282,8 @@ void event_histogram(struct event *e, const char *tag, const struct event_bucket
 /* -- hyper-parameters ---------------------------------------------------------------- */
 
 /* In the metadata, as the content of their plugin, at starts[4]. */
-static struct event_hparams begin_hparams(struct event *e, const char *tag, int kind)
+static struct event_hparams begin_hparams(struct event_record *e, const char *tag,
+                                          int kind)
 {
     struct event_hparams list = {.starts = {[0] = begin_value(e, tag)}};
     list.starts[1] = begin(e, VALUE_METADATA);
@@ -294,7 +295,7 @@ static struct event_hparams begin_hparams(struct event *e, const char *tag, int 
 }
 
 /* A value without a tensor is not read: it has an empty one. */
-static void end_hparams(struct event *e, const struct event_hparams *list)
+static void end_hparams(struct event_record *e, const struct event_hparams *list)
 {
     end(e, list->starts[4]);
     end(e, list->starts[3]);
@@ -311,7 +312,7 @@ static void end_hparams(struct event *e, const struct event_hparams *list)
     end(e, list->starts[0]);
 }
 
-struct event_hparams event_hparams_begin(struct event *e, double start_time)
+struct event_hparams event_hparams_begin(struct event_record *e, double start_time)
 {
     struct event_hparams list =
         begin_hparams(e, "_hparams_/session_start_info", HPARAMS_START);
@@ -319,13 +320,13 @@ struct event_hparams event_hparams_begin(struct event *e, double start_time)
     return list;
 }
 
-void event_hparams_end(struct event *e, const struct event_hparams *list)
+void event_hparams_end(struct event_record *e, const struct event_hparams *list)
 {
     put_double(e, START_TIME, list->start_time);
     end_hparams(e, list);
 }
 
-void event_session_end(struct event *e, enum event_status status, double end_time)
+void event_session_end(struct event_record *e, enum event_status status, double end_time)
 {
     struct event_hparams list =
         begin_hparams(e, "_hparams_/session_end_info", HPARAMS_END);
@@ -334,7 +335,7 @@ void event_session_end(struct event *e, enum event_status status, double end_tim
     end_hparams(e, &list);
 }
 
-static size_t begin_hparam(struct event *e, const char *key, size_t *value)
+static size_t begin_hparam(struct event_record *e, const char *key, size_t *value)
 {
     size_t pair = begin(e, START_HPARAM);
     put_string(e, HPARAM_KEY, key, strlen(key));
@@ -342,7 +343,7 @@ static size_t begin_hparam(struct event *e, const char *key, size_t *value)
     return pair;
 }
 
-void event_hparam_number(struct event *e, const char *key, double value)
+void event_hparam_number(struct event_record *e, const char *key, double value)
 {
     size_t inner, pair = begin_hparam(e, key, &inner);
     put_double(e, NUMBER_VALUE, value);
@@ -350,7 +351,7 @@ void event_hparam_number(struct event *e, const char *key, double value)
     end(e, pair);
 }
 
-void event_hparam_bool(struct event *e, const char *key, bool value)
+void event_hparam_bool(struct event_record *e, const char *key, bool value)
 {
     size_t inner, pair = begin_hparam(e, key, &inner);
     put_number(e, BOOL_VALUE, value);
@@ -358,7 +359,7 @@ void event_hparam_bool(struct event *e, const char *key, bool value)
     end(e, pair);
 }
 
-void event_hparam_text(struct event *e, const char *key, const char *value)
+void event_hparam_text(struct event_record *e, const char *key, const char *value)
 {
     size_t inner, pair = begin_hparam(e, key, &inner);
     put_string(e, STRING_VALUE, value, strlen(value));

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LAYERS_EVERY 10                 // logged steps
 #define LONG_RUN_SECONDS (14 * 86400.0) // from here on a run is worth a warning
 #define FILE_PATH_BYTES (CONFIG_PATH_BYTES + 64)
 #define SAMPLE_BYTES 4096 // of a sampled text that are told
@@ -262,6 +263,23 @@ void events_ranks(struct train *t)
     if (all->ranks_per_entry > 1)
         record_i64(&r, "ranks_per_entry", all->ranks_per_entry);
     tell(t, &r);
+}
+
+void events_layers(struct train *t, const struct metrics_step *step)
+{
+    struct record r;
+    bool is_due = t->step == t->first_step + 1 || t->step == t->cfg.max_steps ||
+                  t->step % (LAYERS_EVERY * t->cfg.logging_freq) == 0;
+    if (!is_reporter(t) || !t->cfg.tensorboard || !is_due || step->is_skipped)
+        return;
+    int64_t n =
+        optimizer_layer_norms(&t->optimizer, t->cfg.model.num_layers, t->layer_norms);
+    for (int64_t i = 0; i < n; i++)
+        t->layer_norms[i] /= step->loss_scale;
+    begin(&r, t->step, "layers");
+    record_reals(&r, "grad_norms", t->layer_norms, n);
+    if (n > 0)
+        tell(t, &r);
 }
 
 /* -- the end ------------------------------------------------------------------------- */

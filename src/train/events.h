@@ -7,6 +7,8 @@
  *     save_failed  why one is not
  *     skipped      a step whose gradients overflowed float16, and the loss scale after it
  *     sample       what the model makes of one of eval_prompts
+ *     layers       the norm of the gradients of each layer, when TensorBoard's files are
+ *                  written
  *     stopped      a signal ended the run
  *     failure      why it failed
  *     end          all steps are done
@@ -33,6 +35,9 @@ void events_skipped(struct train *t, int64_t step, double scale);
 void events_sample(struct train *t, int64_t i);
 /* The figures of t->shares.ranks. */
 void events_ranks(struct train *t);
+/* The norms of the gradients of all layers, when the step just reported is one that tells
+ * them: the first, the last, and every tenth of those that are logged. */
+void events_layers(struct train *t, const struct metrics_step *step);
 /* How the run ended: with rc and, unless that is 0, *err; `signal` 0: by none. */
 void events_end(struct train *t, int rc, int signal, const struct error *err);
 

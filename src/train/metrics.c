@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "train/sinks.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -128,6 +129,8 @@ int metrics_tell(struct metrics *m, const struct record *r, struct error *err)
 {
     char line[LINE_BYTES];
     int64_t n = record_json(r, line, sizeof line);
+    if (m->sinks)
+        sinks_take(m->sinks, r);
     if (n < 0)
         return error_set(err, ERROR_RUNTIME, "a line of '%s' is longer than %d bytes",
                          m->path, LINE_BYTES);

@@ -24,6 +24,8 @@
 #include "train/record.h"
 #include "train/shares.h"
 
+struct sinks;
+
 struct metrics {
     bool is_open;
     int fd;
@@ -43,6 +45,7 @@ struct metrics {
         int64_t first_step; // its number, from 1
     } epoch;                // since the last one ended
     double eval_loss;       // of the last evaluation
+    struct sinks *sinks;    // told of every line, too; borrowed; NULL: none
 };
 
 struct metrics_step {

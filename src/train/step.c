@@ -164,6 +164,7 @@ static int report_step(struct train *t, struct metrics_step *step, int64_t *sign
     int rc = 0;
     if (comm_rank(t->grid.world) == 0)
         rc = metrics_step(&t->metrics, step, is_last, err);
+    events_layers(t, step);
     bool tells_ranks = is_logged(t, t->step) && shares_ranks_due(&t->shares);
     int64_t most[] = {stop_signal(), rc != 0,
                       comm_rank(t->grid.world) == 0 && tells_ranks};

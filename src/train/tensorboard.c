@@ -65,7 +65,7 @@ static void write_event(struct tensorboard *tb)
 
 /* -- the beginning ------------------------------------------------------------------- */
 
-static void put_hparam(struct event *e, const char *key, const json_t *value)
+static void put_hparam(struct event_record *e, const char *key, const json_t *value)
 {
     if (json_is_number(value))
         event_hparam_number(e, key, json_number_value(value));
@@ -81,7 +81,7 @@ static void put_hparam(struct event *e, const char *key, const json_t *value)
 }
 
 /* Keys of sections are "Section.key", at any depth. */
-static void put_hparams(struct event *e, const char *prefix, json_t *object)
+static void put_hparams(struct event_record *e, const char *prefix, json_t *object)
 {
     const char *name;
     json_t *value;

@@ -23,7 +23,7 @@
 #include "train/record.h"
 
 struct tensorboard {
-    struct event event;
+    struct event_record event;
     struct event_file file;
     uint8_t *unwritten; // whole records that the file still lacks
     size_t n_unwritten;

@@ -6,6 +6,7 @@
 #include "parallel/layout.h"
 #include "train/checkpoints.h"
 #include "train/events.h"
+#include "train/sinks.h"
 #include "train/step.h"
 #include "train/usage.h"
 
@@ -158,9 +159,18 @@ static int open_metrics(struct train *t, struct error *err)
     };
     if (comm_rank(t->grid.world) > 0)
         return 0;
-    if (events_write_config(t, err))
+    t->sinks = calloc(1, sizeof *t->sinks);
+    t->layer_norms = calloc((size_t)cfg->model.num_layers + 2, sizeof *t->layer_norms);
+    if (!t->sinks || !t->layer_norms)
+        return error_set(err, ERROR_RUNTIME, "out of memory for metrics");
+    if (events_write_config(t, err) ||
+        metrics_open(&t->metrics, cfg->save_load.output_dir, t->first_step, err))
         return -1;
-    return metrics_open(&t->metrics, cfg->save_load.output_dir, t->first_step, err);
+    if (t->step < cfg->max_steps) { // else nothing will be told
+        sinks_open(t->sinks, cfg, t->config_json, t->first_step);
+        t->metrics.sinks = t->sinks;
+    }
+    return 0;
 }
 
 static int open_prompts(struct train *t, struct error *err)
@@ -201,6 +211,10 @@ static void train_close(struct train *t)
     ckpt_saver_close(t->saver);
     loader_close(t->loader);
     metrics_close(&t->metrics);
+    if (t->sinks)
+        sinks_close(t->sinks);
+    free(t->sinks);
+    free(t->layer_norms);
     prompts_close(&t->prompts);
     shares_close(&t->shares);
     optimizer_close(&t->optimizer);

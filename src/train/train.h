@@ -49,6 +49,8 @@ struct train {
     struct optimizer optimizer;
     struct scaler scaler;
     struct metrics metrics; // of rank 0
+    struct sinks *sinks;    // of rank 0; NULL elsewhere
+    double *layer_norms;    // (num_layers + 2), likewise
     struct rate rate;
     struct shares shares;
     struct prompts prompts;
