@@ -2,6 +2,7 @@
 #include "base/process.h"
 #include "cli/cmd.h"
 #include "cli/cmd_pretrain.h"
+#include "cli/job_news.h"
 #include "cli/options.h"
 #include "cli/self_launch.h"
 #include "launch/launch.h"
@@ -110,14 +111,21 @@ static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
     struct pretrain_options options = {0};
     struct config cfg;
     struct resume_point point = {0};
+    struct job_news news = {0};
     int rc = plan_job(&options, &cfg, opt, argc, argv, err);
     if (rc == 0 && opt->max_restarts > 0) {
         rc = resume_point_init(&point, &cfg, argv, err);
         opt->resume = &point;
     }
-    if (rc == 0)
+    if (rc == 0) {
+        job_news_init(&news, &cfg);
+        opt->tell = job_news_tell;
+        opt->tell_context = &news;
         rc = launch_run(opt, argv, err) ? -1 : 0;
-    opt->resume = NULL; // it was this function's
+    }
+    opt->resume = NULL; // these were this function's
+    opt->tell = NULL;
+    job_news_finish(&news);
     resume_point_release(&point);
     pretrain_options_release(&options);
     return rc;

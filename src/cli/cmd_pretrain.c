@@ -8,6 +8,7 @@
 #include "base/stop.h"
 #include "cli/board_start.h"
 #include "cli/cmd.h"
+#include "cli/job_news.h"
 #include "cli/options.h"
 #include "cli/self_launch.h"
 #include "comm/comm.h"
@@ -157,6 +158,7 @@ struct pretrain {
     struct config cfg;
     char **job_argv; // those for the processes of a job that may be started again
     struct resume_point resume_point;
+    struct job_news news; // of a job that is started here
 };
 
 /* For a job that is started here. */
@@ -197,6 +199,9 @@ static int plan_pretrain(void *context, int64_t n_processes, struct self_launch_
     if (p->options.has_board && comm_launch_info().rank == 0 &&
         board_start(cfg->save_load.output_dir, err))
         return -1;
+    job_news_init(&p->news, cfg);
+    job->tell = job_news_tell;
+    job->tell_context = &p->news;
     job->n_processes = n_wanted;
     job->is_oversubscribed = p->options.is_oversubscribed;
     job->num_threads = cfg->num_threads;
@@ -249,6 +254,7 @@ int cmd_pretrain(int argc, char **argv)
     struct error err;
     int rc = pretrain_options_parse(&p.options, argc, argv, &err);
     int code = rc == 0 ? pretrain(&p) : rc < 0 ? fail(&err) : 0;
+    job_news_finish(&p.news);
     resume_point_release(&p.resume_point);
     free(p.job_argv);
     pretrain_options_release(&p.options);

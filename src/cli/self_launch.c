@@ -101,7 +101,9 @@ static int run_job(const struct self_launch *command, const struct self_launch_p
                                  .is_oversubscribed = plan->is_oversubscribed,
                                  .has_output = plan->has_output,
                                  .max_restarts = plan->max_restarts,
-                                 .resume = plan->resume};
+                                 .resume = plan->resume,
+                                 .tell = plan->tell,
+                                 .tell_context = plan->tell_context};
     setenv(ENV_PLANNED, "1", 1);
     return launch_run(&opt, command->argv, err) ? -1 : 0;
 }

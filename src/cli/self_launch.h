@@ -31,6 +31,9 @@ struct self_launch_plan { // filled by the command; zeros before
     bool is_oversubscribed;  // of a job started here: more ranks than are sensible
     int64_t max_restarts;    // of a job started here, also of one process
     struct resume_point *resume; // how it goes on then; borrowed
+    pid_t (*tell)(void *context,
+                  const struct launch_news *news); // as launch_options has it
+    void *tell_context;
     bool has_output; // rank 0's standard output is the command's: what it prints
                      // is a result, and comes out there as it is printed
 };

@@ -148,7 +148,7 @@ static int open_dir(struct job_files *f, struct error *err)
 }
 
 /* Children of those that die become ours, until there is none. */
-void job_files_kill_processes(const struct job_files *f)
+void job_files_kill_processes(const struct job_files *f, pid_t spared)
 {
     for (int i = 0, n_left = 1; i < 100 && n_left > 0; i++) {
         char path[64], *text;
@@ -161,7 +161,7 @@ void job_files_kill_processes(const struct job_files *f)
         char *rest, *word = strtok_r(text, " \n", &rest);
         for (; word; word = strtok_r(NULL, " \n", &rest)) {
             pid_t pid = atoi(word);
-            if (pid == f->keeper)
+            if (pid == f->keeper || pid == spared)
                 continue;
             kill(pid, SIGKILL);
             waitpid(pid, NULL, WNOHANG);

@@ -36,8 +36,9 @@ struct job_files {
 MUST_CHECK int job_files_open(struct job_files *f, const struct launch_options *opt,
                               struct error *err);
 void job_files_close(struct job_files *f);
-/* Kill all descendants of this process, a subreaper, but the keeper. */
-void job_files_kill_processes(const struct job_files *f);
+/* Kill all descendants of this process, a subreaper, but the keeper and the child `spared`
+ * (0: none). */
+void job_files_kill_processes(const struct job_files *f, pid_t spared);
 
 /* LOG_DIR/workerlog.N; a path that does not fit is cut, and then does not open. */
 void job_files_log_path(char *buf, size_t size, const char *log_dir, int rank);

@@ -57,6 +57,7 @@ struct launch_job {
     struct job_end end; // what is known of it so far
     bool has_hosts;     // that the user named
     bool has_begun;     // a rank of it was seen, in this try or an earlier one
+    pid_t teller;       // a child that is not the job's, see opt->tell; 0: none
     struct restart restart;
 
     // of one try
@@ -68,6 +69,28 @@ struct launch_job {
     double ending_since; // clock_seconds(); 0: nothing to end
     double all_ended_at; // every rank had said that it ended; 0: not yet
 };
+
+/* -- news ---------------------------------------------------------------------------- */
+
+static void tell(struct launch_job *job, const struct launch_news *news)
+{
+    if (job->opt->tell)
+        job->teller = job->opt->tell(job->opt->tell_context, news);
+}
+
+/* `rank` is whose news it is, -1: nobody's. */
+static void tell_of(struct launch_job *job, bool is_stall, int rank, const char *text,
+                    enum error_kind kind)
+{
+    const struct job_watch *w = &job->watch;
+    int of = rank >= 0 ? rank : 0;
+    bool is_known = w->seen && w->n_ranks > of && w->seen[of].is_seen;
+    tell(job, &(struct launch_news){.is_stall = is_stall,
+                                    .is_diverged = !is_stall && kind == ERROR_DIVERGED,
+                                    .rank = rank,
+                                    .step = is_known ? w->seen[of].step : -1,
+                                    .text = text});
+}
 
 /* -- start --------------------------------------------------------------------------- */
 
@@ -210,8 +233,10 @@ static void judge_hang(struct launch_job *job)
     struct job_watch *w = &job->watch;
     enum hang_decision decision =
         job_watch_judge(w, job->end.stop_signal != 0, who, sizeof who);
-    if (decision != HANG_NONE)
+    if (decision != HANG_NONE) {
         job_watch_log_table(w);
+        tell_of(job, true, w->hang.culprit, who, ERROR_RUNTIME);
+    }
     if (decision == HANG_NAMED)
         log_warning("%s and makes no progress; the job goes on, and is ended in such a "
                     "case where hang_timeout is set",
@@ -282,6 +307,7 @@ static void stay_with(struct launch_job *job)
         judge_hang(job); // needs no file of the job's
         job_files_show_progress(&job->files, job->watch.here.file);
         end_in_time(job);
+        tell(job, NULL);
     }
 }
 
@@ -314,7 +340,7 @@ static int end_mpiexec(struct launch_job *job)
     while (is_word_missing(job) && clock_seconds() - begin < LAST_WORDS_WITHIN &&
            nanosleep(&nap, NULL) == 0)
         job_watch_look(&job->watch, 0);
-    job_files_kill_processes(&job->files);
+    job_files_kill_processes(&job->files, job->teller);
     job_watch_look(&job->watch, 0);
     mpiexec_listen(&job->mpiexec, WORKER_LOG_MARK, show_line, job);
     while (job->mpiexec.results >= 0 && !copy_results(job))
@@ -334,6 +360,10 @@ static int run_once(struct launch_job *job, char *const *argv, struct error *err
         job->end.host = job->watch.here.host;
         job->end.mpiexec = job->mpiexec.pid;
         rc = verdict(&job->end, err) ? -1 : 0;
+        if (rc && !job->end.stop_signal)
+            tell_of(job, false,
+                    job_watch_first_failure(job->watch.seen, job->watch.n_ranks),
+                    err->text, err->kind);
         job->has_begun = job->has_begun || job->watch.n_seen > 0;
     }
     mpiexec_close(&job->mpiexec);

@@ -17,6 +17,16 @@
 #define LAUNCH_HOSTS_BYTES 65536 // of a list of hosts
 #define LAUNCH_LOG_DIR "log"     // where workerlog.N go unless the user says otherwise
 
+/* What a launcher sees of its job and the ranks cannot tell: that it makes no progress, or
+ * has failed. */
+struct launch_news {
+    bool is_stall;    // else a failure
+    bool is_diverged; // a failure of the training itself
+    int rank;         // the first concerned; -1: not known
+    int64_t step;     // that it was in; -1: none
+    const char *text; // in one sentence
+};
+
 struct launch_options {      // all strings borrowed; NULL: not given
     int64_t n_ranks;         // 1 to LAUNCH_RANKS_MOST
     const char *hosts;       // "a,b:2": names with the ranks each may hold, 1 if not said
@@ -29,6 +39,10 @@ struct launch_options {      // all strings borrowed; NULL: not given
     bool has_output;         // rank 0's standard output is this process's
     int64_t max_restarts;    // 0 to LAUNCH_RESTARTS_MOST; 0: never
     struct resume_point *resume; // NULL: always the same words, no checkpoints
+    /* Told of news, and called with NULL ten times a second in between; must not wait. The
+     * process that it has started and that is not the job's; 0: none. May be NULL. */
+    pid_t (*tell)(void *context, const struct launch_news *news);
+    void *tell_context;
 };
 
 /* What can be refused before anything is started or written. */
