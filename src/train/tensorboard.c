@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -181,18 +182,29 @@ static void take_scalars(struct tensorboard *tb, const struct record *r)
         write_event(tb);
 }
 
-/* Markdown that shows the lines as they are: each is indented. */
+/* Markdown that shows the lines as they are: each is indented. What is no UTF-8 is shown
+ * by question marks, as in metrics.jsonl. */
 static size_t put_lines(char *out, size_t at, const char *text)
 {
     static const char indent[] = "\n    ";
-    for (bool is_start = true; *text && at + sizeof indent < TEXT_BYTES; text++) {
+    size_t left = strlen(text), n;
+    uint32_t code;
+    for (bool is_start = true;
+         left > 0 && at + sizeof indent + UTF8_MOST_BYTES < TEXT_BYTES;
+         text += n, left -= n) {
+        n = utf8_decode(text, left, &code);
         if (is_start || *text == '\n') {
             memcpy(out + at, indent, sizeof indent - 1);
             at += sizeof indent - 1;
         }
         is_start = false;
-        if (*text != '\n')
-            out[at++] = *text;
+        if (n == 0)
+            out[at++] = '?';
+        else if (*text != '\n') {
+            memcpy(out + at, text, n);
+            at += n;
+        }
+        n += n == 0;
     }
     if (at < TEXT_BYTES)
         out[at++] = '\n';

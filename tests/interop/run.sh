@@ -35,6 +35,7 @@ check "gradients in bfloat16 are as near as PyTorch's" check_gradients.py "$tref
 check "exported and imported models are transformers'" check_export.py "$trefoil"
 check "token ids are GPT-2's" check_tokenizer.py "$trefoil"
 check "GGUF files are llama.cpp's" check_gguf.py "$trefoil"
+check "TensorBoard and Prometheus read what a run writes" check_tensorboard.py "$trefoil"
 
 for name in "${failed[@]}"; do echo "interop: FAILED: $name"; done
 echo "$n_passed passed, ${#failed[@]} failed"
