@@ -1,0 +1,64 @@
+#!/bin/bash
+# The command of on_event: what it is told of saves, ends, stalls and failures; that what it
+# does holds up nothing; and the lines that the launcher adds to metrics.jsonl.
+. "$(dirname "$0")/layout_lib.sh"
+export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
+make_corpus
+make_layout_config
+sed -i 's/save_steps: -1/save_steps: 2/; s/eval_freq: 2/eval_freq: 0/' run.yaml
+
+# shellcheck disable=SC2016 # it is for the shell of the command
+told='echo "$TREFOIL_EVENT|$TREFOIL_EVENT_STEP|$TREFOIL_EVENT_RANK|$TREFOIL_EVENT_STATUS|$TREFOIL_EVENT_CHECKPOINT|$TREFOIL_EVENT_MESSAGE" >>told.txt'
+train() { "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out "$@" >run.log 2>&1; }
+
+# -- one process: saves and the end; text from the run is never code
+rm -rf out told.txt
+train -o max_steps=4 -o on_event="$told" || fail "did not train: $(tail -3 run.log)"
+grep -qx 'save|2|||out/epoch_0_step_2|' told.txt || fail "no save: $(cat told.txt)"
+[ "$(tail -1 told.txt)" = 'end|4||finished||' ] || fail "no end: $(cat told.txt)"
+[ "$(grep -c . out/metrics.jsonl)" -gt 4 ] || fail "no metrics: $(cat out/metrics.jsonl)"
+
+# -- a command that fails, or cannot be found, is told and does no harm
+for command in 'exit 7' no-such-command-here; do
+    train -o max_steps=2 -o on_event="$command" || fail "failed with '$command': $(tail -3 run.log)"
+    grep -qE "on_event: the command for 'end' ended with exit code (7|127)" run.log ||
+        fail "'$command': not told: $(cat run.log)"
+done
+
+# -- a file for node_exporter, and no TensorBoard files when they are not wanted
+rm -rf out
+train -o max_steps=2 -o prometheus_file=run.prom -o tensorboard=False || fail "$(tail -3 run.log)"
+grep -qE '^trefoil_step\{run="/.*/out"\} 2$' run.prom || fail "no step: $(cat run.prom)"
+[ ! -e out/tensorboard ] || fail "there are TensorBoard files"
+train -o max_steps=2 -o prometheus_file=nowhere/run.prom || fail "$(tail -3 run.log)"
+grep -q "cannot write 'nowhere/run.prom' (prometheus_file)" run.log || fail "not told: $(cat run.log)"
+
+# -- a rank that is frozen: a stall, then the failure that the launcher made of it
+rank_pid() { # rank_pid RANK: of the job that writes to out/
+    local process
+    for process in $(pgrep -f "output_dir=out "); do
+        [ "$(cat "/proc/$process/comm")" = trefoil ] &&
+            [ "$(readlink "/proc/$process/cwd")" = "$work" ] &&
+            grep -qzxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" "/proc/$process/environ" &&
+            echo "$process" && return
+    done
+}
+rm -rf out told.txt
+train -o max_steps=1000000 -o Distributed.dp_degree=2 -o hang_timeout=5 -o on_event="$told" &
+job=$!
+for _ in $(seq 1200); do
+    ! grep -q '"event": "save"' out/metrics.jsonl 2>/dev/null || break
+    sleep 0.05
+done
+process=$(rank_pid 1)
+[ -n "$process" ] && kill -STOP "$process" || fail "no rank 1: $(tail -3 run.log)"
+wait $job
+code=$?
+[ $code = 3 ] || fail "ended with $code: $(tail -3 run.log)"
+grep -qE '^stall\|[0-9]+\|1\|\|\|rank 1 on .* is stopped' told.txt || fail "no stall: $(cat told.txt)"
+grep -qE '^failure\|[0-9]+\|.*rank 1 on .* is stopped' told.txt || fail "no failure: $(cat told.txt)"
+for event in stall failure; do
+    grep -qE "^\{\"step\": [0-9]+, \"event\": \"$event\".*rank 1 on .* is stopped" out/metrics.jsonl ||
+        fail "metrics.jsonl has no $event: $(tail -3 out/metrics.jsonl)"
+done
+echo ok
