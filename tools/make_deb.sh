@@ -33,7 +33,7 @@ doc=$root/usr/share/doc/trefoil
 # Debian's places and forms of what `make install` puts elsewhere.
 mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions"
 rm "$doc/LICENSE"
-gzip -9n "$root"/usr/share/man/man1/*.1
+gzip -9n "$root"/usr/share/man/man?/*
 mv "$doc/CHANGELOG.md" "$doc/NEWS.md"
 gzip -9n "$doc/NEWS.md"
 {

@@ -27,7 +27,7 @@ packages_of() {
     bench) echo python3 libblis4-openmp libopenblas0-openmp ;;
     pytorch) echo python3 python3-venv ;;
     deb) echo dpkg-dev binutils ;;
-    package) echo mandoc groff-base zsh fish shellcheck qemu-user python3 python3-venv ;;
+    package) echo mandoc groff-base bsdextrautils zsh fish shellcheck qemu-user python3 python3-venv ;;
     debootstrap) echo debootstrap dpkg-dev binutils ;;
     site) echo python3 cmark-gfm ;;
     slurm) echo slurmctld slurmd slurm-client munge ;;

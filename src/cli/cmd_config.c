@@ -2,6 +2,7 @@
  * trefoil config: the effective configuration, every key with its meaning.
  */
 #include "cli/cmd.h"
+#include "cli/help.h"
 #include "cli/options.h"
 #include "config/config.h"
 #include "data/formats/dataset_list.h"
@@ -13,17 +14,21 @@ struct request {
     const char *file;
     struct option_list overrides;
     bool is_markdown;
+    bool is_man;
 };
 
 static int print_config(void *context, struct error *err)
 {
     const struct request *r = context;
     struct config cfg;
-    if (r->is_markdown && (r->file || r->overrides.n_values))
+    if ((r->is_markdown || r->is_man) && (r->file || r->overrides.n_values))
         return error_set(err, ERROR_INPUT,
-                         "trefoil config: --markdown describes all keys, not one "
-                         "configuration: leave -c and -o out");
-    if (r->is_markdown) {
+                         "trefoil config: --%s describes all keys, not one "
+                         "configuration: leave -c and -o out",
+                         r->is_man ? "man" : "markdown");
+    if (r->is_man) {
+        man_print_keys();
+    } else if (r->is_markdown) {
         config_print_markdown(stdout);
     } else {
         // without a file there is no run whose data could be asked
@@ -45,6 +50,8 @@ int cmd_config(int argc, char **argv)
          "Override a key of the file; may be repeated."},
         {"markdown", 0, OPTION_FLAG, &r.is_markdown, false, NULL,
          "Print docs/config.md instead: all keys, without values."},
+        {"man", 0, OPTION_FLAG, &r.is_man, false, NULL,
+         "Print the manual page trefoil.yaml(5) instead: all keys, without values."},
     };
     const struct command command = {
         "trefoil config",

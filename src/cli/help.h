@@ -32,6 +32,8 @@ void help_print_version(void);
 
 void man_print(const struct command *cmd);
 void man_print_group(const struct command_group *group);
+/* trefoil.yaml(5), the keys of the configuration. */
+void man_print_keys(void);
 
 void shell_print(const struct command *cmd, enum help_form form);
 void shell_print_group(const struct command_group *group, enum help_form form);

@@ -6,12 +6,13 @@
  */
 #include "base/base.h"
 #include "cli/help.h"
+#include "config/config.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-#define LINE_BYTES 72 // of the source of a page; escapes make it longer
+#define LINE_BYTES 60 // of the source of a page; escapes make it longer, up to 80
 
 static void put_text(const char *text)
 {
@@ -43,8 +44,8 @@ static void put_page_name(const char *name, bool is_upper)
         putchar(*name == ' ' ? '-' : is_upper ? toupper((unsigned char)*name) : *name);
 }
 
-/* A line of a list of pages: "trefoil\-pretrain (1)", bold. */
-static void put_reference(const char *name, const char *end)
+/* A line of a list of pages: "trefoil-pretrain(1)", bold. */
+static void put_reference(const char *name, int section, const char *end)
 {
     char page[128];
     snprintf(page, sizeof page, "%s", name);
@@ -52,7 +53,7 @@ static void put_reference(const char *name, const char *end)
         *space = '-';
     fputs(".BR ", stdout);
     put_text(page);
-    printf(" (1)%s\n", end);
+    printf(" (%d)%s\n", section, end);
 }
 
 /* Words in lines of at most LINE_BYTES, each sentence on new ones, as troff likes them.
@@ -79,17 +80,19 @@ static void put_sentences(const char *text, size_t used)
     }
 }
 
-static void put_head(const char *name, const char *summary)
+static void put_head(const char *name, int section, const char *summary)
 {
     char first[512];
-    printf(".\\\" Made by %s \\-\\-help=man.\n.TH ", name);
+    fputs(".\\\" Made by the program from its own tables.\n.TH ", stdout);
     put_page_name(name, true);
-    printf(" 1 \"" TREFOIL_DATE "\" \"trefoil " TREFOIL_VERSION
-           "\" \"Trefoil\"\n.SH NAME\n");
+    printf(" %d \"" TREFOIL_DATE "\" \"trefoil " TREFOIL_VERSION
+           "\" \"Trefoil\"\n.SH NAME\n",
+           section);
     put_page_name(name, false);
     // one line without a full stop, which is what whatis and apropos show
     snprintf(first, sizeof first, "%.*s", (int)strcspn(summary, ".:"), summary);
-    first[0] = (char)tolower((unsigned char)first[0]);
+    if (islower((unsigned char)first[1]))
+        first[0] = (char)tolower((unsigned char)first[0]);
     fputs(" \\-", stdout);
     put_sentences(first, strlen(name) + 3);
     puts(".SH SYNOPSIS");
@@ -171,7 +174,7 @@ static void put_option(const struct option_spec *o)
 
 void man_print(const struct command *cmd)
 {
-    put_head(cmd->name, cmd->summary);
+    put_head(cmd->name, 1, cmd->summary);
     put_synopsis(cmd);
     puts(".SH DESCRIPTION");
     put_sentences(cmd->summary, 0);
@@ -193,8 +196,10 @@ void man_print(const struct command *cmd)
     put_exit_status();
     puts(".SH SEE ALSO");
     if (has_keys && strcmp(cmd->name, "trefoil config") != 0)
-        put_reference("trefoil config", ",");
-    put_reference("trefoil", "");
+        put_reference("trefoil config", 1, ",");
+    put_reference("trefoil", 1, has_keys ? "," : "");
+    if (has_keys)
+        put_reference("trefoil.yaml", 5, "");
 }
 
 /* -- a group ------------------------------------------------------------------------- */
@@ -231,7 +236,7 @@ static void put_examples(void)
 void man_print_group(const struct command_group *group)
 {
     bool is_root = !strchr(group->name, ' ');
-    put_head(group->name, group->summary);
+    put_head(group->name, 1, group->summary);
     fputs(".B ", stdout);
     put_text(group->name);
     puts("\n.I command\n.RI [ options ]\n.SH DESCRIPTION");
@@ -241,7 +246,7 @@ void man_print_group(const struct command_group *group)
         char name[128];
         snprintf(name, sizeof name, "%s %s", group->name, group->choices[i].name);
         puts(".TP");
-        put_reference(name, "");
+        put_reference(name, 1, "");
         put_sentences(group->choices[i].summary, 0);
     }
     puts(".TP\n\\fBhelp\\fR [\\fIcommand\\fR]\nShow the options of a command.");
@@ -260,8 +265,45 @@ void man_print_group(const struct command_group *group)
     for (size_t i = 0; i < group->n_choices; i++) {
         char name[128];
         snprintf(name, sizeof name, "%s %s", group->name, group->choices[i].name);
-        put_reference(name, is_root && i + 1 == group->n_choices ? "" : ",");
+        put_reference(name, 1, ",");
     }
-    if (!is_root)
-        put_reference("trefoil", "");
+    if (is_root)
+        put_reference("trefoil.yaml", 5, "");
+    else
+        put_reference("trefoil", 1, "");
+}
+
+/* -- the configuration --------------------------------------------------------------- */
+
+void man_print_keys(void)
+{
+    struct config_hint hint;
+    put_head("trefoil.yaml", 5, "Configuration of a run of trefoil.");
+    puts(".B trefoil pretrain \\-c\n.I run.yaml\n.RB [ \\-o\n.IR key = value ...]");
+    puts(".SH DESCRIPTION");
+    put_sentences(
+        "A run is described by one YAML file. A key is written here as for -o, with "
+        "the sections it stands in, separated by dots; in the file, sections are "
+        "maps. A key that is left out has its default. What is not known is "
+        "refused, with the nearest name that is.",
+        0);
+    puts(".SH KEYS");
+    for (int i = 0; config_hint_at(&hint, i); i++) {
+        char standard[512];
+        puts(".TP");
+        fputs(".B ", stdout);
+        put_text(hint.path);
+        putchar('\n');
+        put_sentences(hint.meaning, 0);
+        if (hint.words[0]) {
+            char values[256];
+            snprintf(values, sizeof values, "Values: %s.", hint.words);
+            put_sentences(values, 0);
+        }
+        snprintf(standard, sizeof standard, "Default: %s.", hint.standard);
+        put_sentences(standard, 0);
+    }
+    puts(".SH SEE ALSO");
+    put_reference("trefoil pretrain", 1, ",");
+    put_reference("trefoil config", 1, "");
 }

@@ -263,10 +263,12 @@ void config_print_keys(const struct config *cfg, const char *const *paths, size_
 /* docs/config.md, from the same table. */
 void config_print_markdown(FILE *out);
 
-/* What completion offers for key i of the table; false: there are not so many. */
+/* Key i of the table in words, for manual page and completion; false: there are not so
+ * many. */
 struct config_hint {
     const char *path, *meaning;
-    char words[128]; // "a|b" where a value is one of some words, or ""
+    char words[128];    // "a|b" where a value is one of some words, or ""
+    char standard[256]; // the default
 };
 bool config_hint_at(struct config_hint *hint, int i);
 

@@ -387,7 +387,7 @@ void config_print_markdown(FILE *out)
         markdown_foreign(&config_foreigns[i], out);
 }
 
-/* -- for completion ------------------------------------------------------------------ */
+/* -- for manual page and completion -------------------------------------------------- */
 
 /* The names of the values of an ENUM, without their second words. */
 static void join_words(const struct config_word *words, char *buf, size_t size)
@@ -408,6 +408,7 @@ bool config_hint_at(struct config_hint *hint, int i)
         return false;
     const struct config_key *key = &config_keys[i];
     *hint = (struct config_hint){.path = key->path, .meaning = key->meaning};
+    describe_default(key, hint->standard, sizeof hint->standard);
     if (key->works_now)
         snprintf(hint->words, sizeof hint->words, "%s", key->works_now);
     else if (key->type == CONFIG_ENUM)

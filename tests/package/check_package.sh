@@ -1,6 +1,7 @@
 #!/bin/bash
-# What a user installs, checked without installing it here:  tests/package/check_package.sh BUILD
-# Each step is a function below; the last line counts them. Part of .ci/run.
+# What a user installs, checked without installing it here:
+#   tests/package/check_package.sh BUILD [STEP...]
+# A step is a function below; the last line counts them. Part of .ci/run.
 # shellcheck disable=SC2015,SC2016 # "a && b || fail"; words for other shells
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -20,7 +21,6 @@ fail() {
 # -- the program ---------------------------------------------------------------------------
 
 check_version() {
-    "$trefoil" --version >"$work/version" || fail "trefoil --version"
     [ "$(head -1 "$work/version")" = "trefoil $version" ] || fail "$(head -1 "$work/version")"
     for word in build MPI kernels device; do
         grep -q "^$word: ." "$work/version" || fail "--version tells nothing of $word"
@@ -57,7 +57,7 @@ check_install() {
     make -s install DESTDIR="$root" PREFIX=/opt/some CMAKE_ARGS="$(cat "$build/configured-with")" \
         >"$work/log" || fail "make install: $(tail -3 "$work/log")"
     for file in bin/trefoil share/man/man1/trefoil.1 share/man/man1/trefoil-pretrain.1 \
-        share/man/man1/trefoil-tokenizer-train.1 share/bash-completion/completions/trefoil \
+        share/man/man1/trefoil-tokenizer-train.1 share/man/man5/trefoil.yaml.5 share/bash-completion/completions/trefoil \
         share/zsh/site-functions/_trefoil share/fish/vendor_completions.d/trefoil.fish \
         share/doc/trefoil/LICENSE share/doc/trefoil/configs/demo.yaml; do
         [ -s "$root/opt/some/$file" ] || fail "make install: there is no $file"
@@ -76,9 +76,11 @@ check_install() {
 
 check_manual() {
     local page command option words
-    for page in "$build"/pages/man1/*.1; do
+    for page in "$build"/pages/man?/*; do
         mandoc -T lint -W style "$page" || fail "mandoc does not like $page"
         [ -z "$(groff -man -ww -Tutf8 -z "$page" 2>&1)" ] || fail "groff does not like $page"
+    done
+    for page in "$build"/pages/man1/*; do
         # every option of --help, and no page without its command
         read -ra words <<<"$(basename "$page" .1 | tr - ' ')"
         "$trefoil" "${words[@]:1}" --help >"$work/help" || fail "$page is of no command"
@@ -87,6 +89,10 @@ check_manual() {
             grep -q -e "$option" "$work/page" || fail "$page does not tell of $option"
         done < <(sed -nE 's/^  (-[a-z], )?(--[a-z_]+).*/\2/p' "$work/help")
     done
+    mandoc -T ascii "$build/pages/man5/trefoil.yaml.5" | col -b >"$work/page"
+    while read -r option; do
+        grep -qE "^[[:space:]]+${option//./\\.}([[:space:]]|\$)" "$work/page" || fail "trefoil.yaml(5) does not tell of $option"
+    done < <("$trefoil" --help=bash | sed -nE "s/^    '([A-Za-z0-9_.]+)=.*/\1/p")
     while read -r command; do
         [ -s "$build/pages/man1/trefoil-$command.1" ] || fail "there is no page of $command"
     done < <("$trefoil" --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
@@ -219,7 +225,12 @@ check_containers() {
     shellcheck "$work"/part* || fail "shellcheck of Apptainer.def"
 }
 
-for step in version any_processor install manual bash fish zsh deb dist containers; do
+shift
+if [ $# -eq 0 ]; then
+    set -- version any_processor install manual bash fish zsh deb dist containers
+fi
+"$trefoil" --version >"$work/version" || fail "trefoil --version"
+for step in "$@"; do
     "check_$step"
     n_passed=$((n_passed + 1))
 done

@@ -5,7 +5,7 @@
 # machine's own apt gets its packages. The package is installed there and runs; the sources
 # build and run. Needs root, as debootstrap does, and some minutes; part of `make nightly`.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$(realpath "$0")")/../.."
 build=$(realpath "$1")
 mkdir -p "${2:-$build/debian12}"
 dir=$(realpath "${2:-$build/debian12}")
@@ -15,7 +15,10 @@ fail() {
     echo "clean_system: FAILED: $*" >&2
     exit 1
 }
-[ "$(id -u)" -eq 0 ] || fail "debootstrap needs root"
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "debootstrap needs root"
+    exec sudo tests/package/clean_system.sh "$build" "$dir"
+fi
 
 # -- the system ----------------------------------------------------------------------------
 
