@@ -25,9 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATUS_SECONDS 0.2  // between two status lines on a terminal
-#define LINE_SECONDS 30.0   // between two lines of progress elsewhere
-#define LITTLE_BYTES 200000 // of text
+#define STATUS_SECONDS 0.2    // between two status lines on a terminal
+#define LINE_SECONDS 30.0     // between two lines of progress elsewhere
+#define LITTLE_BYTES 200000   // of text
+#define VALIDATION_TOKENS 256 // two samples of the recipe for a laptop
 
 struct settings { // as given on the command line
     struct option_list inputs;
@@ -254,7 +255,7 @@ static void print_summary(const struct prepare *p, const struct encode_counts *c
 
 /* The command that comes next, with sizes for this much text: the table in
  * configs/laptop.yaml, whose own sizes are those of the row without settings. */
-static void print_next(const struct prepare *p, int64_t n_text_bytes)
+static void print_next(const struct prepare *p, const struct encode_counts *c)
 {
     static const struct {
         int64_t most_bytes;
@@ -262,17 +263,25 @@ static void print_next(const struct prepare *p, int64_t n_text_bytes)
     } sizes[] = {
         {1000000, " -o hidden_size=128 -o max_steps=1000"},
         {10000000, ""},
-        {100000000, " -o hidden_size=256 -o num_layers=6 -o max_steps=3000"},
+        {100000000, " -o hidden_size=256 -o num_layers=6 -o max_steps=2000"},
     };
-    if (n_text_bytes < LITTLE_BYTES)
+    // the recipe keeps a twentieth of the documents for validation
+    bool has_validation = c->n_documents >= 20 &&
+                          dataset_writer_n_tokens(p->writer) / 20 >= VALIDATION_TOKENS;
+    if (!has_validation)
+        log_info(
+            "too few documents to keep some for validation: end them by blank lines, "
+            "or train without it (-o eval_freq=0)");
+    if (c->n_text_bytes < LITTLE_BYTES)
         log_info("this is little text: models write readable sentences from about %d KB "
                  "on",
                  LITTLE_BYTES / 1000);
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
-        if (n_text_bytes <= sizes[i].most_bytes) {
+        if (c->n_text_bytes <= sizes[i].most_bytes) {
             log_info("to train a small model on it: trefoil pretrain -c "
-                     "configs/laptop.yaml -o dataset.input_dir=%s%s",
-                     p->set.output, sizes[i].settings);
+                     "configs/laptop.yaml -o dataset.input_dir=%s%s%s",
+                     p->set.output, sizes[i].settings,
+                     has_validation ? "" : " -o eval_freq=0");
             return;
         }
 }
@@ -297,7 +306,7 @@ static int run_prepare(struct prepare *p, struct error *err)
         goto done;
     log_status_clear();
     print_summary(p, &counts);
-    print_next(p, counts.n_text_bytes);
+    print_next(p, &counts);
     rc = 0;
 done:
     log_status_clear();

@@ -34,6 +34,15 @@ grep -q 'leaf stem' text || fail "no sample: $(cat text)"
 grep -q '"vocab_size": 300' report && grep -q '"eos_token_id": 299' report ||
     fail "the checkpoint does not record what came from the data: $(cat report)"
 
+# one document leaves nothing for validation, and the command says so
+grep -v '^$' words.txt >lines.txt
+"$trefoil" prepare --input lines.txt --tokenizer tokens --output lines/mine 2>log || fail "$(cat log)"
+grep -q 'too few documents to keep some for validation' log || fail "one document: $(cat log)"
+next=$(grep -o 'trefoil pretrain -c .*' log)
+# shellcheck disable=SC2086
+"$trefoil" ${next#trefoil } "${small[@]:0:6}" -o output_dir=lines/out 2>run.log ||
+    fail "$next: $(tail -3 run.log)"
+
 # what was left out is the same for every command and every process, and on resuming
 laptop() { "$trefoil" pretrain -c configs/laptop.yaml "${small[@]}" "$@"; }
 "$trefoil" config -c configs/laptop.yaml >config.out 2>log || fail "config: $(cat log)"
@@ -128,7 +137,7 @@ grep -q "resumed from 'imported/epoch_0_step_0'" run.log || fail "$(cat run.log)
 # -- a run ---------------------------------------------------------------------------------
 
 "$trefoil" inspect output/mine >report || fail "inspect a run"
-for pattern in '^ +limit +(Arithmetic|Reading|Memory|Waiting)' '^ +state +(finished|stopped)$' \
+for pattern in '^ +limit +(Arithmetic|Reading|Memory|Waiting)' '^ +state +finished$' \
     '^ +step +14$' '^ +loss +[0-9.]+$' '^ +eval_loss +[0-9.]+$' 'epoch_[0-9]+_step_14'; do
     grep -qE "$pattern" report || fail "inspect a run lacks '$pattern': $(cat report)"
 done
