@@ -24,7 +24,7 @@ optim:    base config device comm params # update rules, learning rate, loss sca
 ckpt:     base config comm data params optim text # checkpoints: write, read, find, check
 hub:      base config params model ckpt text # models of Hugging Face and llama.cpp, in and out
 train:    base config comm data params model parallel optim ckpt text # the loop: calls everything, computes nothing
-board:    base config parallel ckpt # runs as their directories show them, over HTTP and in a terminal
+board:    base config parallel ckpt train # runs as their directories show them, over HTTP and in a terminal
 launch:   base config comm ckpt # starts a job of several processes and stays with it
 cli:      base config device comm data parallel ckpt hub train board launch text # one file per subcommand
 "

@@ -71,4 +71,8 @@ void board_write_runs(struct board *b, struct board_text *out);
  * shows. `which` is of BOARD_RUNS_MOST. */
 void board_write_saved(struct board *b, const bool *which, struct board_text *out);
 
+/* The runs as Prometheus reads them; board_prometheus.c. For the answers: the board's turn
+ * is the caller's. */
+void board_write_prometheus(const struct board *b, struct board_text *out);
+
 #endif

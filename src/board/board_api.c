@@ -8,6 +8,7 @@
 #include "board/board_page.h"
 #include "board/run_facts.h"
 #include "board/run_pipeline.h"
+#include "train/prometheus.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -17,7 +18,9 @@
 #include <time.h>
 
 #define POINTS_DEFAULT 800
-#define POINTS_SAVED 1000
+#define POINTS_SAVED 1000      // of each curve of a saved page
+#define POINTS_SAVED_LEAST 100 // where it has many runs
+#define RUNS_SAVED_WHOLE 8     // with which curves have all of these points
 #define MOMENTS_DEFAULT 200
 
 static double wall_seconds(void)
@@ -41,6 +44,7 @@ static int refuse(struct board_answer *answer, int status, const char *fmt, ...)
     va_end(args);
     board_text_reset(&answer->body);
     answer->status = status;
+    answer->type = "application/json";
     board_text_put(&answer->body, "{\"error\":");
     board_text_string(&answer->body, sentence, strlen(sentence));
     board_text_put(&answer->body, "}\n");
@@ -393,7 +397,8 @@ static int answer_diff(struct board *b, const struct board_request *request,
 /* -- saved --------------------------------------------------------------------------- */
 
 /* "y": {"step": {...}, "tokens": ...}: those of which there is any point. */
-static void write_saved_series(const struct run *run, struct board_text *out)
+static void write_saved_series(const struct run *run, int64_t n_points,
+                               struct board_text *out)
 {
     board_text_put(out, "{");
     for (int y = RUN_N_AXES; y < RUN_N_COLUMNS; y++) {
@@ -402,7 +407,7 @@ static void write_saved_series(const struct run *run, struct board_text *out)
         for (int x = 0; x < RUN_N_AXES; x++) {
             board_text_key(out, run_column_name((enum run_column)x));
             if (write_series(run, (enum run_column)y, (enum run_column)x, -RUN_LOST,
-                             RUN_LOST, POINTS_SAVED, out))
+                             RUN_LOST, n_points, out))
                 out->is_broken = true;
         }
         board_text_put(out, "}");
@@ -430,27 +435,49 @@ static void write_saved_samples(const struct run *run, struct board_text *out)
     run_ring_write(&run->events.samples, out);
 }
 
+/* The key of a run's part. */
+static void put_run(struct board_text *out, int64_t number)
+{
+    board_text_comma(out);
+    board_text_print(out, "\"%lld\":", (long long)number);
+}
+
 static void write_saved(const struct board *b, const bool *which, struct board_text *out)
 {
     static const struct {
         const char *key;
         void (*write)(const struct run *run, struct board_text *out);
-    } parts[] = {{"series", write_saved_series},   {"config", write_saved_config},
-                 {"ranks", write_saved_ranks},     {"events", write_saved_events},
-                 {"samples", write_saved_samples}, {"schedule", run_pipeline_write}};
+    } parts[] = {{"config", write_saved_config},
+                 {"ranks", write_saved_ranks},
+                 {"events", write_saved_events},
+                 {"samples", write_saved_samples},
+                 {"schedule", run_pipeline_write}};
+    int64_t n_runs = 1;
+    for (int64_t i = 0; i < b->n_runs; i++)
+        n_runs += which[i];
+    int64_t n_points =
+        i64_min(POINTS_SAVED,
+                i64_max(POINTS_SAVED_LEAST, POINTS_SAVED * RUNS_SAVED_WHOLE / n_runs));
     board_text_put(out, "{");
     put_number(out, "saved_at", wall_seconds());
     board_text_key(out, "runs");
     write_runs(b, which, out);
     board_text_key(out, "diff");
     write_diff(b, which, out);
+    board_text_key(out, "series");
+    board_text_put(out, "{");
+    for (int64_t i = 0; i < b->n_runs; i++)
+        if (which[i]) {
+            put_run(out, i);
+            write_saved_series(b->runs[i], n_points, out);
+        }
+    board_text_put(out, "}");
     for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
         board_text_key(out, parts[p].key);
         board_text_put(out, "{");
         for (int64_t i = 0; i < b->n_runs; i++)
             if (which[i]) {
-                board_text_comma(out);
-                board_text_print(out, "\"%lld\":", (long long)i);
+                put_run(out, i);
                 parts[p].write(b->runs[i], out);
             }
         board_text_put(out, "}");
@@ -503,6 +530,15 @@ static int answer_save(struct board *b, const struct board_request *request,
     return 0;
 }
 
+static int answer_metrics(struct board *b, const struct board_request *request,
+                          struct board_answer *answer)
+{
+    (void)request;
+    board_write_prometheus(b, &answer->body);
+    answer->type = PROMETHEUS_CONTENT_TYPE;
+    return 0;
+}
+
 /* -- all answers --------------------------------------------------------------------- */
 
 static const struct {
@@ -519,6 +555,7 @@ static const struct {
     {"/api/events", answer_events},
     {"/api/samples", answer_samples},
     {"/api/schedule", answer_schedule},
+    {"/metrics", answer_metrics},
     {"/save", answer_save},
     // clang-format on
 };

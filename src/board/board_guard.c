@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -51,6 +52,18 @@ static int take_token(char token[BOARD_TOKEN_BYTES], const char *given, struct e
     return 0;
 }
 
+/* By its own resolver: a name that merely begins like this machine's may be anybody's. */
+static void find_full_name(struct board_guard *guard)
+{
+    const struct addrinfo hints = {.ai_flags = AI_CANONNAME};
+    struct addrinfo *found = NULL;
+    if (getaddrinfo(guard->host, NULL, &hints, &found) || !found)
+        return;
+    if (found->ai_canonname)
+        snprintf(guard->full_name, sizeof guard->full_name, "%s", found->ai_canonname);
+    freeaddrinfo(found);
+}
+
 int board_guard_init(struct board_guard *guard, const char *address, const char *token,
                      struct error *err)
 {
@@ -63,6 +76,8 @@ int board_guard_init(struct board_guard *guard, const char *address, const char 
             address);
     if (gethostname(guard->host, sizeof guard->host - 1))
         snprintf(guard->host, sizeof guard->host, "localhost");
+    if (!guard->is_local)
+        find_full_name(guard);
     if (token)
         return take_token(guard->token, token, err);
     return guard->is_local ? 0 : make_token(guard->token, err);
@@ -102,15 +117,6 @@ static bool host_name(const char *host, char name[256])
     return true;
 }
 
-/* The name itself, or with a domain behind it where we know none. */
-static bool is_own_name(const struct board_guard *guard, const char *name)
-{
-    size_t n = strlen(guard->host);
-    return strcasecmp(name, guard->host) == 0 ||
-           (!strchr(guard->host, '.') && strncasecmp(name, guard->host, n) == 0 &&
-            name[n] == '.');
-}
-
 bool board_guard_knows_host(const struct board_guard *guard, const char *host)
 {
     char name[256];
@@ -121,5 +127,7 @@ bool board_guard_knows_host(const struct board_guard *guard, const char *host)
         return true;
     if (is_address(name, &is_loopback))
         return is_loopback || !guard->is_local;
-    return !guard->is_local && is_own_name(guard, name);
+    return !guard->is_local &&
+           (strcasecmp(name, guard->host) == 0 ||
+            (guard->full_name[0] && strcasecmp(name, guard->full_name) == 0));
 }

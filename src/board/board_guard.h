@@ -19,6 +19,7 @@ struct board_guard {
     bool is_local;                 // listens to this machine alone
     char token[BOARD_TOKEN_BYTES]; // "": none is asked for
     char host[256];                // this machine's name
+    char full_name[256];           // with its domain; "": not known, or not needed
 };
 
 /* For a board that listens on `address`, an IPv4 or IPv6 one. `token` NULL: one is made

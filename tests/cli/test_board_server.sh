@@ -104,6 +104,11 @@ get '/api/samples?run=1'
 must_have '"prompt":' "a sampled text"
 get '/api/ranks?run=1'
 must_have '"plan_bytes":[5,6]' "the plan"
+get /metrics
+must_be 200 "for Prometheus"
+must_have 'Content-Type: text/plain; version=0.0.4' "for Prometheus"
+must_have 'trefoil_step{run="runs/one"} 3000' "a sample of a run"
+must_have 'run="runs/<b>two"' "a run by its directory"
 get '/save?runs=1'
 must_be 200 "a saved page"
 must_have '<script type="application/json" id="saved">{"saved_at"' "a saved page has its data"
@@ -217,6 +222,8 @@ get /api/runs "Authorization: Bearer $token\r\n"
 must_be 200 "with the header"
 ask "GET /api/runs?token=$token HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
 must_be 403 "another name, with the token"
+ask "GET /api/runs?token=$token HTTP/1.1\r\nHost: $(hostname).evil.example\r\nConnection: close\r\n\r\n"
+must_be 403 "a name that begins like this machine's, with the token"
 ask "GET /api/runs?token=$token HTTP/1.1\r\nHost: $(hostname):$port\r\nConnection: close\r\n\r\n"
 must_be 200 "this machine's name, with the token"
 stop_board
