@@ -17,8 +17,6 @@
 
 #define VARIABLE "TREFOIL_EVENT"
 
-extern char **environ;
-
 /* -- events -------------------------------------------------------------------------- */
 
 static void add_variable(struct hook_event *e, const char *text)
