@@ -1,7 +1,8 @@
 /*
  * The order of a load: defaults, the file, the -o options, then what this version cannot
- * do, then what the data says, then deriving, then the rules between keys. Each step sees complete input of the
- * one before it, so an error is about what the user wrote, not about a half-made state.
+ * do, then what the data says, then deriving, then the rules between keys. Each step sees
+ * complete input of the one before it, so an error is about what the user wrote, not about
+ * a half-made state.
  */
 #include "config/config_load.h"
 
@@ -335,11 +336,17 @@ int config_load_run(struct config *cfg, const char *path, char *const *overrides
 {
     char *text = NULL;
     size_t n = 0;
+    int rc;
     if (path && fs_read_all(path, CONFIG_MAX_BYTES, &text, &n, err))
         return -1;
-    int rc = load(
-        cfg, &(struct request){path, text, n, overrides, n_overrides, n_processes, look},
-        err);
+    if (look)
+        rc = load(
+            cfg,
+            &(struct request){path, text, n, overrides, n_overrides, n_processes, look},
+            err);
+    else
+        rc = config_load_text(cfg, path, text, n, overrides, n_overrides, n_processes,
+                              err);
     free(text);
     return rc;
 }
