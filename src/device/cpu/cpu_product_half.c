@@ -199,20 +199,37 @@ INLINE vec flushed_fused(vec a, vec b, vec c)
     return sum;
 }
 
-/* One chain of half the values of PRODUCT_PAIR. */
-INLINE void half_chain(vec sum[MICRO_ROWS][MICRO_VECS], const float *a, const float *b,
-                       const int rows)
+/* Rows whose two chains fit the registers together. */
+#define HALF_ROWS (MICRO_ROWS / 2)
+
+/* c(rows, MICRO_COLUMNS) += PRODUCT_PAIR values of k of up to HALF_ROWS rows. */
+INLINE void half_join(float *c, const float *a, const float *b, const int rows)
 {
-    micro_zero(sum, rows);
-    for (int k = 0; k < HALF_PAIR; k++) {
-        vec column[MICRO_VECS];
+    vec even[HALF_ROWS][MICRO_VECS], odd[HALF_ROWS][MICRO_VECS];
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++)
         for (int i = 0; i < MICRO_VECS; i++)
-            column[i] = vecs(b + k * MICRO_COLUMNS)[i];
+            even[r][i] = odd[r][i] = (vec){0};
+    for (int k = 0; k < HALF_PAIR; k++) {
+        const float *odd_a = a + HALF_PAIR * MICRO_ROWS,
+                    *odd_b = b + HALF_PAIR * MICRO_COLUMNS;
+#pragma GCC unroll 12
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < MICRO_VECS; i++)
-                sum[r][i] =
-                    flushed_fused(vec_of(a[k * MICRO_ROWS + r]), column[i], sum[r][i]);
+                even[r][i] = flushed_fused(vec_of(a[r]), vecs(b)[i], even[r][i]);
+#pragma GCC unroll 12
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; i < MICRO_VECS; i++)
+                odd[r][i] = flushed_fused(vec_of(odd_a[r]), vecs(odd_b)[i], odd[r][i]);
+        a += MICRO_ROWS;
+        b += MICRO_COLUMNS;
     }
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < MICRO_VECS; i++) {
+            vec *to = (vec *)(c + r * MICRO_COLUMNS) + i;
+            *to = flushed_add(*to, flushed_add(even[r][i], odd[r][i]));
+        }
 }
 
 /* to(rows, MICRO_COLUMNS) := from */
@@ -224,31 +241,24 @@ INLINE void copy_rows(float *to, int64_t to_row, const float *from, int64_t from
             ((vec *)(to + r * to_row))[i] = vecs(from + r * from_row)[i];
 }
 
-/* `rows` is a constant where this is inlined, so that all sums stay in registers: those
- * of one chain at a time. The first chain and C wait in the first cache; C as a copy,
- * since its rows may lie a power of two apart and push each other out. */
+/* `rows` is a constant where this is inlined, so that chains stay in registers. C waits in
+ * the first cache, as a copy, since its rows may lie a power of two apart and push each
+ * other out. */
 INLINE void half_rows(const struct micro *t, const int rows)
 {
-    vec sum[MICRO_ROWS][MICRO_VECS];
-    float even[MICRO_ROWS * MICRO_COLUMNS], c[MICRO_ROWS * MICRO_COLUMNS];
+    const int upper = rows < HALF_ROWS ? rows : HALF_ROWS, lower = rows - upper;
+    float c[MICRO_ROWS * MICRO_COLUMNS];
     const float *a = t->a, *b = t->b;
-    const int64_t n_k = t->k;
     if (t->accumulate)
         copy_rows(c, MICRO_COLUMNS, t->c, t->c_row, rows);
     else
         memset(c, 0, (size_t)rows * MICRO_COLUMNS * sizeof *c);
-    for (int64_t k = 0; k < n_k; k += PRODUCT_PAIR) {
-        half_chain(sum, a + k * MICRO_ROWS, b + k * MICRO_COLUMNS, rows);
-        micro_store(even, MICRO_COLUMNS, sum, rows);
-        half_chain(sum, a + (k + HALF_PAIR) * MICRO_ROWS,
-                   b + (k + HALF_PAIR) * MICRO_COLUMNS, rows);
-#pragma GCC unroll 12
-        for (int r = 0; r < rows; r++)
-            for (int i = 0; i < MICRO_VECS; i++) {
-                vec *to = (vec *)(c + r * MICRO_COLUMNS) + i;
-                vec joined = flushed_add(vecs(even + r * MICRO_COLUMNS)[i], sum[r][i]);
-                *to = flushed_add(*to, joined);
-            }
+    for (int64_t k = 0; k < t->k; k += PRODUCT_PAIR) {
+        half_join(c, a, b, upper);
+        if (lower > 0)
+            half_join(c + HALF_ROWS * MICRO_COLUMNS, a + HALF_ROWS, b, lower);
+        a += PRODUCT_PAIR * MICRO_ROWS;
+        b += PRODUCT_PAIR * MICRO_COLUMNS;
     }
     copy_rows(t->c, t->c_row, c, MICRO_COLUMNS, rows);
 }
