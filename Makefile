@@ -12,7 +12,7 @@ CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
 SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF -DTREFOIL_EMULATE=OFF $(CMAKE_ARGS)
 
-.PHONY: all test demo lint sanitize tsan aarch64 replay mpich matrix interop fuzz nightly bench docs site slurm install clean help
+.PHONY: all test demo lint sanitize tsan aarch64 replay mpich matrix interop browser fuzz nightly bench docs site slurm install clean help
 
 all: ## build build/trefoil
 	@tools/setup.sh build
@@ -68,6 +68,10 @@ matrix: ## checkpoints of every layout resumed on every other, a minute or two
 interop: all ## compare with PyTorch, transformers, llama.cpp, tiktoken and numpy (installs them)
 	@tools/setup.sh interop
 	@tests/interop/run.sh
+
+browser: all ## the board's page in Chromium, on a run that trains (installs both); pictures in build/browser
+	@tools/setup.sh browser
+	@tests/browser/run_browser.sh
 
 fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each, at random
 	@tools/setup.sh build fuzz

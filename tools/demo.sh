@@ -29,6 +29,15 @@ echo "demo: training on two processes ($config)"
 
 echo "demo: what it has learnt to write:"
 "$trefoil" generate --ckpt "$output" --tokenizer "$tokenizer" --prompt 'In the beginning' --temperature 0.7 --seed 1
-echo "demo: the checkpoint is in $output"
 echo "demo: results do not depend on the parallel layout:"
 "$trefoil" selftest
+
+# One file that anybody can open or be sent; a build without the board has no page to write.
+report=$output/report.html
+echo "demo: the checkpoint is in $output"
+if "$trefoil" board --save "$report" "$output"; then
+    echo "demo: how it went, as a page: $report"
+    if [ -n "${DISPLAY:-}${WAYLAND_DISPLAY:-}" ] && command -v xdg-open >/dev/null; then
+        xdg-open "$report" >/dev/null 2>&1 &
+    fi
+fi

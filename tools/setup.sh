@@ -2,7 +2,7 @@
 # Installs what a make target needs and does not find: Debian packages, and Python packages
 # from PyPI into a virtual environment of the target's own, build/python-GROUP.
 #
-#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz tsan aarch64 interop bench pytorch site slurm deb package debootstrap
+#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz tsan aarch64 interop browser bench pytorch site slurm deb package debootstrap
 #
 # Says nothing when nothing is missing. Needs root or sudo only for Debian packages. Where
 # it cannot install those (another system, no rights) it says what is needed and goes on:
@@ -24,6 +24,7 @@ packages_of() {
     aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
         libcmocka-dev:arm64 ;;
     interop) echo python3 python3-venv python3-numpy python3-torch bible-kjv bible-kjv-text ;;
+    browser) echo python3 python3-venv chromium chromium-driver fonts-noto-cjk ;;
     bench) echo python3 libblis4-openmp libopenblas0-openmp ;;
     pytorch) echo python3 python3-venv ;;
     deb) echo dpkg-dev binutils ;;
@@ -33,7 +34,7 @@ packages_of() {
     slurm) echo slurmctld slurmd slurm-client munge ;;
     *)
         echo "setup: unknown group '$1'; the groups are" \
-            "build mpich demo lint fuzz tsan aarch64 interop bench pytorch site slurm deb package debootstrap" >&2
+            "build mpich demo lint fuzz tsan aarch64 interop browser bench pytorch site slurm deb package debootstrap" >&2
         return 2
         ;;
     esac

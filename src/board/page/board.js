@@ -319,7 +319,7 @@ class Board {
     }
 
     async fetchDiff() {
-        const runs = this.drawn.map((n) => this.runOf(n)).filter(Boolean);
+        const runs = this.drawn.map((n) => this.runOf(n)).filter(Boolean).sort((a, b) => a.run - b.run); // as the board gives values
         if (!this.isStale("diff", runs.map((r) => r.run).join(",") + themeNow())) return;
         const rows = runs.length > 1 ? await this.source.diff(runs.map((r) => r.run)).catch(() => []) : [];
         showDiff(byId("diff"), runs.map((r) => ({name: r.name, slot: this.slotOf(r.run)})), rows);

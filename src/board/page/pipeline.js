@@ -23,7 +23,8 @@ class PipelineView {
     set(data) {
         const boxes = ((data && data.boxes) || []).filter((b) => isNumber(b.start) && isNumber(b.end) && isNumber(b.stage));
         this.boxes = boxes;
-        this.box.hidden = boxes.length === 0;
+        // of one stage only what was traced says anything
+        this.box.hidden = boxes.length === 0 || (!data.traced && boxes.every((b) => b.stage === 0));
         if (boxes.length === 0) return;
         this.isSeconds = data.unit === "seconds";
         this.stages = 1 + boxes.reduce((most, b) => Math.max(most, b.stage), 0);
