@@ -6,7 +6,7 @@
 
 static struct record made(void)
 {
-    static const int64_t bytes[] = {7, 8};
+    static const double bytes[] = {7, 8};
     static const double seconds[] = {0.5, (double)INFINITY, 0.1};
     struct record r;
     record_begin(&r, 12);
@@ -17,11 +17,11 @@ static struct record made(void)
     record_text(&r, "path", "a\"b\\c\n\x01\xff\xc3\xa4");
     record_group(&r, "ranks");
     record_reals(&r, "seconds", seconds, 3);
-    record_i64s(&r, "bytes", bytes, 2);
+    record_reals(&r, "bytes", bytes, 2);
     record_group_end(&r);
     record_group(&r, "none");
     record_group_end(&r);
-    record_i64s(&r, "empty", bytes, 0);
+    record_reals(&r, "empty", bytes, 0);
     record_i64(&r, "tokens", INT64_C(1) << 60);
     return r;
 }

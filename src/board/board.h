@@ -62,7 +62,6 @@ struct board_answer {
  * nothing that the request names. */
 void board_answer(struct board *b, const struct board_request *request,
                   struct board_answer *answer);
-void board_answer_release(struct board_answer *answer);
 
 /* [{"run": 0, ...}, ...], as /api/runs. */
 void board_write_runs(struct board *b, struct board_text *out);

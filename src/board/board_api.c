@@ -577,8 +577,3 @@ void board_answer(struct board *b, const struct board_request *request,
     if (answer->body.is_broken)
         refuse(answer, 500, "there is no memory for this answer");
 }
-
-void board_answer_release(struct board_answer *answer)
-{
-    board_text_release(&answer->body);
-}

@@ -12,10 +12,8 @@
 
 /* BOARD_PAGE_DIR holds the packed files; CMakeLists.txt makes them. */
 #define EMBED(symbol, name)                                                              \
-    __asm__(".pushsection .rodata\n"                                                     \
-            ".global " #symbol "\n" #symbol ":\n"                                        \
-            ".incbin \"" BOARD_PAGE_DIR "/" name "\"\n"                                  \
-            ".global " #symbol "_end\n" #symbol "_end:\n"                                \
+    __asm__(".pushsection .rodata\n" #symbol ":\n"                                       \
+            ".incbin \"" BOARD_PAGE_DIR "/" name "\"\n" #symbol "_end:\n"                \
             ".byte 0\n"                                                                  \
             ".popsection\n");                                                            \
     extern const unsigned char(symbol)[], (symbol##_end)[]

@@ -62,13 +62,6 @@ void record_text(struct record *r, const char *key, const char *value)
     add_field(r, key, RECORD_TEXT)->value.text = value;
 }
 
-void record_i64s(struct record *r, const char *key, const int64_t *values, int64_t n)
-{
-    struct record_field *f = add_field(r, key, RECORD_INTS);
-    f->value.integers = values;
-    f->n = n;
-}
-
 void record_reals(struct record *r, const char *key, const double *values, int64_t n)
 {
     struct record_field *f = add_field(r, key, RECORD_REALS);
@@ -163,10 +156,7 @@ static void put_array(struct json_out *out, const struct record_field *f)
     for (int64_t i = 0; i < f->n && !out->is_full; i++) {
         if (i > 0)
             put(out, ", ");
-        if (f->type == RECORD_INTS)
-            put(out, "%lld", (long long)f->value.integers[i]);
-        else
-            put_real(out, f->value.reals[i]);
+        put_real(out, f->value.reals[i]);
     }
     put(out, "]");
 }
@@ -186,7 +176,6 @@ static void put_value(struct json_out *out, const struct record_field *f)
     case RECORD_TEXT:
         put_text(out, f->value.text);
         break;
-    case RECORD_INTS:
     case RECORD_REALS:
         put_array(out, f);
         break;

@@ -19,7 +19,6 @@ enum record_type {
     RECORD_REAL,
     RECORD_BOOL,
     RECORD_TEXT,
-    RECORD_INTS,
     RECORD_REALS,
     RECORD_GROUP, // the fields up to RECORD_GROUP_END are of an object inside
     RECORD_GROUP_END,
@@ -33,8 +32,7 @@ struct record_field {
         double real;
         bool truth;
         const char *text;
-        const int64_t *integers; // (n)
-        const double *reals;     // (n)
+        const double *reals; // (n)
     } value;
     int64_t n;
 };
@@ -55,7 +53,6 @@ void record_i64(struct record *r, const char *key, int64_t value);
 void record_real(struct record *r, const char *key, double value);
 void record_bool(struct record *r, const char *key, bool value);
 void record_text(struct record *r, const char *key, const char *value);
-void record_i64s(struct record *r, const char *key, const int64_t *values, int64_t n);
 void record_reals(struct record *r, const char *key, const double *values, int64_t n);
 /* An object in the object: what follows up to its end. */
 void record_group(struct record *r, const char *key);

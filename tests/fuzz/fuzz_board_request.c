@@ -112,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
               "a refusal without a sentence");
         json_decref(root);
     }
-    board_answer_release(&answer);
+    board_text_release(&answer.body);
     free(text);
     return 0;
 }
