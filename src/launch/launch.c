@@ -177,7 +177,8 @@ static void take_signals(struct launch_job *job)
         job->stop_since = now;
         if (info.ssi_pid == (uint32_t)getpid())
             continue;
-        job_watch_look(&job->watch, 0); // the step of now, not of the last look
+        if (seen) // the step of now, not of the last look
+            job_watch_look(&job->watch, 0);
         if (seen && seen[0].is_seen && seen[0].step > 0)
             log_info("finishing step %lld; again to stop now", (long long)seen[0].step);
         else

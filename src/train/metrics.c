@@ -93,12 +93,12 @@ static int set_aside(const char *path, struct error *err)
  * line of its own when a rank dies: so it is the file that knows where its end is. */
 static int write_lines(struct metrics *m)
 {
-    struct stat before;
-    if (fstat(m->fd, &before))
+    off_t before = lseek(m->fd, 0, SEEK_END);
+    if (before < 0)
         return -1;
     if (fs_write_exact(m->fd, m->unwritten, m->n_unwritten)) {
         int reason = errno;
-        int unused = ftruncate(m->fd, before.st_size); // lines are whole or not there
+        int unused = ftruncate(m->fd, before); // lines are whole or not there
         (void)unused;
         errno = reason;
         return -1;

@@ -64,7 +64,7 @@ for visit in FILE_CREATED:0:4 COPIED:1:2 TENSOR_WRITTEN:1:100 FILE_SYNCED:1:4 \
         run.log || fail "$visit: no warning: $(tail -3 run.log)"
     grep -q '"step": 6, "event": "save_failed", "error": ".*No space left' out/metrics.jsonl ||
         fail "$visit: not in the metrics: $(tail -3 out/metrics.jsonl)"
-    [ "$(ls -A out | xargs)" = "config.yaml epoch_0_step_4 epoch_0_step_8 latest metrics.jsonl" ] ||
+    [ "$(ls -A out | xargs)" = "config.yaml epoch_0_step_4 epoch_0_step_8 latest metrics.jsonl tensorboard" ] ||
         fail "$visit: has left $(ls -A out)"
     cmp {out,whole2}/epoch_0_step_8/model.safetensors || fail "$visit: other weights"
 done
