@@ -78,11 +78,12 @@ def shape(section):
 
 
 def links_to_english(chinese_page, section):
-    """Links that lead to an English page although there is a translation."""
+    """Links that lead to an English page although there is a translation, the page that this
+    one translates apart."""
     translated = {english: chinese for english, chinese in pairs() if (ROOT / chinese).exists()}
     for target, _ in md.links(section.lines):
         path = md.resolve(chinese_page, target)
-        if path in translated and target.split("#")[0]:
+        if path in translated and translated[path] != chinese_page and target.split("#")[0]:
             yield target, translated[path]
 
 

@@ -239,18 +239,20 @@ static void show_progress(const struct metrics *m, const struct metrics_step *s)
 }
 
 /* How far the run is, how fast against what the machine can, and where the time goes. */
-static void add_speed(struct record *r, const struct metrics *m,
-                      const struct metrics_step *s, double batch_cost)
+static void add_speed(struct record *r, struct metrics *m, const struct metrics_step *s,
+                      double batch_cost)
 {
     static const char *const keys[] = {[SHARE_COMPUTE] = "share_compute",
                                        [SHARE_WAITING] = "share_waiting",
                                        [SHARE_READER] = "share_reader",
                                        [SHARE_OPTIMIZER] = "share_optimizer"};
+    double speed = m->step_flops / batch_cost; // above the rate: others ran beside that
+    m->product_flops = speed > m->product_flops ? speed : m->product_flops;
     double samples = (double)s->consumed_samples / (double)m->samples_per_step;
     record_i64(r, "tokens",
                s->consumed_samples / m->samples_per_step * m->tokens_per_step);
     record_real(r, "flops", samples * m->step_flops);
-    record_real(r, "mfu", m->step_flops / batch_cost / m->product_flops);
+    record_real(r, "mfu", speed / m->product_flops);
     for (int i = 0; i < N_SHARES; i++)
         record_real(r, keys[i], s->shares[i]);
 }
