@@ -87,9 +87,12 @@ class Runs:
     def train(self, name, **settings):
         self.call(*self.arguments(name, settings))
 
-    def train_on(self, name, settings):
-        """A run that goes on until it is killed."""
-        return self.start(*self.arguments(name, settings))
+    def train_on(self, name):
+        """A run of two processes that goes on until it is killed, with fewer events than the
+        page lists, and leaves the processors to the browser when that needs them."""
+        settings = {"max_steps": 1000000, "Distributed.dp_degree": 2}
+        settings |= {"eval_freq": 200, "save_load.save_steps": 1000}
+        return self.start(*self.arguments(name, settings), preexec_fn=lambda: os.nice(10))
 
     def make_hostile(self):
         run = self.work / "runs" / HOSTILE_NAME

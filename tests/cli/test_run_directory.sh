@@ -2,6 +2,7 @@
 # What a run writes about itself: config.yaml, the lines and events of metrics.jsonl, what
 # the log says before the first step, and texts sampled from eval_prompts.
 . "$(dirname "$0")/lib.sh"
+export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
 make_corpus
 make_config
 prompts='eval_prompts=[leaf stem, the]'

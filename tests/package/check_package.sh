@@ -113,8 +113,8 @@ trefoil pretrain -o mix_precision.dt | mix_precision.dtype=
 trefoil pretrain -o mix_precision.dtype=b | mix_precision.dtype=bfloat16
 trefoil prepare --format m | megatron
 trefoil eval --cpu_kernels gen | generic
-trefoil pretrain -c READ | README.md
-trefoil inspect READ | README.md
+trefoil pretrain -c LICEN | LICENSE
+trefoil inspect LICEN | LICENSE
 trefoil generate --ckpt conf | configs
 '
 
@@ -144,7 +144,7 @@ check_bash() {
         try "trefoil eval --cpu_kernels=av" "avx2 avx512"
         try "trefoil export --to " "hf gguf"
         try "trefoil generate --prompt " ""
-        try "trefoil pretrain --config=READ" README.md' - "$script" >"$work/bash" || fail bash
+        try "trefoil pretrain --config=LICEN" LICENSE' - "$script" >"$work/bash" || fail bash
     [ ! -s "$work/bash" ] || fail "bash: $(cat "$work/bash")"
 }
 
