@@ -294,16 +294,32 @@ static int judge(struct job_end end, struct error *err)
     return verdict(&end, err);
 }
 
+struct verdict_case {
+    struct seen_rank ranks[2];
+    int exit_code; // of mpiexec
+    const char *said;
+    int code; // of the verdict
+    const char *sentence;
+};
+
+static void judge_cases(const struct verdict_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct error err;
+        struct job_end end = {.opt = &of_two,
+                              .ranks = cases[i].ranks,
+                              .wait_status = cases[i].exit_code << 8,
+                              .said = cases[i].said};
+        assert_int_equal(judge(end, &err), cases[i].code);
+        if (!strstr(err.text, cases[i].sentence))
+            fail_msg("case %zu: '%s' is not in '%s'", i, cases[i].sentence, err.text);
+    }
+}
+
 static void test_verdict__names_the_first_cause(void **state)
 {
     (void)state;
-    const struct {
-        struct seen_rank ranks[2];
-        int exit_code; // of mpiexec
-        const char *said;
-        int code; // of the verdict
-        const char *sentence;
-    } cases[] = {
+    const struct verdict_case cases[] = {
         {{ended(0, 0, 5), ended(1, 0, 6)}, 0, "", 0, ""},
         {{ended(0, 75, 5), ended(1, 75, 6)}, 0, "", 75, "can be resumed"},
         {{ended(0, 0, 5), alive(1)}, 0, "", 3, "rank 1 ended before its work was done"},
@@ -372,16 +388,7 @@ static void test_verdict__names_the_first_cause(void **state)
          3,
          "mpiexec ended with code 255; it said:"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct error err;
-        struct job_end end = {.opt = &of_two,
-                              .ranks = cases[i].ranks,
-                              .wait_status = cases[i].exit_code << 8,
-                              .said = cases[i].said};
-        assert_int_equal(judge(end, &err), cases[i].code);
-        if (!strstr(err.text, cases[i].sentence))
-            fail_msg("case %zu: '%s' is not in '%s'", i, cases[i].sentence, err.text);
-    }
+    judge_cases(cases, ARRAY_LEN(cases));
 }
 
 static void test_verdict__names_no_log_that_was_removed(void **state)

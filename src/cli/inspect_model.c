@@ -69,18 +69,12 @@ static json_t *describe(const json_t *root, const char *dir)
 int inspect_hf(json_t **model, const char *dir, struct error *err)
 {
     char path[PATH_MAX];
-    char *text = NULL;
-    size_t n;
-    json_error_t where;
     *model = NULL;
-    if (fs_join(path, sizeof path, dir, INSPECT_HF_NAME, err) ||
-        fs_read_regular(path, MOST_BYTES, &text, &n, err))
+    if (fs_join(path, sizeof path, dir, INSPECT_HF_NAME, err))
         return -1;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
-    free(text);
+    json_t *root = hf_json_read(path, MOST_BYTES, err);
     if (!root)
-        return error_set(err, ERROR_INPUT, "'%s':%d:%d: %s", path, where.line,
-                         where.column, where.text);
+        return -1;
     if (json_is_string(json_object_get(root, "model_type")) ||
         json_is_array(json_object_get(root, "architectures")))
         *model = describe(root, dir);

@@ -3,7 +3,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -225,21 +224,30 @@ static int take_config(const struct reading *r, struct hf_config *config)
     return 0;
 }
 
-int hf_config_read(struct hf_config *config, const char *dir, struct error *err)
+json_t *hf_json_read(const char *path, size_t most_bytes, struct error *err)
 {
-    char path[PATH_MAX];
     char *text = NULL;
     size_t n;
     json_error_t where;
-    *config = (struct hf_config){.eos = -1};
-    if (fs_join(path, sizeof path, dir, CONFIG_NAME, err) ||
-        fs_read_regular(path, MOST_BYTES, &text, &n, err))
-        return -1;
+    if (fs_read_regular(path, most_bytes, &text, &n, err))
+        return NULL;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
     free(text);
     if (!root)
-        return error_set(err, ERROR_INPUT, "'%s':%d:%d: %s", path, where.line,
-                         where.column, where.text);
+        error_set(err, ERROR_INPUT, "'%s':%d:%d: %s", path, where.line, where.column,
+                  where.text);
+    return root;
+}
+
+int hf_config_read(struct hf_config *config, const char *dir, struct error *err)
+{
+    char path[PATH_MAX];
+    *config = (struct hf_config){.eos = -1};
+    if (fs_join(path, sizeof path, dir, CONFIG_NAME, err))
+        return -1;
+    json_t *root = hf_json_read(path, MOST_BYTES, err);
+    if (!root)
+        return -1;
     struct reading r = {path, root, err};
     int rc = take_config(&r, config);
     json_decref(root);

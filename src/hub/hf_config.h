@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "config/config.h"
 
+#include <jansson.h>
+
 struct hf_config {
     struct config_model model;
     int64_t eos; // -1: none
@@ -26,5 +28,8 @@ char *hf_config_generation_text(const struct hf_config *config);
 /* Read DIR/config.json. */
 MUST_CHECK int hf_config_read(struct hf_config *config, const char *dir,
                               struct error *err);
+
+/* A JSON file of at most so many bytes, to be released; NULL: err names the place. */
+json_t *hf_json_read(const char *path, size_t most_bytes, struct error *err);
 
 #endif

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -110,16 +109,9 @@ static int open_listed(struct hf_files *hf, const json_t *map, struct error *err
 
 static int open_index(struct hf_files *hf, const char *path, struct error *err)
 {
-    char *text = NULL;
-    size_t n;
-    json_error_t where;
-    if (fs_read_regular(path, INDEX_MOST_BYTES, &text, &n, err))
-        return -1;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
-    free(text);
+    json_t *root = hf_json_read(path, INDEX_MOST_BYTES, err);
     if (!root)
-        return error_set(err, ERROR_INPUT, "'%s':%d:%d: %s", path, where.line,
-                         where.column, where.text);
+        return -1;
     int rc = open_listed(hf, json_object_get(root, "weight_map"), err);
     json_decref(root);
     return rc;

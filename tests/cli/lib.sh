@@ -95,3 +95,14 @@ expect() {
     grep -qE -- "$pattern" expect.err ||
         fail "'$*' does not say '$pattern' but: $(cat expect.err)"
 }
+
+# rank_pid RANK: its process in the job that writes to out/.
+rank_pid() {
+    local process
+    for process in $(pgrep -f "output_dir=out "); do
+        [ "$(cat "/proc/$process/comm")" = trefoil ] &&
+            [ "$(readlink "/proc/$process/cwd")" = "$work" ] &&
+            grep -qzxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" "/proc/$process/environ" &&
+            echo "$process" && return
+    done
+}

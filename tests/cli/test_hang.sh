@@ -19,15 +19,6 @@ start() {
     done
     fail "no step: $(cat run.log)"
 }
-rank_pid() { # rank_pid RANK: of the job that writes to out/
-    local process
-    for process in $(pgrep -f "output_dir=out "); do
-        [ "$(cat "/proc/$process/comm")" = trefoil ] &&
-            [ "$(readlink "/proc/$process/cwd")" = "$work" ] &&
-            grep -qzxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" "/proc/$process/environ" &&
-            echo "$process" && return
-    done
-}
 freeze() { # freeze RANK
     local process
     process=$(rank_pid "$1")

@@ -34,15 +34,6 @@ train -o max_steps=2 -o prometheus_file=nowhere/run.prom || fail "$(tail -3 run.
 grep -q "cannot write 'nowhere/run.prom' (prometheus_file)" run.log || fail "not told: $(cat run.log)"
 
 # -- a rank that is frozen: a stall, then the failure that the launcher made of it
-rank_pid() { # rank_pid RANK: of the job that writes to out/
-    local process
-    for process in $(pgrep -f "output_dir=out "); do
-        [ "$(cat "/proc/$process/comm")" = trefoil ] &&
-            [ "$(readlink "/proc/$process/cwd")" = "$work" ] &&
-            grep -qzxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" "/proc/$process/environ" &&
-            echo "$process" && return
-    done
-}
 rm -rf out told.txt
 train -o max_steps=1000000 -o Distributed.dp_degree=2 -o hang_timeout=5 -o on_event="$told" &
 job=$!
