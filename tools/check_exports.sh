@@ -17,7 +17,7 @@ exempt_names='^(kernels_list|comm_barrier|comm_world_rank)$'
 # Lines "file_of_definition.c name", and for a user of another file "bench|src|test name".
 symbols() {
     nm -A -g "$build/libtrefoil_lib.a" "$build/CMakeFiles/trefoil.dir/src/cli/main.c.o" |
-        awk 'match($0, /[^:\/]*\.c\.o:/) && $NF !~ /^\./ && $NF != "main" && $(NF - 1) != "W" {
+        awk 'match($0, /[^:\/]*\.cu?\.o:/) && $NF !~ /^\./ && $NF != "main" && $(NF - 1) != "W" {
             print ($(NF - 1) == "U" ? "src" : substr($0, RSTART, RLENGTH - 3)), $NF }'
     find "$build/bench" -name '*.o' -exec nm -u {} + | awk 'NF == 2 { print "src", $2 }'
     find "$build/tests" -name '*.o' -exec nm -u {} + | awk 'NF == 2 { print "test", $2 }'

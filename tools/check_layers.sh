@@ -9,11 +9,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A folder of src/, the folders it may include from, itself apart, and what it is.
+# A folder of src/, the folders it may include from, itself apart, and what it is. A folder
+# in a folder that has no row belongs to the outer one.
 layers="
 base:     # errors, log, files, memory, threads, random numbers by counters
 config:   base # YAML into one struct, from one table of keys
-device:   base # arithmetic on tensors; knows no files and no ranks
+device:   base device/gpu # memory, streams and arithmetic on tensors; knows no files and no ranks
+device/gpu: base device device/emulated device/cuda # what a GPU does on any runtime: kernels in .cu, the table
+device/emulated: base device device/gpu # a GPU in the program itself: threads as fibers, memory that faults
+device/cuda: base device device/gpu # a plug-in for NVIDIA's GPUs, the one user of CUDA
 comm:     base device # processes, messages and collectives, nothing else
 text:     base # tokenizers
 params:   base device # the table of parameters: shapes, shards, first values
@@ -36,6 +40,9 @@ immintrin.h: device
 arm_neon.h:  device
 simde/x86/avx512.h: device
 omp.h:       device base
+cuda_runtime_api.h: device/cuda
+cublasLt.h:  device/cuda
+nccl.h:      device/cuda
 mpi.h:       comm
 yaml.h:      config
 jansson.h:   config data ckpt hub train board cli text
@@ -48,7 +55,7 @@ zstd.h:      data
 "
 
 check_includes() {
-    grep -rnE '^[[:space:]]*#[[:space:]]*include' --include='*.[ch]' src |
+    grep -rnE '^[[:space:]]*#[[:space:]]*include' --include='*.[ch]' --include='*.cu' src |
         awk -v layers="$layers" -v libraries="$libraries" -v wants_all="$1" '
         # allowed["who", "whom"] from lines "who: whom whom".
         function read_table(text, allowed, known,    n, m, i, j, rows, words) {
@@ -62,6 +69,11 @@ check_includes() {
                     if (words[j] != "") allowed[words[1], words[j]] = 1
             }
         }
+        # The folder of the table that a path below src/ belongs to.
+        function folder_of(path,    dirs) {
+            split(path, dirs, "/")
+            return (dirs[1] "/" dirs[2]) in layer_known ? dirs[1] "/" dirs[2] : dirs[1]
+        }
         function complain(text) { print place ": " text; bad = 1 }
         BEGIN { read_table(layers, may_use, layer_known)
                 read_table(libraries, used_in, library_known) }
@@ -70,7 +82,7 @@ check_includes() {
             place = part[1] ":" part[2]
             path = part[1]
             if (split(path, dirs, "/") < 3) { complain("a source file belongs in a folder of src/"); next }
-            from = dirs[2]
+            from = folder_of(substr(path, 5))
             if (!(from in layer_known)) { complain("src/" from " is not in the table of layers"); next }
             match($0, /[<"][^>"]*[>"]/)
             header = substr($0, RSTART + 1, RLENGTH - 2)
@@ -81,7 +93,7 @@ check_includes() {
                 next
             }
             if (index(header, "/") == 0) { complain("include \"" header "\" with its folder"); next }
-            to = substr(header, 1, index(header, "/") - 1)
+            to = folder_of(header)
             if (to == from) next
             is_used[from, to] = 1
             if (!(to in layer_known)) complain("\"" header "\" is in no folder of src/")
@@ -105,7 +117,7 @@ markdown() {
     while IFS= read -r row; do
         folder=${row%%:*} what=${row#*# } folders=${row#*:}
         folders=$(xargs <<<"${folders%%#*}" | sed 's/ /, /g')
-        own=$(sed -nE "s/^([a-z0-9_.]+):.* $folder( .*|)\$/\`<\1>\`/p" <<<"$libraries" |
+        own=$(sed -nE "s#^([a-zA-Z0-9_.]+):.* $folder( .*|)\$#\`<\1>\`#p" <<<"$libraries" |
             paste -sd, | sed 's/,/, /g')
         echo "| \`$folder\` | $what | ${folders:--} | ${own:--} |"
     done < <(grep ':' <<<"$layers")
@@ -128,7 +140,7 @@ check_libm() {
     functions+='|cbrt|hypot|erfc?|[lt]gamma'
     local judges='src/device/ref/|src/cli/|src/comm/grid\.c:'
     judges+='|src/device/cpu/cpu_attention\.c:[0-9]+:.* logf\('
-    ! grep -rnE "\b($functions)[fl]?\(" --include='*.[ch]' src |
+    ! grep -rnE "\b($functions)[fl]?\(" --include='*.[ch]' --include='*.cu' src |
         grep -vE "^($judges)|^[^:]*:[0-9]+:[[:space:]]*(\*|/\*)|//.*\b($functions)[fl]?\(" |
         sed -E 's/^([^:]*:[0-9]+:).*\b(('"$functions"')[fl]?)\(.*/\1 \2() of libm enters a result: use base\/real.h/' |
         grep .

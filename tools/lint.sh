@@ -19,13 +19,13 @@ step() {
 }
 
 format() {
-    find src tests bench -name '*.[ch]' -print0 |
+    find src tests bench \( -name '*.[ch]' -o -name '*.cu' \) -print0 |
         xargs -0 -r clang-format --dry-run -Werror
 }
 
 # A formatter that broke comments would leave these without their ends.
 section_rules() {
-    ! grep -rnE '^/\* -- ' --include='*.[ch]' src tests bench | grep -v '\*/$'
+    ! grep -rnE '^/\* -- ' --include='*.[ch]' --include='*.cu' src tests bench | grep -v '\*/$'
 }
 
 build_with() { # build_with COMPILER DIR [cmake arguments]
@@ -33,14 +33,19 @@ build_with() { # build_with COMPILER DIR [cmake arguments]
         cmake --build "$2" -j "$jobs" -- --quiet
 }
 
-# Of the sets of kernels the two that have all their code between them.
+# Of the sets of kernels, and of the types that kernels for GPUs are compiled for, the two
+# that have all their code between them. The plug-in is looked at where CUDA's headers are.
 tidy() {
     mkdir -p build-clang/tidy
     awk 'BEGIN { RS = "},?\n"; printf "[\n" }
-        /"command"/ && !/-DKERNEL_ISA=(avx2|avx512|[a-z0-9]*_emulated) / {
+        /"command"/ && !/-DKERNEL_ISA=(avx2|avx512|[a-z0-9]*_emulated) / &&
+        !/-DGPU_DTYPE=1 / && !/-fsanitize=thread / {
             sub(/^\[\n/, ""); printf "%s%s}", comma, $0; comma = ",\n" }
         END { print "\n]" }' build-clang/compile_commands.json >build-clang/tidy/compile_commands.json
-    find src -name '*.c' -print0 | sort -z |
+    local no_plugin=()
+    grep -q '/cuda_runtime\.c' build-clang/tidy/compile_commands.json ||
+        no_plugin=(! -path 'src/device/cuda/*.c')
+    find src \( -name '*.c' -o -name '*.cu' \) "${no_plugin[@]}" -print0 | sort -z |
         xargs -0 -r -n 4 -P "$jobs" clang-tidy --quiet -p build-clang/tidy 2>&1 |
         sed -E '/^[0-9]+ warnings? generated\.$/d'
 }

@@ -29,9 +29,9 @@
 #define GPU_ALL_LANES 0xFFFFFFFFu
 
 #if defined(__CUDACC__)
-#include "device/cuda/dialect.h"
+#include "device/cuda/cuda_dialect.h"
 #else
-#include "device/emulated/dialect.h"
+#include "device/emulated/emulated_dialect.h"
 #endif
 
 /*
