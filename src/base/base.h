@@ -21,6 +21,13 @@
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
+/* Marks a function that kernels of a GPU call as well. */
+#ifdef __CUDACC__
+#define HOST_AND_DEVICE __host__ __device__
+#else
+#define HOST_AND_DEVICE
+#endif
+
 /* For our own bugs, never for input: says where and what, then aborts. */
 #define CHECK(cond, ...)                                                                 \
     do {                                                                                 \

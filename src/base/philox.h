@@ -6,6 +6,8 @@
  *
  *   key     = { seed, use << 24 | layer }
  *   counter = { element low, element high or sample, step, seed high }
+ *
+ * Kernels of a GPU include this, too: the header is C++ as well.
  */
 #ifndef BASE_PHILOX_H
 #define BASE_PHILOX_H
@@ -30,8 +32,9 @@ struct philox_key {
 static inline struct philox_key philox_key(uint64_t seed, enum philox_use use,
                                            uint32_t layer)
 {
-    return (struct philox_key){{(uint32_t)seed, (uint32_t)use << 24 | (layer & 0xFFFFFF)},
-                               (uint32_t)(seed >> 32)};
+    struct philox_key key = {{(uint32_t)seed, (uint32_t)use << 24 | (layer & 0xFFFFFF)},
+                             (uint32_t)(seed >> 32)};
+    return key;
 }
 
 #define PHILOX_M0 0xD2511F53u
@@ -40,8 +43,8 @@ static inline struct philox_key philox_key(uint64_t seed, enum philox_use use,
 #define PHILOX_W1 0xBB67AE85u
 
 /* out[0..3] := four independent uniform 32-bit words for this counter. */
-static inline void philox_4x32(const uint32_t key[2], const uint32_t counter[4],
-                               uint32_t out[4])
+HOST_AND_DEVICE static inline void philox_4x32(const uint32_t key[2],
+                                               const uint32_t counter[4], uint32_t out[4])
 {
     uint32_t k0 = key[0], k1 = key[1];
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
