@@ -30,6 +30,22 @@ struct event { // a point in what was enqueued on a stream
 
 enum copy_kind { COPY_TO_DEVICE, COPY_TO_HOST, COPY_ON_DEVICE };
 
+struct gpu_facts {
+    char name[128];      // "NVIDIA A100-SXM4-80GB"
+    int major, minor;    // compute capability
+    int n_processors;    // multiprocessors
+    size_t memory_bytes; // of the GPU
+    size_t shared_bytes; // that a block may have at most
+    char libraries[256]; // versions: runtime, driver, cuBLASLt, NCCL
+};
+
+struct gpu_counters { // since the device was opened
+    int64_t launches;
+    int64_t synchronisations; // the host waited
+    int64_t gemms, messages;
+    int64_t bytes_to_device, bytes_to_host, bytes_on_device, bytes_messages;
+};
+
 struct device_ops {
     /* Fresh zeroed memory, 64-byte aligned; NULL and errno when there is none. */
     void *(*alloc)(struct device *dev, size_t bytes);
@@ -59,6 +75,9 @@ struct device {
 struct device *device_cpu(enum dtype dtype);
 /* A CPU device over one table of kernels_list(). */
 void device_cpu_over(struct device *dev, const struct kernels *k, enum dtype dtype);
+
+/* Memory of an open GPU that is no tensor: workspace of GEMMs. */
+#define GPU_WORKSPACE_BYTES ((size_t)64 << 20)
 
 static inline struct stream *device_stream(struct device *dev, enum stream_name name)
 {

@@ -18,15 +18,6 @@ struct device_link; // how bytes pass between the hosts of a group, see device.h
 
 /* -- the device ---------------------------------------------------------------------- */
 
-struct gpu_facts {
-    char name[128];      // "NVIDIA A100-SXM4-80GB"
-    int major, minor;    // compute capability
-    int n_processors;    // multiprocessors
-    size_t memory_bytes; // of the GPU
-    size_t shared_bytes; // that a block may have at most
-    char libraries[256]; // versions: runtime, driver, cuBLASLt, NCCL
-};
-
 /* Take the GPU for this process's rank on its machine, one of n_local that want one each.
  * Errors are finished sentences: no driver, fewer GPUs than processes. */
 MUST_CHECK int gpu_start(int local_rank, int n_local, struct gpu_facts *facts,
@@ -57,6 +48,10 @@ void gpu_record(void *event, enum stream_name s);
 void gpu_wait(enum stream_name s, void *event); // the stream waits
 bool gpu_happened(void *event);
 void gpu_synchronize(enum stream_name s); // the host waits; counted
+void gpu_counters(struct gpu_counters *c);
+/* While the host waits in gpu_synchronize() it calls fn(context) again and again: a peer
+ * may be gone. NULL: nothing. */
+void gpu_on_wait(void (*fn)(void *context), void *context);
 
 /* -- launches ------------------------------------------------------------------------ */
 
@@ -87,7 +82,7 @@ void gpu_linear_bwd_weight(enum stream_name s, enum dtype dtype,
 void gpu_gemm(enum stream_name s, const struct gemm *g); // float
 /* Products of float may round their operands to TF32 (mix_precision.allow_tf32). */
 void gpu_allow_tf32(bool is_allowed);
-size_t gpu_workspace_bytes(void); // of device memory, taken at the start
+size_t gpu_workspace_bytes(void); // GPU_WORKSPACE_BYTES, taken at the start
 
 /* -- messages between GPUs ----------------------------------------------------------- */
 

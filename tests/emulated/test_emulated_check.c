@@ -1,0 +1,108 @@
+/* What the checker of accesses (race_check.c) says of right and of wrong kernels. */
+#include "emulated/emulated_test.h"
+
+#define TILE_BYTES (KERNEL_THREADS * sizeof(float))
+
+static void launch_checked(struct launch_of of, int64_t n, size_t n_elements)
+{
+    float x[1024] = {0};
+    float *dx = device_floats(x, n_elements), *dy = device_floats(NULL, n_elements);
+    launch_vector(of, dy, dx, n);
+    gpu_synchronize(STREAM_COMPUTE);
+    gpu_free(dx, n_elements * sizeof *x);
+    gpu_free(dy, n_elements * sizeof *x);
+}
+
+static void test_check__right_kernels_pass(void **state)
+{
+    (void)state;
+    launch_checked(LAUNCH_OF(gpu_test_reverse, 4, 64, TILE_BYTES), 256, 256);
+    launch_checked(LAUNCH_OF(gpu_test_double, 3, 64, 0), 333, 333);
+    launch_checked(LAUNCH_OF(gpu_test_early_end, 1, 64, TILE_BYTES), 40, 64);
+    launch_checked(LAUNCH_OF(gpu_test_shuffle, 1, 64, 0), 64, 320);
+    launch_checked(LAUNCH_OF(gpu_test_copy, 1, 64, 8 * TILE_BYTES), 512, 512);
+    launch_checked(LAUNCH_OF(gpu_test_warp, 1, 64, TILE_BYTES), 64, 64);
+
+    struct matrix_args a = {.c = gpu_alloc(512),
+                            .a = gpu_alloc(512),
+                            .b = gpu_alloc(256),
+                            .loaded = gpu_alloc(512)};
+    launch_on(STREAM_COMPUTE, LAUNCH_OF(gpu_test_mma, 1, 32, 0), &a, sizeof a);
+    launch_on(STREAM_COMPUTE, LAUNCH_OF(gpu_test_load, 1, 32, 512), &a, sizeof a);
+    gpu_synchronize(STREAM_COMPUTE);
+    gpu_free(a.c, 512);
+    gpu_free((void *)(uintptr_t)a.a, 512);
+    gpu_free((void *)(uintptr_t)a.b, 256);
+    gpu_free(a.loaded, 512);
+}
+
+static void no_barrier(void)
+{
+    launch_checked(LAUNCH_OF(gpu_test_no_barrier, 1, 64, TILE_BYTES), 64, 64);
+}
+
+static void no_barrier_forward(void) // in which it gives right results for some
+{
+    assert_int_equal(emulated_order("forward"), 0);
+    no_barrier();
+}
+
+static void no_warp_barrier(void)
+{
+    launch_checked(LAUNCH_OF(gpu_test_no_warp_barrier, 1, 64, TILE_BYTES), 64, 64);
+}
+
+static void too_far(void) // by less than a page, and less than what is aligned
+{
+    launch_checked(LAUNCH_OF(gpu_test_too_far, 1, 64, 0), 63, 63);
+}
+
+static void blocks_meet(void)
+{
+    launch_checked(LAUNCH_OF(gpu_test_blocks_meet, 4, 64, 0), 256, 256);
+}
+
+static void unwritten(void)
+{
+    launch_checked(LAUNCH_OF(gpu_test_unwritten, 1, 64, TILE_BYTES), 64, 64);
+}
+
+static void past_shared(void)
+{
+    launch_checked(LAUNCH_OF(gpu_test_past_shared, 1, 64, TILE_BYTES), 1, 64);
+}
+
+static void write_same(void)
+{
+    launch_checked(LAUNCH_OF(gpu_test_write_same, 1, 64, TILE_BYTES), 64, 64);
+}
+
+static void copy_unwaited(void)
+{
+    launch_checked(LAUNCH_OF(gpu_test_copy_unwaited, 1, 64, 8 * TILE_BYTES), 512, 512);
+}
+
+static void test_check__wrong_kernels_are_told(void **state)
+{
+    (void)state;
+    assert_dies(no_barrier, "kernel gpu_test_no_barrier, block (0, 0, 0), thread ");
+    assert_dies(no_barrier_forward, " of shared memory, which nobody has written");
+    assert_dies(no_warp_barrier, "nothing orders them");
+    assert_dies(no_warp_barrier, "of shared memory, which ");
+    assert_dies(too_far, " 4 bytes at ");
+    assert_dies(too_far, "thread 63, ");
+    assert_dies(blocks_meet, "which another block wrote: nothing orders them");
+    assert_dies(unwritten, "thread 7, reads byte 28 of shared memory, which nobody has");
+    assert_dies(past_shared, "which are not its own");
+    assert_dies(write_same, "writes byte 0 of shared memory, which thread ");
+    assert_dies(copy_unwaited, "of shared memory, which is still being copied to");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_check__right_kernels_pass),
+        cmocka_unit_test(test_check__wrong_kernels_are_told),
+    };
+    return cmocka_run_group_tests(tests, start_device, stop_device);
+}
