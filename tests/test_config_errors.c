@@ -121,7 +121,8 @@ static void test_values__of_the_wrong_type_are_refused(void **state)
          "f.yaml:1:16: use_recompute: '2' is not a truth value: write "
          "True or False"},
         {"use_recompute: 'False'", "f.yaml:1:16: use_recompute: the quoted text 'False'"},
-        {"device: tpu", "f.yaml:1:9: device: 'tpu' is unknown: use one of cpu, gpu, xpu"},
+        {"device: tpu",
+         "f.yaml:1:9: device: 'tpu' is unknown: use one of cpu, gpu, emulated, xpu"},
         {"Model: 5", "f.yaml:1:8: 'Model' is a section: write its keys in the lines "
                      "below, indented"},
         {"Model: [1]", "f.yaml:1:8: 'Model' is a section"},

@@ -39,9 +39,9 @@ struct batch {
     int64_t first_sample;          // index in the global batch of sample 0, for dropout
     int64_t step;                  // for dropout
 
-    float loss_weight;  // in the gradient, of a token that counts
-    double *loss_sums;  // (B) filled by the head: the losses of a sample's tokens that
-                        // count, summed in double
+    float loss_weight; // in the gradient, of a token that counts
+    double *loss_sums; // (B) filled by the head, see gpt_finish_losses(): the losses of a
+                       // sample's tokens that count, summed in double
     int32_t *likeliest; // filled by the head where tokens count: the token of the largest
                         // logit, the lowest of equal ones, -1 if none is a number. NULL:
                         // not wanted

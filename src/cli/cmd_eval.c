@@ -202,7 +202,7 @@ static struct eval_stream stream_of(struct eval_data *data)
 /* -- the command --------------------------------------------------------------------- */
 
 struct eval {
-    const char *data_name, *cloze_path, *tokenizer_name, *cpu_kernels;
+    const char *data_name, *cloze_path, *tokenizer_name, *cpu_kernels, *device;
     struct eval_data_form form;
     int64_t stride; // 0: the whole window
     int64_t num_threads;
@@ -363,7 +363,8 @@ static int plan_eval(void *context, int64_t n_processes, struct self_launch_plan
                                      .has_output = true,
                                      .is_oversubscribed = ev->is_oversubscribed};
     if (check_options(ev, err) ||
-        kernel_set_parse(&job->cpu_kernels, ev->cpu_kernels, err))
+        kernel_set_parse(&job->cpu_kernels, ev->cpu_kernels, err) ||
+        device_kind_parse(&ev->layout.device, ev->device, err))
         return -1;
     // ranks that join a job agree on it later
     return n_processes > 0 ? 0
@@ -436,6 +437,8 @@ int cmd_eval(int argc, char **argv)
          "Allow more than 4 processes per processor."},
         {"num_threads", 0, OPTION_INT, &ev.num_threads, false, "N",
          "Threads per process (0: all cores)."},
+        {"device", 0, OPTION_TEXT, &ev.device, false, "KIND",
+         "Where the arithmetic runs: cpu, gpu or emulated; cpu unless given."},
         {"cpu_kernels", 0, OPTION_TEXT, &ev.cpu_kernels, false, "SET",
          "Instructions to compute with: auto, generic, avx2, avx512 or amx (auto)."},
     };

@@ -39,7 +39,7 @@ struct prompts { // zero-initialised is empty
 
 struct generate {
     const char *tokenizer_name; // NULL: not given
-    const char *cpu_kernels;
+    const char *cpu_kernels, *device;
     int64_t max_tokens, batch_size, num_threads, seed;
     double hang_timeout;
     bool is_greedy, is_json, is_oversubscribed;
@@ -211,6 +211,7 @@ static int plan_generate(void *context, int64_t n_processes, struct self_launch_
                                      .is_oversubscribed = gen->is_oversubscribed};
     if (check_options(gen, err) ||
         kernel_set_parse(&job->cpu_kernels, gen->cpu_kernels, err) ||
+        device_kind_parse(&gen->layout.device, gen->device, err) ||
         text_encoding_check(gen->prompts.encoding, err))
         return -1;
     // ranks that join a job agree on it later
@@ -475,6 +476,8 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
          "Allow more than 4 processes per processor."},
         {"num_threads", 0, OPTION_INT, &gen->num_threads, false, "N",
          "Threads per process (0: all cores)."},
+        {"device", 0, OPTION_TEXT, &gen->device, false, "KIND",
+         "Where the arithmetic runs: cpu, gpu or emulated; cpu unless given."},
         {"cpu_kernels", 0, OPTION_TEXT, &gen->cpu_kernels, false, "SET",
          "Instructions to compute with: auto, generic, avx2, avx512 or amx (auto)."},
     };

@@ -5,6 +5,7 @@
 #include "cli/job_news.h"
 #include "cli/options.h"
 #include "cli/self_launch.h"
+#include "device/device.h"
 #include "launch/launch.h"
 #include "launch/mpiexec.h"
 #include "launch/restart.h"
@@ -98,6 +99,8 @@ static int plan_job(struct pretrain_options *options, struct config *cfg,
     log_set_level(level);
     opt->is_oversubscribed = opt->is_oversubscribed || options->is_oversubscribed;
     return rc || pretrain_options_check_layout(options, cfg, opt->n_ranks, err) ||
+                   device_available(cfg->device, cfg->mix_precision.dtype,
+                                    (int)launch_ranks_here(opt), err) ||
                    fit_check_machine(launch_ranks_here(opt), opt->is_oversubscribed, cfg,
                                      err)
                ? -1

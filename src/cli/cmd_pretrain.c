@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 #include "config/config.h"
 #include "data/formats/dataset_list.h"
+#include "device/device.h"
 #include "launch/restart.h"
 #include "parallel/layout.h"
 #include "train/fit.h"
@@ -185,6 +186,9 @@ static int plan_pretrain(void *context, int64_t n_processes, struct self_launch_
         pretrain_options_check_layout(&p->options, cfg, n_processes, err))
         return -1;
     int64_t n_wanted = config_n_processes(cfg);
+    if (n_processes == 0 &&
+        device_available(cfg->device, cfg->mix_precision.dtype, (int)n_wanted, err))
+        return -1;
     if (n_processes == 0 && n_wanted > 1 &&
         fit_check_machine(n_wanted, p->options.is_oversubscribed, cfg, err))
         return -1;

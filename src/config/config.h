@@ -20,6 +20,7 @@
 #define CONFIG_CONFIG_H
 
 #include "base/base.h"
+#include "base/device_kind.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/kernel_set.h"
@@ -33,7 +34,6 @@
 #define CONFIG_LIST_BYTES 16384    // of all paths of a list
 #define CONFIG_LIST_MOST 256       // elements of a list
 
-enum config_device { DEVICE_CPU, DEVICE_GPU, DEVICE_XPU };
 enum config_granularity {
     GRANULARITY_FULL,
     GRANULARITY_ONLY_ATTN,
@@ -132,6 +132,7 @@ struct config_precision {
     bool dynamic_loss_scale;
     enum config_truth fp32_grads; // of 16-bit parameters; see config_has_fp32_grads()
     enum dtype dtype;             // float16 when use_pure_fp16 is on
+    bool allow_tf32;              // in products of float32 on a GPU
 };
 
 struct config_dataset {
@@ -166,7 +167,7 @@ struct config {
     struct config_dataset dataset;
     struct config_save_load save_load;
 
-    enum config_device device;
+    enum device_kind device;
     int64_t max_steps; // updates, data repeating as needed; 0: num_train_epochs decides
     int64_t num_train_epochs;
     int64_t seed;

@@ -26,8 +26,8 @@
         (lo), (hi), false, true                                                          \
     }
 
-static const struct config_word device_words[] = {
-    {"cpu", DEVICE_CPU}, {"gpu", DEVICE_GPU}, {"xpu", DEVICE_XPU}, {NULL, 0}};
+#define DEVICE_WORD(word, id) {word, DEVICE_##id},
+static const struct config_word device_words[] = {DEVICE_KINDS(DEVICE_WORD){NULL, 0}};
 #define SET_WORD(word, id) {word, KERNEL_SET_##id},
 static const struct config_word kernel_words[] = {KERNEL_SETS(SET_WORD){NULL, 0}};
 static const struct config_word dtype_words[] = {
@@ -60,8 +60,10 @@ static const struct config_word tensor_mode_words[] = {{"1d", TENSOR_MODE_1D}, {
 // clang-format off
 const struct config_key config_keys[] = {
     {KEY("device", CONFIG_ENUM, device),
-        .default_text = "cpu", .words = device_words, .works_now = "cpu",
-        .meaning = "Where the arithmetic runs."},
+        .default_text = "cpu", .words = device_words,
+        .works_now = "cpu",
+        .meaning = "Where tensors lie and the arithmetic runs. `gpu`: one NVIDIA GPU for each "
+                   "process. `emulated`: the program for GPUs on the processor, for tests: slow."},
     {KEY("max_steps", CONFIG_INT, max_steps),
         .default_text = "500000", .range = BETWEEN(0, MAX_COUNT), .empty = "0",
         .without = "500000, or 0 when num_train_epochs is given",
@@ -255,7 +257,9 @@ const struct config_key config_keys[] = {
     {KEY("Distributed.sharding.sharding_offload", CONFIG_BOOL, distributed.sharding.sharding_offload),
         .default_text = "False",
         .meaning = "Keep the optimizer state and master weights, and in stage 3 the parameters, in "
-                   "files in save_load.offload_dir that a step streams through."},
+                   "files in save_load.offload_dir that a step streams through. On a GPU: in the "
+                   "machine's memory, or in files where offload_dir is set; the processor updates "
+                   "them."},
 
     {KEY("batch_size.global_batch_size", CONFIG_INT, batch_size.global_batch_size),
         .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size x data ranks (dp_degree x sharding_degree)",
@@ -288,6 +292,10 @@ const struct config_key config_keys[] = {
     {KEY("mix_precision.dtype", CONFIG_ENUM, mix_precision.dtype),
         .default_text = "float32", .words = dtype_words,
         .meaning = "Storage type of parameters and activations."},
+    {KEY("mix_precision.allow_tf32", CONFIG_BOOL, mix_precision.allow_tf32),
+        .default_text = "False",
+        .meaning = "Let a GPU round the operands of float32 products to TF32: faster, with three "
+                   "digits. Without a part in other types and on the processor."},
 
     {KEY("dataset.input_dir", CONFIG_PATHS, dataset.input_dir),
         .default_text = "./data",
@@ -339,7 +347,7 @@ const struct config_key config_keys[] = {
     {KEY("save_load.offload_dir", CONFIG_TEXT, save_load.offload_dir),
         .default_text = "",
         .meaning = "Where sharding_offload keeps its files, which have no names and are gone when "
-                   "the run ends; a fast local disk. Empty means output_dir."},
+                   "the run ends; a fast local disk. Empty means output_dir; on a GPU, no files."},
     {KEY("save_load.keep_last", CONFIG_INT, save_load.keep_last),
         .default_text = "3", .range = BETWEEN(0, MAX_COUNT),
         .meaning = "A run's checkpoints kept in output_dir, its older ones are removed; 0 "

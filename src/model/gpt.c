@@ -193,7 +193,7 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
 static void assign_lookup_rows(struct gpt *g, int32_t *tokens, int64_t N)
 {
     struct gpt_lookup *lookup = &g->lookup;
-    int64_t H = g->dims.H;
+    int64_t H = g->dims.H, n_before = lookup->n_rows;
     for (int64_t n = 0; n < N; n++) {
         int32_t id = tokens[n];
         if (id < 0)
@@ -202,13 +202,12 @@ static void assign_lookup_rows(struct gpt *g, int32_t *tokens, int64_t N)
             CHECK(lookup->n_rows < lookup->n_rows_most, "%lld rows",
                   (long long)lookup->n_rows);
             lookup->slot[id] = (int32_t)lookup->n_rows;
-            lookup->ids[lookup->n_rows] = id;
-            device_fill(g->s, lookup->rows + lookup->n_rows * H, 0,
-                        (size_t)H * sizeof(float));
-            lookup->n_rows++;
+            lookup->ids[lookup->n_rows++] = id;
         }
         tokens[n] = lookup->slot[id];
     }
+    device_fill(g->s, lookup->rows + n_before * H, 0,
+                (size_t)((lookup->n_rows - n_before) * H) * sizeof(float));
 }
 
 static void embed_bwd(struct gpt *g, const struct batch *batch, const void *dx)

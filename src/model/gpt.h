@@ -127,6 +127,25 @@ struct gpt_lookup {
     int64_t n_rows, n_rows_most;
 };
 
+/* What the losses of rows are made of, on its way to the host: by chunks of rows, each
+ * with the sums of its rows and then their targets' logits. Where a device has memory of
+ * its own they are read once per step, or when there is no more room. */
+struct gpt_loss_chunk {
+    int64_t at, R; // first number in `sums`; rows
+    int64_t row;   // the first one's, in its batch
+    int64_t S;
+    const float *mask; // of its batch
+    double *loss_sums; // likewise
+};
+
+struct gpt_losses {
+    float *sums; // (2, rows_most) pinned
+    int64_t n_rows, rows_most;
+    struct gpt_loss_chunk *chunks; // (chunks_most)
+    int64_t n_chunks, chunks_most;
+    struct arena arena; // of sums
+};
+
 struct gpt {
     struct device *dev;
     const struct kernels *k; // of dev
@@ -145,6 +164,7 @@ struct gpt {
     enum dtype dtype;      // of matrices and activations
     enum dtype grad_dtype; // of the gradients of matrices
     struct gpt_lookup lookup;
+    struct gpt_losses losses;
 
     struct trace *trace; // of embedding, blocks and head; borrowed; NULL: none
 
@@ -179,6 +199,7 @@ struct gpt_options {
 struct gpt_memory { // bytes
     size_t params, grads, activations, scratch;
     size_t tables; // of these, what is the host's own
+    size_t pinned; // beside these: what the host reads of the device's results
 };
 
 /* The memory that gpt_open() would allocate; allocates none. */
@@ -206,6 +227,10 @@ void gpt_chunk_forward(struct gpt *g, int chunk, const struct batch *batch,
  * once. By weight dx is not used, and blocks' gradients are there. */
 void gpt_chunk_backward(struct gpt *g, int chunk, const struct batch *batch,
                         struct gpt_stash *st, void *dx, enum gpt_half half);
+
+/* The losses of all micro-batches so far are in their batches' loss_sums; whose arrays
+ * have to be there until then. */
+void gpt_finish_losses(struct gpt *g);
 
 /* Call after the last micro-batch of a step: the gradient of the word embedding becomes
  * the sum of the lookup's and the head's, as far as this process holds them. */

@@ -17,17 +17,45 @@
 
 #include <math.h>
 
-/* batch->loss_sums[b] += the losses of rows [row, row + R) that count, by sample. */
-static void add_losses(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
+/* loss_sums[b] += the losses of a chunk's rows that count, by sample. */
+static void add_chunk(const struct gpt_losses *l, const struct gpt_loss_chunk *c)
 {
-    float sums[2 * GPT_LOGIT_ROWS_MOST]; // and the targets' logits
-    device_copy(g->s, sums, g->scratch.row_sum, (size_t)(2 * R) * sizeof *sums,
-                COPY_TO_HOST);
+    const float *sums = l->sums + c->at, *targets = sums + c->R;
+    for (int64_t r = 0; r < c->R; r++)
+        if (c->mask[c->row + r] > 0)
+            c->loss_sums[(c->row + r) / c->S] +=
+                real_log((double)sums[r]) - (double)targets[r];
+}
+
+void gpt_finish_losses(struct gpt *g)
+{
+    struct gpt_losses *l = &g->losses;
+    if (l->n_chunks == 0)
+        return;
     device_synchronize(g->s);
-    for (int64_t r = 0; r < R; r++)
-        if (batch->loss_mask[row + r] > 0)
-            batch->loss_sums[(row + r) / batch->S] +=
-                real_log((double)sums[r]) - (double)sums[R + r];
+    for (int64_t i = 0; i < l->n_chunks; i++)
+        add_chunk(l, &l->chunks[i]);
+    l->n_chunks = l->n_rows = 0;
+}
+
+/* The losses of rows [row, row + R): there at once on the processor. */
+static void take_losses(struct gpt *g, const struct batch *batch, int64_t row, int64_t R)
+{
+    struct gpt_losses *l = &g->losses;
+    if (l->n_chunks == l->chunks_most || l->n_rows + R > l->rows_most)
+        gpt_finish_losses(g);
+    struct gpt_loss_chunk *c = &l->chunks[l->n_chunks++];
+    *c = (struct gpt_loss_chunk){.at = 2 * l->n_rows,
+                                 .R = R,
+                                 .row = row,
+                                 .S = batch->S,
+                                 .mask = batch->loss_mask,
+                                 .loss_sums = batch->loss_sums};
+    l->n_rows += R;
+    device_copy(g->s, l->sums + c->at, g->scratch.row_sum,
+                (size_t)(2 * R) * sizeof *l->sums, COPY_TO_HOST);
+    if (device_is_host(g->dev))
+        gpt_finish_losses(g);
 }
 
 static void max_over_model(struct gpt *g, float *x, int64_t n)
@@ -134,7 +162,7 @@ static void chunk_loss(struct gpt *g, const struct batch *batch, int64_t row, in
         chunk_likeliest(g, batch, row, R);
     g->k->xent_exp(g->s, &xent);
     gpt_sum_over_model(g, sc->row_sum, 2 * R);
-    add_losses(g, batch, row, R);
+    take_losses(g, batch, row, R);
 }
 
 /* The gradients of that chunk: of the embedding, and of the norm's output, which may take

@@ -237,7 +237,7 @@ static void layout_scratch(struct gpt_scratch *sc, struct arena *ar, const struc
     const struct gpt_dims *d = &g->dims;
     int64_t N = d->N, R = d->R;
     int64_t widest = i64_max(i64_max(d->F, 3 * d->A * d->D), 2 * d->H);
-    int64_t attention = attention_scratch(g->dtype, d->S, d->A, d->A, d->D);
+    int64_t attention = device_attention_scratch(g->dev, d->S, d->A, d->A, d->D);
     sc->norm = arena_bytes(ar, gpt_bytes(g, N * d->H));
     layout_wide(sc, ar, g, has_grads);
     // attention's backward comes when the gradient of its output has been used
@@ -271,6 +271,28 @@ static void layout_lookup(struct gpt_lookup *lookup, struct arena *ar,
         lookup->rows = arena_f32(ar, lookup->n_rows_most * g->dims.H);
     lookup->ids = arena_table(ar, (size_t)lookup->n_rows_most * sizeof *lookup->ids);
     lookup->slot = arena_table(ar, (size_t)V * sizeof *lookup->slot);
+}
+
+/* Room for the rows of a step, where they are read at its end. */
+static void layout_losses(struct gpt_losses *l, struct arena *ar, const struct gpt *g,
+                          const struct gpt_options *opt)
+{
+    const struct gpt_dims *d = &g->dims;
+    int64_t n_micro = 1, n_chunks = (d->N + d->R - 1) / d->R;
+    if (!device_is_host(g->dev))
+        n_micro = i64_max(1, (opt->n_step_tokens + d->N - 1) / d->N);
+    bool is_here = g->part.has_head;
+    l->rows_most = !is_here ? 0 : device_is_host(g->dev) ? d->R : n_micro * d->N;
+    l->chunks_most = !is_here ? 0 : device_is_host(g->dev) ? 1 : n_micro * n_chunks;
+    l->chunks = arena_table(ar, (size_t)l->chunks_most * sizeof *l->chunks);
+}
+
+static size_t loss_bytes(const struct gpt_losses *l)
+{
+    struct arena ar;
+    arena_measure(&ar);
+    arena_f32(&ar, 2 * l->rows_most);
+    return ar.used_bytes;
 }
 
 static void *layout_store(const struct gpt *g, enum param_store store, struct arena *ar,
@@ -358,6 +380,8 @@ struct gpt_memory gpt_measure(const struct config *cfg, const struct gpt_options
     arena_measure(&ar);
     layout_scratch(&g.scratch, &ar, &g, opt->has_grads);
     layout_lookup(&g.lookup, &ar, &g, opt);
+    layout_losses(&g.losses, &ar, &g, opt);
+    mem.pinned = loss_bytes(&g.losses);
     mem.scratch = ar.used_bytes;
     mem.tables += ar.table_bytes;
     arena_measure(&ar);
@@ -378,7 +402,8 @@ int gpt_open(struct gpt *g, const struct config *cfg, const struct gpt_options *
         device_arena_open(g->dev, &g->arena_params, mem.params, tables, "parameters",
                           err) ||
         device_arena_open(g->dev, &g->arena_grads, mem.grads, tables, "gradients", err) ||
-        device_arena_open(g->dev, &g->arena_acts, mem.activations + mem.scratch, tables,
+        device_arena_open(g->dev, &g->arena_acts,
+                          mem.activations + mem.scratch - mem.tables, tables,
                           "activations", err)) {
         gpt_close(g);
         return -1;
@@ -392,6 +417,13 @@ int gpt_open(struct gpt *g, const struct config *cfg, const struct gpt_options *
     layout_stashes(g, &g->arena_acts, opt);
     layout_scratch(&g->scratch, &g->arena_acts, g, opt->has_grads);
     layout_lookup(&g->lookup, &g->arena_acts, g, opt);
+    layout_losses(&g->losses, &g->arena_acts, g, opt);
+    if (device_host_arena_open(g->dev, &g->losses.arena, loss_bytes(&g->losses), "losses",
+                               err)) {
+        gpt_close(g);
+        return -1;
+    }
+    g->losses.sums = arena_f32(&g->losses.arena, 2 * g->losses.rows_most);
     for (int64_t i = 0; i < g->dims.V && g->lookup.n_rows_most > 0; i++)
         g->lookup.slot[i] = -1;
     return 0;
@@ -400,6 +432,7 @@ int gpt_open(struct gpt *g, const struct config *cfg, const struct gpt_options *
 void gpt_close(struct gpt *g)
 {
     if (g->dev) {
+        device_host_arena_close(g->dev, &g->losses.arena);
         device_arena_close(g->dev, &g->arena_params);
         device_arena_close(g->dev, &g->arena_grads);
         device_arena_close(g->dev, &g->arena_acts);

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define STEP_BLOCK ((int64_t)1 << 20) // elements updated at a time where state is on disk
+#define STEP_BLOCK                                                                       \
+    ((int64_t)1 << 20) // elements updated at a time where state is offloaded
 
 /* -- the rules ----------------------------------------------------------------------- */
 
@@ -55,19 +56,30 @@ static size_t tensor_bytes(const struct optimizer *o)
     return (size_t)o->opt.map->n_local * sizeof(float);
 }
 
-static void place_optimizer(struct optimizer *o, struct arena *ar)
+/* State is not the device's but the host's, and the processor updates it. */
+static bool is_updated_by_host(const struct optimizer *o)
+{
+    return !device_is_host(o->opt.dev) && (o->opt.offload_dir || o->opt.is_in_host);
+}
+
+static void place_optimizer(struct optimizer *o, struct arena *ar, struct arena *pinned)
 {
     const struct param_table *table = o->opt.map->table;
+    size_t block = (size_t)STEP_BLOCK * sizeof(float);
     int64_t all_chunks = 0;
     for (int64_t i = 0; i < table->n_params; i++)
         all_chunks += n_chunks(table->params[i].n_elements);
     for (int i = first_tensor(o); i < end_tensor(o) && !o->opt.offload_dir; i++)
-        o->tensors[i].data = arena_f32(ar, o->opt.map->n_local);
+        o->tensors[i].data = is_updated_by_host(o) ? arena_table(ar, tensor_bytes(o))
+                                                   : arena_f32(ar, o->opt.map->n_local);
     o->row_chunks =
         arena_table(ar, (size_t)(table->n_params + 1) * sizeof *o->row_chunks);
-    o->squares = arena_table(ar, (size_t)all_chunks * sizeof *o->squares);
+    o->squares = arena_bytes(pinned, (size_t)all_chunks * sizeof *o->squares);
     o->row_squares =
         arena_table(ar, (size_t)table->n_params_whole * sizeof *o->row_squares);
+    for (size_t i = 0; i < ARRAY_LEN(o->stages) && is_updated_by_host(o); i++)
+        o->stages[i] = (struct optimizer_stage){.grad = arena_bytes(pinned, block),
+                                                .param = arena_bytes(pinned, block)};
 }
 
 struct optimizer_memory optimizer_measure(const struct optimizer_options *opt)
@@ -76,14 +88,17 @@ struct optimizer_memory optimizer_measure(const struct optimizer_options *opt)
     size_t window = OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
     size_t each = tensor_bytes(&measured);
     struct optimizer_memory mem = {0};
-    struct arena ar;
+    struct arena ar, pinned;
     arena_measure(&ar);
-    place_optimizer(&measured, &ar);
-    mem.resident = ar.used_bytes;
+    arena_measure(&pinned);
+    place_optimizer(&measured, &ar, &pinned);
+    mem.resident = ar.used_bytes + pinned.used_bytes;
+    mem.host = device_is_host(opt->dev) ? 0 : ar.table_bytes + pinned.used_bytes;
     for (int i = first_tensor(&measured); i < end_tensor(&measured) && opt->offload_dir;
          i++) {
         mem.offloaded += each;
         mem.resident += window < each ? window : each;
+        mem.host += device_is_host(opt->dev) ? 0 : window < each ? window : each;
     }
     return mem;
 }
@@ -106,17 +121,20 @@ int optimizer_open(struct optimizer *o, const struct optimizer_options *opt,
                    struct error *err)
 {
     const struct param_table *table = opt->map->table;
-    struct arena ar;
+    struct arena ar, pinned;
     *o = (struct optimizer){.opt = *opt, .rule = update_rule_of(&opt->cfg)};
     arena_measure(&ar);
-    place_optimizer(o, &ar);
+    arena_measure(&pinned);
+    place_optimizer(o, &ar, &pinned);
     if (arena_open(&o->arena_tables, ar.table_bytes, "the optimizer", err) ||
-        device_arena_open(opt->dev, &o->arena, ar.used_bytes, &o->arena_tables,
-                          "the optimizer", err)) {
+        device_host_arena_open(opt->dev, &o->arena_pinned, pinned.used_bytes,
+                               "the optimizer", err) ||
+        device_arena_open(opt->dev, &o->arena, ar.used_bytes - ar.table_bytes,
+                          &o->arena_tables, "the optimizer", err)) {
         optimizer_close(o);
         return -1;
     }
-    place_optimizer(o, &o->arena);
+    place_optimizer(o, &o->arena, &o->arena_pinned);
     for (int64_t i = 0; i < table->n_params; i++)
         o->row_chunks[i + 1] = o->row_chunks[i] + n_chunks(table->params[i].n_elements);
     if (open_offloads(o, err)) {
@@ -130,8 +148,12 @@ void optimizer_close(struct optimizer *o)
 {
     for (size_t i = 0; i < ARRAY_LEN(o->tensors); i++)
         offload_close(o->tensors[i].held);
-    if (o->opt.dev)
+    if (o->opt.dev) {
+        device_event_close(&o->updated);
+        device_event_close(&o->copied);
         device_arena_close(o->opt.dev, &o->arena);
+        device_host_arena_close(o->opt.dev, &o->arena_pinned);
+    }
     arena_close(&o->arena_tables);
     *o = (struct optimizer){0};
 }
@@ -269,19 +291,26 @@ static struct update_range range_of(const struct optimizer *o,
     return range;
 }
 
-static int update_piece(struct optimizer *o, const struct optimizer_update *u,
-                        const struct shard_piece *piece, struct error *err)
+static struct update_step step_of(const struct optimizer *o,
+                                  const struct optimizer_update *u,
+                                  const struct shard_piece *piece)
 {
     const struct config_optim *cfg = &o->opt.cfg;
     const struct param *row = &o->opt.map->table->params[piece->row];
     bool is_clipped = cfg->grad_clip > 0 && u->grad_norm > cfg->grad_clip;
-    struct update_step step = {
+    return (struct update_step){
         .cfg = cfg,
         .lr = u->lr * row->lr_scale,
         .decay = row->decays ? cfg->weight_decay : 0.0,
         .grad_scale = u->grad_scale * (is_clipped ? cfg->grad_clip / u->grad_norm : 1.0),
         .number = u->number,
     };
+}
+
+static int update_piece(struct optimizer *o, const struct optimizer_update *u,
+                        const struct shard_piece *piece, struct error *err)
+{
+    struct update_step step = step_of(o, u, piece);
     int64_t block = o->opt.offload_dir ? STEP_BLOCK : piece->n;
     for (int64_t at = 0; at < piece->n; at += block) {
         int64_t n = i64_min(block, piece->n - at);
@@ -294,14 +323,107 @@ static int update_piece(struct optimizer *o, const struct optimizer_update *u,
     return 0;
 }
 
+/* -- the update by the processor ----------------------------------------------------- */
+
+/* Block k is updated while the gradients of block k + 1 come down and the parameters of
+ * block k - 1 go up, all on one stream: so when the host has waited for it, block k is
+ * there, and what its stage held before has left. */
+
+struct block {
+    int64_t piece; // of the map; past the last one: there is none
+    int64_t at, n;
+};
+
+static struct block block_at(const struct shard_map *map, int64_t piece, int64_t at)
+{
+    while (piece < map->n_pieces && at >= map->pieces[piece].n) {
+        piece++;
+        at = 0;
+    }
+    int64_t n = piece < map->n_pieces ? map->pieces[piece].n - at : 0;
+    return (struct block){piece, at, i64_min(n, STEP_BLOCK)};
+}
+
+/* Start to bring down what block `b` needs. */
+static void fetch_block(struct optimizer *o, const struct optimizer_update *u,
+                        struct optimizer_stage *stage, struct block b)
+{
+    struct stream *s = device_stream(o->opt.dev, STREAM_COPY);
+    if (b.piece == o->opt.map->n_pieces)
+        return;
+    struct update_range on_device =
+        range_of(o, u, &o->opt.map->pieces[b.piece], b.at, b.n);
+    device_copy(s, stage->grad, on_device.grad,
+                (size_t)b.n * dtype_bytes(on_device.grad_dtype), COPY_TO_HOST);
+    if (!o->opt.has_master && !o->opt.params_are_in_host)
+        device_copy(s, stage->param, on_device.param,
+                    (size_t)b.n * dtype_bytes(on_device.param_dtype), COPY_TO_HOST);
+}
+
+static int update_block(struct optimizer *o, const struct optimizer_update *u,
+                        const struct optimizer_stage *stage, struct block b,
+                        struct error *err)
+{
+    const struct shard_piece *piece = &o->opt.map->pieces[b.piece];
+    struct stream *s = device_stream(o->opt.dev, STREAM_COPY);
+    struct update_step step = step_of(o, u, piece);
+    struct update_range range = range_of(o, u, piece, b.at, b.n);
+    void *param = range.param;
+    beat(BEAT_UPDATE, piece->row);
+    if (advance_window(o, piece->local + b.at, b.n, err))
+        return -1;
+    range.grad = stage->grad;
+    if (!o->opt.params_are_in_host)
+        range.param = stage->param;
+    if (!o->opt.has_master)
+        range.weights = range.param;
+    o->rule->update(device_stream(device_cpu(o->opt.dev->dtype), STREAM_COMPUTE), &range,
+                    &step);
+    if (!o->opt.params_are_in_host)
+        device_copy(s, param, range.param, (size_t)b.n * dtype_bytes(range.param_dtype),
+                    COPY_TO_DEVICE);
+    return 0;
+}
+
+/* Blocks from *b on up to the end of layer i. */
+static int update_layer_by_host(struct optimizer *o, const struct optimizer_update *u,
+                                int i, struct block *b, int *stage, struct error *err)
+{
+    const struct shard_map *map = o->opt.map;
+    struct stream *copy = device_stream(o->opt.dev, STREAM_COPY);
+    while (b->piece < map->layer_pieces[i + 1]) {
+        struct block next = block_at(map, b->piece, b->at + b->n);
+        device_synchronize(copy);
+        if (device_check(o->opt.dev, err))
+            return -1;
+        fetch_block(o, u, &o->stages[1 - *stage], next);
+        if (update_block(o, u, &o->stages[*stage], *b, err))
+            return -1;
+        *b = next;
+        *stage = 1 - *stage;
+    }
+    device_order(compute(o), copy, &o->copied);
+    return 0;
+}
+
 static int update_layers(struct optimizer *o, const struct optimizer_update *u,
                          struct error *err)
 {
     const struct shard_map *map = o->opt.map;
+    struct block b = block_at(map, 0, 0);
+    bool is_by_host = is_updated_by_host(o);
+    int stage = 0;
+    if (is_by_host) {
+        device_order(device_stream(o->opt.dev, STREAM_COPY), compute(o), &o->updated);
+        fetch_block(o, u, &o->stages[stage], b);
+    }
     for (int i = 0; i < map->table->n_layers; i++) {
         if (u->before_layer)
             u->before_layer(u->context, i);
-        for (int64_t p = map->layer_pieces[i]; p < map->layer_pieces[i + 1]; p++)
+        if (is_by_host && update_layer_by_host(o, u, i, &b, &stage, err))
+            return -1;
+        for (int64_t p = map->layer_pieces[i];
+             p < map->layer_pieces[i + 1] && !is_by_host; p++)
             if (update_piece(o, u, &map->pieces[p], err))
                 return -1;
         if (u->on_layer)
@@ -320,17 +442,20 @@ int optimizer_step(struct optimizer *o, const struct optimizer_update *update,
     for (int i = first_tensor(o); i < end_tensor(o); i++)
         if (o->tensors[i].held)
             offload_end(o->tensors[i].held);
+    device_record(&o->updated, compute(o));
     return rc;
 }
 
 /* -- for checkpoints ----------------------------------------------------------------- */
 
 /* One of `to` and `from` is in the tensor, whose range is held while it is copied. On a
- * stream of its own: the thread that saves copies while others compute. */
+ * stream of its own: the thread that saves copies while others compute, after the last
+ * update; and the next one waits for that thread. */
 static int copy_held(struct optimizer *o, int tensor, int64_t first, int64_t n, float *to,
                      const float *from, enum offload_use use, struct error *err)
 {
-    struct stream *s = device_stream(o->opt.dev, STREAM_COPY);
+    struct stream *s = device_stream(
+        is_updated_by_host(o) ? device_cpu(DTYPE_F32) : o->opt.dev, STREAM_COPY);
     size_t bytes = (size_t)n * sizeof(float), at = (size_t)first * sizeof(float);
     struct offload *held = o->tensors[tensor].held;
     int rc = 0;
@@ -338,13 +463,14 @@ static int copy_held(struct optimizer *o, int tensor, int64_t first, int64_t n, 
         offload_fetch(held, at, at + bytes);
         rc = offload_wait(held, at, at + bytes, err);
     }
+    device_wait(s, &o->updated);
     if (rc == 0)
         device_copy(s, to, from, bytes,
                     use == OFFLOAD_READ ? COPY_TO_HOST : COPY_TO_DEVICE);
     device_synchronize(s);
     if (held)
         offload_drop(held, at, at + bytes, use);
-    return rc;
+    return rc ? rc : device_check(s->dev, err);
 }
 
 int optimizer_read(struct optimizer *o, int tensor, int64_t first, int64_t n, float *x,

@@ -4,7 +4,9 @@
  *
  * A parameter has float32 tensors here: number 0 its weights, 1 + i the state i of the
  * rule. They are laid out by a shard_map, in memory or offloaded to files that a step
- * streams through. Where the model's parameters are float32 they are the weights
+ * streams through. What is offloaded from a device with memory of its own, to files or to
+ * the host's memory, is updated by the processor: gradients come down and parameters go
+ * up, block by block, while it computes. Where the model's parameters are float32 they are the weights
  * themselves and this stores none. Parameters and gradients are the caller's, wherever
  * they lie. Code that saves, plans or offloads state goes by this list and knows no rule.
  *
@@ -71,6 +73,8 @@ struct optimizer_options {
     struct config_optim cfg;
     bool has_master;         // parameters are not the float32 ones themselves
     const char *offload_dir; // NULL: in memory
+    bool is_in_host;         // in the host's memory, where the device has its own
+    bool params_are_in_host; // so are the parameters
     /* Who owns other elements of the same parameters, and who holds others of the model;
      * NULL: this process has them all. */
     struct comm *sharding, *model, *pipe;
@@ -81,6 +85,11 @@ struct optimizer_tensor {
     struct offload *held; // what holds it; NULL: memory
 };
 
+/* A block of elements on its way through the processor, pinned. */
+struct optimizer_stage {
+    void *grad, *param;
+};
+
 struct optimizer {
     struct optimizer_options opt;
     const struct update_rule *rule;
@@ -88,12 +97,17 @@ struct optimizer {
     int64_t *row_chunks;              // (rows here + 1) first chunk of each
     double *squares;                  // sums of squares of all chunks here
     double *row_squares;              // (rows of the whole model)
+    struct optimizer_stage stages[2]; // where the processor updates: in use, coming down
+    struct event updated;             // the last step, on the stream that computes
+    struct event copied;              // parameters of a layer have gone up
     struct arena arena, arena_tables; // of opt.dev, and the host's
+    struct arena arena_pinned;        // what the device copies to and from
 };
 
 struct optimizer_memory { // bytes
-    size_t resident;
-    size_t offloaded;
+    size_t resident;      // offloaded or not
+    size_t host;      // of these, what is not opt.dev's, where it has memory of its own
+    size_t offloaded; // on disk
 };
 struct optimizer_memory optimizer_measure(const struct optimizer_options *opt);
 

@@ -46,6 +46,21 @@ static int make_partition(struct partition *p, const struct config *cfg,
     return 0;
 }
 
+/* A GPU is given a micro-batch's tokens, and the rows of a vocabulary, as one array. */
+static int check_arrays(const struct config *cfg, struct error *err)
+{
+    const int64_t most = (int64_t)(DEVICE_ARRAY_MOST / sizeof(int32_t));
+    int64_t tokens = cfg->batch_size.micro_batch_size * cfg->dataset.max_seq_len;
+    if (cfg->device == DEVICE_CPU || i64_max(tokens, cfg->model.vocab_size) <= most)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "batch_size.micro_batch_size %lld x dataset.max_seq_len %lld and "
+                     "Model.vocab_size %lld: on a GPU each is at most %lld",
+                     (long long)cfg->batch_size.micro_batch_size,
+                     (long long)cfg->dataset.max_seq_len,
+                     (long long)cfg->model.vocab_size, (long long)most);
+}
+
 int layout_check(const struct config *cfg, int64_t n_processes, struct error *err)
 {
     enum { MOST_PROCESSES = 1 << 20 };
@@ -60,7 +75,7 @@ int layout_check(const struct config *cfg, int64_t n_processes, struct error *er
             "is more than %d processes: lower one of them",
             shape.dp, shape.mp, shape.pp, shape.sharding, MOST_PROCESSES);
     if (grid_fit(&shape, n_processes > 0 ? n_processes : wanted, err) ||
-        make_partition(&partition, cfg, err))
+        make_partition(&partition, cfg, err) || check_arrays(cfg, err))
         return -1;
     return schedule_check(&schedule, err);
 }
@@ -95,9 +110,15 @@ static enum gpt_recompute recompute_of(const struct config *cfg)
     return cfg->use_recompute ? of_config[cfg->recompute_granularity] : RECOMPUTE_NOTHING;
 }
 
+bool layout_offloads_to_host(const struct config *cfg)
+{
+    return cfg->distributed.sharding.sharding_offload && cfg->device != DEVICE_CPU &&
+           !cfg->save_load.offload_dir[0];
+}
+
 const char *layout_offload_dir(const struct config *cfg)
 {
-    if (!cfg->distributed.sharding.sharding_offload)
+    if (!cfg->distributed.sharding.sharding_offload || layout_offloads_to_host(cfg))
         return NULL;
     return cfg->save_load.offload_dir[0] ? cfg->save_load.offload_dir
                                          : cfg->save_load.output_dir;
@@ -137,6 +158,7 @@ static int set_training(struct layout *l, const struct config *cfg, struct error
     l->zero.stage = stage;
     l->zero.fused_bytes = cfg->tensor_fusion ? FUSED_BYTES : 0;
     l->zero.offload_dir = stage == 3 ? layout_offload_dir(cfg) : NULL;
+    l->zero.is_in_host = stage == 3 && layout_offloads_to_host(cfg);
     model->has_grads = true;
     model->sequence_parallel = cfg->distributed.sequence_parallel;
     model->grad_dtype = config_has_fp32_grads(cfg) ? DTYPE_F32 : model->dtype;
@@ -158,7 +180,7 @@ int layout_init(struct layout *l, const struct config *cfg, struct grid_coord at
         .shape = layout_grid(cfg), .at = at, .schedule = schedule_of(cfg)};
     enum dtype dtype = use == LAYOUT_EVALUATE ? DTYPE_F32 : cfg->mix_precision.dtype;
     l->model = (struct gpt_options){
-        .dev = device_cpu(dtype),
+        .dev = device_of(cfg->device, dtype),
         .B = cfg->batch_size.micro_batch_size,
         .n_stashes = 1,
         .dtype = dtype,

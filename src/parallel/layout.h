@@ -57,7 +57,9 @@ MUST_CHECK int layout_init(struct layout *l, const struct config *cfg,
                            struct grid_coord at, enum layout_use use, struct error *err);
 void layout_release(struct layout *l);
 
-/* The directory of offloaded state, or NULL when there is none. */
+/* The directory of offloaded state, or NULL when there is none: nothing is offloaded, or
+ * what a GPU holds goes to the host's memory, unless a directory is named. */
 const char *layout_offload_dir(const struct config *cfg);
+bool layout_offloads_to_host(const struct config *cfg);
 
 #endif

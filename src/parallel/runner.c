@@ -82,6 +82,17 @@ static int run_tasks(struct runner *r, const struct batch *batch, struct error *
     return rc;
 }
 
+/* The losses are there, or the device has failed: the others would wait for this rank. */
+static int finish_losses(struct runner *r, struct error *err)
+{
+    gpt_finish_losses(&r->gpt);
+    if (device_check(r->gpt.dev, err) == 0)
+        return 0;
+    if (comm_size(r->grid->world) > 1)
+        comm_abort_with(r->grid->world, err);
+    return -1;
+}
+
 int64_t runner_full_pass(const struct runner *r)
 {
     return r->gpt.dims.B * r->pipeline.schedule.shape.micro_batches;
@@ -92,7 +103,7 @@ int runner_forward(struct runner *r, const struct batch *batch, struct error *er
     struct batch forward = *batch;
     forward.is_training = false;
     pipeline_start_forward(&r->pipeline, (int)n_micro_batches(r, batch));
-    return run_tasks(r, &forward, err);
+    return run_tasks(r, &forward, err) ? -1 : finish_losses(r, err);
 }
 
 int runner_train(struct runner *r, const struct batch *batch, struct error *err)
@@ -112,7 +123,8 @@ int runner_train(struct runner *r, const struct batch *batch, struct error *err)
  * order, then lookup and head of the embedding, then data ranks in order. */
 int runner_finish_grads(struct runner *r, struct error *err)
 {
-    return zero_finish_grads(&r->zero, err);
+    // last: by then all that leads to the gradients was enqueued
+    return zero_finish_grads(&r->zero, err) ? -1 : finish_losses(r, err);
 }
 
 bool runner_knows_losses(const struct runner *r)

@@ -47,7 +47,8 @@ MUST_CHECK int runner_forward(struct runner *r, const struct batch *batch,
 /* One step: forward and backward by the pipeline's schedule, which has as many
  * micro-batches. The gradients of this rank's part are there, some of them on their way
  * to other data ranks: runner_finish_grads() makes all that this rank owns their sum over
- * the data ranks. [collective: the ranks that share a model; all] */
+ * the data ranks, and the losses are there. [collective: the ranks that share a model;
+ * all] */
 MUST_CHECK int runner_train(struct runner *r, const struct batch *batch,
                             struct error *err);
 MUST_CHECK int runner_finish_grads(struct runner *r, struct error *err);

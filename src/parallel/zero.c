@@ -207,11 +207,12 @@ static int64_t late_grad_bytes(const struct zero_options *opt)
                                 : map->n_local_bytes[STORE_GRADS];
 }
 
-static void layout_owned(struct zero *z, struct arena *ar, enum param_store store)
+static void layout_owned(struct zero *z, struct arena *ar, struct arena *pinned,
+                         enum param_store store)
 {
     int64_t n = z->opt.map->n_local_bytes[store];
     if (store == STORE_PARAMS && z->opt.stage >= 3 && !z->opt.offload_dir)
-        z->params.owned = arena_bytes(ar, (size_t)n);
+        z->params.owned = arena_bytes(z->opt.is_in_host ? pinned : ar, (size_t)n);
     if (store == STORE_GRADS && z->opt.stage >= 2) {
         z->grads.owned_from = late_grad_bytes(&z->opt);
         z->grads.owned = arena_bytes(ar, (size_t)(n - z->grads.owned_from));
@@ -231,12 +232,14 @@ struct zero_memory zero_measure(const struct zero_options *opt)
 {
     struct zero measured = {.opt = *opt};
     struct zero_memory mem = {0};
-    struct arena ar;
+    struct arena ar, pinned;
     arena_measure(&ar);
-    layout_owned(&measured, &ar, STORE_PARAMS);
-    mem.params = ar.used_bytes;
+    arena_measure(&pinned);
+    layout_owned(&measured, &ar, &pinned, STORE_PARAMS);
+    mem.params = ar.used_bytes + pinned.used_bytes;
+    mem.host = pinned.used_bytes;
     arena_measure(&ar);
-    layout_owned(&measured, &ar, STORE_GRADS);
+    layout_owned(&measured, &ar, &pinned, STORE_GRADS);
     mem.grads = ar.used_bytes;
     arena_measure(&ar);
     layout_buckets(&measured, &ar);
@@ -247,21 +250,26 @@ struct zero_memory zero_measure(const struct zero_options *opt)
     if (opt->stage >= 3 && opt->offload_dir) {
         mem.offloaded = (size_t)opt->map->n_local_bytes[STORE_PARAMS];
         mem.buckets += OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
+        if (!device_is_host(opt->dev))
+            mem.host += OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
     }
     return mem;
 }
 
 static int open_memory(struct zero *z, struct error *err)
 {
-    struct arena ar;
+    struct arena ar, pinned;
     arena_measure(&ar);
-    layout_owned(z, &ar, STORE_PARAMS);
-    layout_owned(z, &ar, STORE_GRADS);
+    arena_measure(&pinned);
+    layout_owned(z, &ar, &pinned, STORE_PARAMS);
+    layout_owned(z, &ar, &pinned, STORE_GRADS);
     layout_buckets(z, &ar);
-    if (device_arena_open(z->opt.dev, &z->arena, ar.used_bytes, NULL, "shards", err))
+    if (device_arena_open(z->opt.dev, &z->arena, ar.used_bytes, NULL, "shards", err) ||
+        device_host_arena_open(z->opt.dev, &z->arena_pinned, pinned.used_bytes,
+                               "the parameters", err))
         return -1;
-    layout_owned(z, &z->arena, STORE_PARAMS);
-    layout_owned(z, &z->arena, STORE_GRADS);
+    layout_owned(z, &z->arena, &z->arena_pinned, STORE_PARAMS);
+    layout_owned(z, &z->arena, &z->arena_pinned, STORE_GRADS);
     layout_buckets(z, &z->arena);
     if (z->opt.stage < 3 || !z->opt.offload_dir)
         return 0;
@@ -315,8 +323,11 @@ void zero_close(struct zero *z)
 {
     reducer_release(&z->reducer);
     offload_close(z->offload);
-    if (z->opt.dev)
+    if (z->opt.dev) {
+        device_event_close(&z->updated);
         device_arena_close(z->opt.dev, &z->arena);
+        device_host_arena_close(z->opt.dev, &z->arena_pinned);
+    }
     free(z->layers);
     free(z->late_grads);
     free(z->all_runs);
@@ -447,7 +458,9 @@ int zero_finish_update(struct zero *z, struct error *err)
     for (int i = 0; i < z->opt.map->table->n_layers; i++)
         z->layers[i].buffer.layer = -1;
     params_changed(z->of);
-    return wait_for_requests(z, err);
+    int rc = wait_for_requests(z, err);
+    device_record(&z->updated, device_stream(z->opt.dev, STREAM_COMPUTE));
+    return rc;
 }
 
 /* -- checkpoints --------------------------------------------------------------------- */
@@ -467,8 +480,11 @@ static int copy_params(struct zero *z, const struct shard_piece *piece, int64_t 
         offload_fetch(z->offload, at, at + bytes);
         rc = offload_wait(z->offload, at, at + bytes, err);
     }
-    // a stream of its own: the thread that saves copies while others compute
-    struct stream *s = device_stream(z->opt.dev, STREAM_COPY);
+    // a stream of its own: the thread that saves copies while others compute, after the
+    // last update; and the next one waits for that thread
+    struct stream *s = device_stream(
+        zero_params_in_host(z) ? device_cpu(z->opt.dev->dtype) : z->opt.dev, STREAM_COPY);
+    device_wait(s, &z->updated);
     if (rc == 0 && to)
         device_copy(s, to, inside, bytes, COPY_TO_HOST);
     else if (rc == 0 && from)
@@ -476,7 +492,7 @@ static int copy_params(struct zero *z, const struct shard_piece *piece, int64_t 
     device_synchronize(s);
     if (z->offload)
         offload_drop(z->offload, at, at + bytes, to ? OFFLOAD_READ : OFFLOAD_UPDATE);
-    return rc;
+    return rc ? rc : device_check(s->dev, err);
 }
 
 int zero_read_params(struct zero *z, const struct shard_piece *piece, int64_t first,

@@ -48,6 +48,8 @@ struct zero_options {
     struct device *dev;
     int64_t fused_bytes;     // join all-reduces up to this; stage 0
     const char *offload_dir; // stage 3: where owned parameters are; NULL: in memory
+    bool
+        is_in_host; // stage 3: they are in the host's memory, where the device has its own
 };
 
 /* Rows of one layer that follow each other and whose gradients have one type. */
@@ -104,12 +106,15 @@ struct zero {
     struct comm_request *requests;        // of reductions and gathers of whole layers
     int n_requests;
     struct offload *offload;
+    struct event updated; // the last update, on the stream that computes
     struct arena arena;
+    struct arena arena_pinned; // of owned parameters in the host's memory
 };
 
 struct zero_memory {      // bytes, beside what the model has itself
     size_t params, grads; // owned
     size_t buckets;       // buffers and buckets
+    size_t host; // of these, what is not the device's, where it has its own memory
     size_t offloaded;
 };
 /* What zero_open() would take. */

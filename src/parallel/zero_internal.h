@@ -6,6 +6,12 @@
 
 #define ZERO_UNIT_BYTES 2 // every range of parameters is a multiple of it
 
+/* Owned parameters are in memory that the host has, on disk or not. */
+static inline bool zero_params_in_host(const struct zero *z)
+{
+    return z->offload || z->opt.is_in_host;
+}
+
 /* -- zero.c ------------------------------------------------------------------------- */
 
 /* Start to reduce layer i, whose gradients begin at `grads`, over the data ranks. */

@@ -49,7 +49,7 @@ static void copy_owned(struct zero *z, const struct zero_layer *l, char *to)
     }
     device_copy(device_stream(z->opt.dev, STREAM_COMPUTE), to + l->owned_param_first,
                 (char *)z->params.owned + at, end - at,
-                z->offload ? COPY_TO_DEVICE : COPY_ON_DEVICE);
+                zero_params_in_host(z) ? COPY_TO_DEVICE : COPY_ON_DEVICE);
     if (z->offload)
         offload_drop(z->offload, at, end, OFFLOAD_READ);
 }

@@ -129,13 +129,15 @@ static void describe_layout(const struct grid_shape *shape, char *text, size_t s
         snprintf(text, size, "dp1");
 }
 
-static void tell_start(struct train *t, double *plan_bytes)
+/* plan (ranks, 2): bytes of the machine's memory and of a GPU's. */
+static void tell_start(struct train *t, const double *plan)
 {
     const struct config *cfg = &t->cfg;
     struct record r;
     char layout[128];
     int64_t world = comm_size(t->grid.world);
-    int64_t each = shares_condense(plan_bytes, world, 1, false, plan_bytes);
+    double bytes[SHARES_MOST_ENTRIES];
+    int64_t each = shares_condense(plan, world, 2, false, bytes);
     describe_layout(&t->grid.shape, layout, sizeof layout);
     begin(&r, t->step, "start");
     record_i64(&r, "steps_total", cfg->max_steps);
@@ -149,7 +151,12 @@ static void tell_start(struct train *t, double *plan_bytes)
     record_text(&r, "dtype", dtype_name(cfg->mix_precision.dtype));
     record_i64(&r, "threads", kernels_threads());
     record_real(&r, "product_flops", t->rate.flops_all);
-    record_reals(&r, "plan_bytes", plan_bytes, (world + each - 1) / each);
+    record_text(&r, "device", t->dev->name);
+    record_reals(&r, "plan_bytes", bytes, (world + each - 1) / each);
+    if (!device_is_host(t->dev)) {
+        shares_condense(plan + 1, world, 2, false, bytes);
+        record_reals(&r, "device_plan_bytes", bytes, (world + each - 1) / each);
+    }
     if (each > 1)
         record_i64(&r, "ranks_per_entry", each);
     if (t->resumed_from[0])
@@ -165,23 +172,23 @@ int events_start(struct train *t, struct error *err)
 {
     struct comm *world = t->grid.world;
     int64_t n = comm_size(world);
-    double mine = t->memory.total, *plan_bytes = calloc((size_t)n, sizeof mine);
+    double mine[] = {t->memory.total, t->memory.on_gpu};
+    double *plan = calloc((size_t)n, sizeof mine);
     int64_t *bounds = calloc((size_t)n + 1, sizeof *bounds);
-    int rc =
-        plan_bytes && bounds
-            ? 0
-            : error_set(err, ERROR_RUNTIME, "out of memory for %lld ranks", (long long)n);
+    int rc = plan && bounds ? 0
+                            : error_set(err, ERROR_RUNTIME,
+                                        "out of memory for %lld ranks", (long long)n);
     rc = comm_agree(world, rc, err);
     for (int64_t r = 0; r <= n && rc == 0 && bounds; r++)
         bounds[r] = r * (int64_t)sizeof mine;
     if (rc == 0)
-        rc = comm_gather_bytes(world, &mine, plan_bytes, bounds, 0, err);
-    if (rc == 0 && plan_bytes && is_reporter(t)) {
+        rc = comm_gather_bytes(world, mine, plan, bounds, 0, err);
+    if (rc == 0 && plan && is_reporter(t)) {
         if (t->step < t->cfg.max_steps)
             log_ahead(t);
-        tell_start(t, plan_bytes);
+        tell_start(t, plan);
     }
-    free(plan_bytes);
+    free(plan);
     free(bounds);
     return rc;
 }

@@ -273,7 +273,7 @@ struct search {
     const struct config *cfg;
     const struct plan_data *data;
     int n_local;
-    double available;
+    double available, on_gpu;
     char *words;
     clock_t until; // of clock(): no more is tried then
     int n_found;
@@ -295,8 +295,9 @@ static bool fits(const struct search *s, struct trial *t, double *needed)
     int rank;
     if (!is_accepted(&t->cfg) || fit_fullest(&mem, &rank, &t->cfg, s->data, &ignored))
         return false;
-    *needed = fit_needed(&mem, s->n_local);
-    return *needed <= s->available;
+    double needs_here = fit_needed(&mem, s->n_local);
+    *needed = isfinite(s->on_gpu) ? mem.on_gpu : needs_here;
+    return needs_here <= s->available && mem.on_gpu <= s->on_gpu;
 }
 
 static void add_change(struct search *s, const char *change, double needed)
@@ -361,7 +362,8 @@ static void try_machines(struct search *s)
     struct error ignored;
     int rank;
     double whole = s->available * (double)s->n_local;
-    if (s->n_local == 1 || fit_fullest(&mem, &rank, s->cfg, s->data, &ignored))
+    if (s->n_local == 1 || isfinite(s->on_gpu) ||
+        fit_fullest(&mem, &rank, s->cfg, s->data, &ignored))
         return;
     int n_here = (int)fmin((double)s->n_local, whole / fit_needed(&mem, 1));
     if (n_here < 1)
@@ -372,12 +374,14 @@ static void try_machines(struct search *s)
 }
 
 void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
-                 const struct plan_data *data, int n_local, double available)
+                 const struct plan_data *data, int n_local, double available,
+                 double on_gpu)
 {
     struct search s = {.cfg = cfg,
                        .data = data,
                        .n_local = n_local,
                        .available = available,
+                       .on_gpu = on_gpu,
                        .words = words,
                        .until = clock() + (clock_t)(MOST_SECONDS * CLOCKS_PER_SEC)};
     words[0] = 0;
@@ -392,7 +396,8 @@ void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
 
 double fit_needed(const struct plan_memory *mem, int n_local)
 {
-    return mem->total - mem->saving - mem->shared + mem->shared / (double)n_local;
+    return mem->total + mem->emulated - mem->saving - mem->shared +
+           mem->shared / (double)n_local;
 }
 
 /* Processes of a stage differ by a rounding of their shares: one stands for all. */
@@ -409,7 +414,10 @@ int fit_fullest(struct plan_memory *mem, int *rank, const struct config *cfg,
             return -1;
         struct plan_memory one = plan_memory(&plan, cfg, data);
         plan_release(&plan);
-        if (stage == 0 || fit_needed(&one, 1) > fit_needed(mem, 1)) {
+        bool is_fuller = one.on_gpu != mem->on_gpu
+                             ? one.on_gpu > mem->on_gpu
+                             : fit_needed(&one, 1) > fit_needed(mem, 1);
+        if (stage == 0 || is_fuller) {
             *mem = one;
             *rank = grid_rank_of(&shape, at);
         }
@@ -423,7 +431,7 @@ int fit_refuse(const struct plan_memory *mem, int rank, double needed, double av
 {
     char changes[FIT_CHANGES_BYTES], whose[64] = "";
     fit_changes(changes, cfg, data, n_local,
-                available + fit_needed(mem, n_local) - needed);
+                available + fit_needed(mem, n_local) - needed, INFINITY);
     if (n_local > 1)
         snprintf(whose, sizeof whose, "for each of the %d processes here", n_local);
     return error_set(
@@ -436,6 +444,28 @@ int fit_refuse(const struct plan_memory *mem, int rank, double needed, double av
         (long long)cfg->batch_size.micro_batch_size, mem->data / GB,
         changes[0] ? "The cheapest changes that fit: "
                    : "No setting of this model fits here",
+        changes);
+}
+
+int fit_check_gpu(const struct plan_memory *mem, int rank, double available,
+                  const struct config *cfg, const struct plan_data *data, int n_local,
+                  struct error *err)
+{
+    char changes[FIT_CHANGES_BYTES];
+    if (mem->on_gpu <= available)
+        return 0;
+    fit_changes(changes, cfg, data, n_local,
+                (double)memory_available_bytes() / (double)n_local, available);
+    return error_set(
+        err, ERROR_RUNTIME,
+        "not enough memory of the GPU: rank %d needs %.2f GB and %.2f GB are available; "
+        "parameters with gradients and optimizer take %.2f GB, activations %.2f GB with "
+        "batch_size.micro_batch_size %lld. %s%s",
+        rank, mem->on_gpu / GB, available / GB,
+        (mem->params + mem->grads + mem->optimizer) / GB, mem->activations / GB,
+        (long long)cfg->batch_size.micro_batch_size,
+        changes[0] ? "The cheapest changes that fit: "
+                   : "No setting of this model fits there",
         changes);
 }
 
@@ -462,7 +492,7 @@ int fit_check_machine(int64_t n_ranks, bool is_oversubscribed, const struct conf
         snprintf(crowd, sizeof crowd, ", where more than %d need --oversubscribe",
                  RANKS_PER_PROCESSOR * n_processors);
     else
-        fit_changes(changes, cfg, data, n_local, each);
+        fit_changes(changes, cfg, data, n_local, each, INFINITY);
     return error_set(err, is_crowded ? ERROR_INPUT : ERROR_RUNTIME,
                      "%s: %lld process%s on this machine of %d processor%s%s; the "
                      "fullest, rank %d, needs %.2f GB of memory, and %.2f GB are free "

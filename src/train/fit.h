@@ -11,7 +11,7 @@
 #include "config/config.h"
 #include "train/plan.h"
 
-/* The memory that a process needs, as one of n_local on its machine. */
+/* The memory of its machine that a process needs, as one of n_local there. */
 double fit_needed(const struct plan_memory *mem, int n_local);
 
 /* The fullest process of the layout: *mem is its memory, *rank its number. */
@@ -24,14 +24,21 @@ int fit_refuse(const struct plan_memory *mem, int rank, double needed, double av
                const struct config *cfg, const struct plan_data *data, int n_local,
                struct error *err);
 
+/* The same of a GPU, of which so much is left. */
+MUST_CHECK int fit_check_gpu(const struct plan_memory *mem, int rank, double available,
+                             const struct config *cfg, const struct plan_data *data,
+                             int n_local, struct error *err);
+
 #define FIT_CHANGE_BYTES 512                            // the words of one change
 #define FIT_CHANGES_BYTES (3 * (FIT_CHANGE_BYTES + 16)) // of all, with what they need
 
 /* Up to three changes of the configuration with which its fullest process needs no more
- * than `available`, the cheapest first, in words; "" when there are none. A change that
- * the configuration does not accept is none. */
+ * than `available`, and no more than on_gpu of a GPU's memory, where it has one; the
+ * cheapest first, in words; "" when there are none. A change that the configuration does
+ * not accept is none. */
 void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
-                 const struct plan_data *data, int n_local, double available);
+                 const struct plan_data *data, int n_local, double available,
+                 double on_gpu);
 
 /* Refuse a run of which this machine would get n_ranks (0: not known) and cannot hold
  * them, ranks and memory in one sentence: ERROR_INPUT when there are too many ranks

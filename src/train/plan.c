@@ -19,7 +19,10 @@ int plan_init(struct plan *p, const struct config *cfg, struct grid_coord at,
                                    .dev = p->layout.model.dev,
                                    .cfg = cfg->optimizer,
                                    .has_master = p->layout.model.dtype != DTYPE_F32,
-                                   .offload_dir = layout_offload_dir(cfg)};
+                                   .offload_dir = layout_offload_dir(cfg),
+                                   .is_in_host = layout_offloads_to_host(cfg)};
+    p->optimizer.params_are_in_host =
+        p->layout.zero.is_in_host || p->layout.zero.offload_dir;
     return 0;
 }
 
@@ -145,6 +148,26 @@ static double saving_bytes(const struct plan *p, const struct config *cfg)
     return copy > 0 ? copy + writing : 0;
 }
 
+/* What of it is not a GPU's: tables, what is pinned, offloaded state, staged messages. */
+static void move_to_host(struct plan_memory *mem, const struct plan *p,
+                         const struct gpt_memory *model, const struct zero_memory *zero,
+                         const struct optimizer_memory *optimizer)
+{
+    enum device_kind kind = p->layout.model.dev->kind;
+    bool is_params = p->layout.zero.is_in_host; // else windows of what is on disk
+    mem->params -= is_params ? (double)zero->host : 0;
+    mem->comm -= staging_bytes(p) + (is_params ? 0 : (double)zero->host);
+    mem->optimizer -= (double)optimizer->host;
+    mem->scratch -= (double)model->tables;
+    mem->state = (double)(zero->host + optimizer->host);
+    mem->tables = (double)(model->tables + model->pinned + device_host_bytes(kind));
+    mem->staging = staging_bytes(p);
+    mem->workspace = (double)device_own_bytes(kind);
+    mem->on_gpu = mem->params + mem->grads + mem->optimizer + mem->activations +
+                  mem->comm + mem->scratch + mem->workspace;
+    mem->emulated = kind == DEVICE_EMULATED ? mem->on_gpu : 0;
+}
+
 struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
                                const struct plan_data *data)
 {
@@ -169,7 +192,12 @@ struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
         .shared = data->order,
         .offloaded = (double)(zero.offloaded + optimizer.offloaded),
     };
-    mem.total = mem.params + mem.grads + mem.optimizer + mem.activations + mem.comm +
-                mem.scratch + mem.saving + mem.data + mem.program;
+    double tensors =
+        mem.params + mem.grads + mem.optimizer + mem.activations + mem.comm + mem.scratch;
+    if (!device_is_host(p->layout.model.dev)) {
+        move_to_host(&mem, p, &model, &zero, &optimizer);
+        tensors = mem.state + mem.tables + mem.staging;
+    }
+    mem.total = tensors + mem.saving + mem.data + mem.program;
     return mem;
 }

@@ -160,6 +160,7 @@ static int report_step(struct train *t, struct metrics_step *step, int64_t *sign
     step->batch = batch_in_epoch(t, before);
     step->lr = lr_at(&t->cfg.optimizer.lr, t->step + 1);
     step->consumed_samples = t->consumed_samples;
+    step->device_memory_bytes = (int64_t)device_memory_taken(t->dev);
     bool is_last = t->step == t->cfg.max_steps || stop_is_wanted();
     int rc = 0;
     if (comm_rank(t->grid.world) == 0)

@@ -108,6 +108,22 @@ static int open_plan(struct train *t, struct error *err)
     return 0;
 }
 
+static int open_device(struct train *t, struct error *err)
+{
+    struct comm *world = t->grid.world;
+    struct device_request request = {.local_rank = comm_local_rank(world),
+                                     .n_local = comm_local_size(world),
+                                     .allow_tf32 = t->cfg.mix_precision.allow_tf32};
+    char words[DEVICE_WORDS_BYTES];
+    t->dev = t->plan.layout.model.dev;
+    if (device_open(t->dev, &request, err))
+        return -1;
+    device_words(t->dev, words);
+    if (!device_is_host(t->dev))
+        log_info("device: %s", words);
+    return 0;
+}
+
 static int open_model(struct train *t, struct error *err)
 {
     const struct config *cfg = &t->cfg;
@@ -192,7 +208,8 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
     *t = (struct train){.cfg = *cfg};
     if (grid_open(&t->grid, world, &shape, err) ||
         job_trace_open(&t->job_trace, t->cfg.trace, &t->grid, err) ||
-        open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err))
+        open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err) ||
+        comm_agree(world, open_device(t, err), err))
         return -1;
     if (usage_preflight(t, err) || checkpoints_open(t, err) ||
         rate_measure(&t->rate, &t->cfg, t->plan.layout.model.dev, world, err) ||
@@ -227,6 +244,8 @@ static void train_close(struct train *t)
     free(t->loss_sums);
     job_trace_close(&t->job_trace);
     grid_close(&t->grid);
+    if (t->dev)
+        device_close(t->dev);
 }
 
 /* -- the run ------------------------------------------------------------------------- */

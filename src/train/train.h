@@ -43,6 +43,7 @@ struct train {
     struct loader *loader;
     struct plan_data data; // what all that takes
     struct plan plan;
+    struct device *dev;        // of the plan; open until the end
     struct plan_memory memory; // predicted
     double gathered_at_start;  // bytes sent to spread initial parameters, before step 1
     struct runner runner;      // of the model

@@ -78,6 +78,7 @@ static int make_config(struct config *cfg, const char *json, const char *path,
         cfg->dataset.max_seq_len = opt->max_seq_len;
     if (opt->use == LAYOUT_DECODE)
         cfg->dataset.max_seq_len = P;
+    cfg->device = opt->device;
     set_layout(cfg, shape, opt->micro_batch_size);
     if (config_check_whole(cfg, "configuration", err) || layout_check(cfg, 0, err))
         return error_prefix(err, "this layout does not suit the model of checkpoint '%s'",
@@ -98,6 +99,11 @@ int trained_model_check(const struct trained_options *opt, int64_t n_processes,
     int rc = make_config(&cfg, info.config_json, path, opt, &shape, err);
     ckpt_info_release(&info);
     *n_wanted = grid_size(&shape);
+    if (rc == 0 && n_processes == 0)
+        rc = device_available(opt->device,
+                              opt->use == LAYOUT_EVALUATE ? DTYPE_F32
+                                                          : cfg.mix_precision.dtype,
+                              (int)*n_wanted, err);
     return rc;
 }
 
@@ -117,11 +123,19 @@ static int store_params(void *context, int kind, const struct ckpt_piece *piece,
                              x, err);
 }
 
-static int open_part(struct trained_model *m, enum layout_use use, struct error *err)
+static int open_device(struct trained_model *m, enum layout_use use, struct error *err)
 {
-    if (layout_init(&m->layout, &m->cfg, m->grid.coord, use, err))
+    struct device_request request = {.local_rank = comm_local_rank(m->grid.world),
+                                     .n_local = comm_local_size(m->grid.world),
+                                     .allow_tf32 = m->cfg.mix_precision.allow_tf32};
+    struct device *before = m->dev; // of a checkpoint that was damaged
+    if (layout_init(&m->layout, &m->cfg, m->grid.coord, use, err) ||
+        device_open(m->layout.model.dev, &request, err))
         return -1;
-    return runner_open(&m->runner, &m->layout, &m->cfg, &m->grid, err);
+    m->dev = m->layout.model.dev;
+    if (before)
+        device_close(before);
+    return 0;
 }
 
 static void close_part(struct trained_model *m)
@@ -148,17 +162,24 @@ static int load_trained(void *context, const char *path, bool *is_damaged,
                         struct error *err)
 {
     struct opening *o = context;
+    struct trained_model *m = o->m;
     struct ckpt_reader reader;
-    close_part(o->m); // of a checkpoint that was damaged
+    close_part(m); // of a checkpoint that was damaged
     int rc = ckpt_reader_open_named(&reader, path, CKPT_MODEL + 1, err);
     if (rc == 0)
         rc = configure(o, &reader.manifest, path, err);
     if (rc == 0)
-        rc = open_part(o->m, o->opt->use, err);
+        rc = open_device(m, o->opt->use, err);
+    bool is_ready = rc == 0;
+    if (o->opt->device != DEVICE_CPU) // ranks open their devices together, or none does
+        rc = comm_agree(m->grid.world, rc, err);
+    *is_damaged = reader.is_damaged || (is_ready && rc); // another rank knows better
     if (rc == 0)
-        rc = ckpt_reader_load(&reader, &o->m->layout.whole, NULL, &o->m->layout.map,
-                              &(struct ckpt_sink){store_params, o->m}, err);
-    *is_damaged = reader.is_damaged;
+        rc = runner_open(&m->runner, &m->layout, &m->cfg, &m->grid, err);
+    if (rc == 0)
+        rc = ckpt_reader_load(&reader, &m->layout.whole, NULL, &m->layout.map,
+                              &(struct ckpt_sink){store_params, m}, err);
+    *is_damaged = *is_damaged || reader.is_damaged;
     ckpt_reader_close(&reader);
     return rc;
 }
@@ -186,4 +207,6 @@ void trained_model_close(struct trained_model *m)
     beat_enter(BEAT_END);
     close_part(m);
     grid_close(&m->grid);
+    if (m->dev)
+        device_close(m->dev);
 }

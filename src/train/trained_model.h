@@ -21,6 +21,7 @@ struct trained_options {
     int64_t micro_batch_size;                // windows of one forward
     int64_t max_seq_len;                     // of a window; 0: as it was trained
     enum layout_use use; // LAYOUT_EVALUATE, or LAYOUT_DECODE: windows have all positions
+    enum device_kind device; // whatever it was trained on
 };
 
 struct trained_model {
@@ -29,6 +30,7 @@ struct trained_model {
     struct config cfg; // of the checkpoint, with this layout and these windows
     struct grid grid;
     struct layout layout;
+    struct device *dev; // of the layout; open
     struct runner runner;
 };
 

@@ -24,7 +24,14 @@ struct column {
     int width;
 };
 
-static const struct column columns[] = {
+struct table { // of a kind of memory
+    const char *name;
+    const struct column *columns;
+    size_t n_columns;
+    bool is_gpu; // it has no measured peak, and no part on disk
+};
+
+static const struct column processor_columns[] = {
     {"parameters", offsetof(struct plan_memory, params), 10},
     {"gradients", offsetof(struct plan_memory, grads), 9},
     {"optimizer", offsetof(struct plan_memory, optimizer), 9},
@@ -36,6 +43,34 @@ static const struct column columns[] = {
     {"program", offsetof(struct plan_memory, program), 7},
     {"total", offsetof(struct plan_memory, total), 9},
 };
+
+static const struct column gpu_columns[] = {
+    {"parameters", offsetof(struct plan_memory, params), 10},
+    {"gradients", offsetof(struct plan_memory, grads), 9},
+    {"optimizer", offsetof(struct plan_memory, optimizer), 9},
+    {"activations", offsetof(struct plan_memory, activations), 11},
+    {"comm", offsetof(struct plan_memory, comm), 8},
+    {"scratch", offsetof(struct plan_memory, scratch), 8},
+    {"workspace", offsetof(struct plan_memory, workspace), 9},
+    {"total", offsetof(struct plan_memory, on_gpu), 9},
+};
+
+static const struct column machine_columns[] = {
+    {"offloaded", offsetof(struct plan_memory, state), 9},
+    {"pinned", offsetof(struct plan_memory, tables), 8},
+    {"staging", offsetof(struct plan_memory, staging), 8},
+    {"saving", offsetof(struct plan_memory, saving), 8},
+    {"data", offsetof(struct plan_memory, data), 8},
+    {"program", offsetof(struct plan_memory, program), 7},
+    {"total", offsetof(struct plan_memory, total), 9},
+};
+
+static const struct table processor_table = {"MB", processor_columns,
+                                             ARRAY_LEN(processor_columns), false};
+static const struct table gpu_table = {"GPU, MB", gpu_columns, ARRAY_LEN(gpu_columns),
+                                       true};
+static const struct table machine_table = {"host, MB", machine_columns,
+                                           ARRAY_LEN(machine_columns), false};
 
 typedef void print_fn(const char *line);
 
@@ -56,58 +91,71 @@ static double cell(const struct plan_memory *row, const struct column *c)
     return value / MB;
 }
 
-static void print_head(print_fn *print, bool has_peak)
+static void print_head(print_fn *print, const struct table *t, bool has_peak)
 {
     char line[LINE_BYTES];
-    int used = snprintf(line, sizeof line, "%-10s", "MB");
-    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+    int used = snprintf(line, sizeof line, "%-10s", t->name);
+    for (size_t i = 0; i < t->n_columns; i++)
         used += snprintf(line + used, sizeof line - (size_t)used, " %*s",
-                         columns[i].width, columns[i].name);
+                         t->columns[i].width, t->columns[i].name);
     snprintf(line + used, sizeof line - (size_t)used, "%s", has_peak ? "  measured" : "");
     print(line);
 }
 
-static void print_row(print_fn *print, const char *name, const struct plan_memory *row,
-                      const double *peak)
+static void print_row(print_fn *print, const struct table *t, const char *name,
+                      const struct plan_memory *row, const double *peak)
 {
     char line[LINE_BYTES];
+    double predicted = row->total + row->emulated;
     int used = snprintf(line, sizeof line, "%-10s", name);
-    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+    for (size_t i = 0; i < t->n_columns; i++)
         used += snprintf(line + used, sizeof line - (size_t)used, " %*.1f",
-                         columns[i].width, cell(row, &columns[i]));
+                         t->columns[i].width, cell(row, &t->columns[i]));
     if (peak)
         used += snprintf(line + used, sizeof line - (size_t)used, " %9.1f (%+.1f%%)",
-                         *peak / MB, 100.0 * (*peak / row->total - 1.0));
-    if (row->offloaded > 0)
+                         *peak / MB, 100.0 * (*peak / predicted - 1.0));
+    if (row->offloaded > 0 && !t->is_gpu)
         snprintf(line + used, sizeof line - (size_t)used, "  and %.1f on disk",
                  row->offloaded / MB);
     print(line);
 }
 
-static bool are_alike(const struct plan_memory *a, const struct plan_memory *b)
+static bool are_alike(const struct table *t, const struct plan_memory *a,
+                      const struct plan_memory *b)
 {
-    for (size_t i = 0; i + 2 < ARRAY_LEN(columns); i++) // up to program and total
-        if (cell(a, &columns[i]) != cell(b, &columns[i]))
+    for (size_t i = 0; i + 2 < t->n_columns; i++) // up to program and total
+        if (cell(a, &t->columns[i]) != cell(b, &t->columns[i]))
             return false;
     return a->offloaded == b->offloaded;
 }
 
 /* Many ranks: neighbours that are alike share a row. */
-static void print_table(print_fn *print, const struct plan_memory *rows,
-                        const double *peaks, int n)
+static void print_rows(print_fn *print, const struct table *t,
+                       const struct plan_memory *rows, const double *peaks, int n)
 {
     enum { MOST_ROWS = 16 };
-    print_head(print, peaks != NULL);
+    print_head(print, t, peaks != NULL);
     for (int i = 0, end; i < n; i = end) {
         char name[32];
         end = i + 1;
-        while (n > MOST_ROWS && !peaks && end < n && are_alike(&rows[i], &rows[end]))
+        while (n > MOST_ROWS && !peaks && end < n && are_alike(t, &rows[i], &rows[end]))
             end++;
         if (end == i + 1)
             snprintf(name, sizeof name, "rank %d", i);
         else
             snprintf(name, sizeof name, "%d-%d", i, end - 1);
-        print_row(print, name, &rows[i], peaks ? &peaks[i] : NULL);
+        print_row(print, t, name, &rows[i], peaks ? &peaks[i] : NULL);
+    }
+}
+
+static void print_table(print_fn *print, const struct plan_memory *rows,
+                        const double *peaks, int n)
+{
+    if (rows[0].on_gpu > 0) {
+        print_rows(print, &gpu_table, rows, NULL, n);
+        print_rows(print, &machine_table, rows, peaks, n);
+    } else {
+        print_rows(print, &processor_table, rows, peaks, n);
     }
 }
 
@@ -264,10 +312,13 @@ void usage_log_begin(const struct train *t)
             "part: %s, %.2f M parameters",
             at->dp, shape->dp, at->pp, shape->pp, at->sharding, shape->sharding, at->mp,
             shape->mp, part, (double)t->plan.layout.table.n_elements / MB);
-    log_own("predicted memory: %.1f MB, of them parameters %.1f, gradients %.1f, "
+    if (mem->on_gpu > 0)
+        log_own("predicted memory beside the GPU: %.1f MB", mem->total / MB);
+    log_own("predicted memory%s: %.1f MB, of them parameters %.1f, gradients %.1f, "
             "optimizer %.1f, activations %.1f",
-            mem->total / MB, mem->params / MB, mem->grads / MB, mem->optimizer / MB,
-            mem->activations / MB);
+            mem->on_gpu > 0 ? " of the GPU" : "",
+            (mem->on_gpu > 0 ? mem->on_gpu : mem->total) / MB, mem->params / MB,
+            mem->grads / MB, mem->optimizer / MB, mem->activations / MB);
 }
 
 void usage_log_end(const struct train *t)
@@ -280,12 +331,22 @@ void usage_log_end(const struct train *t)
 
 /* What can be refused is refused here, before time is lost. */
 
+/* What is left of an open GPU, and what it has taken of the plan already. */
+static double gpu_available(const struct train *t)
+{
+    return (double)device_memory_left(t->dev) + t->memory.workspace;
+}
+
 static int check_memory(const struct train *t, struct error *err)
 {
     const struct plan_memory *mem = &t->memory;
     int n_local = comm_local_size(t->grid.world);
     double available = (double)memory_available_bytes() / (double)n_local;
     double needed = fit_needed(mem, n_local) - mem->program; // which it has already
+    if (!device_is_host(t->dev) &&
+        fit_check_gpu(mem, comm_rank(t->grid.world), gpu_available(t), &t->cfg, &t->data,
+                      n_local, err))
+        return -1;
     if (needed <= available)
         return 0;
     return fit_refuse(mem, comm_rank(t->grid.world), needed, available, &t->cfg, &t->data,
