@@ -1,7 +1,7 @@
 /*
  * A guarded processor: tensors lie in memory that nobody may touch except while a kernel
- * or a copy of the device runs, or a message is under way. Host code that looks into a
- * tensor dies with SIGSEGV and a stack, as it would on a device with memory of its own.
+ * or a copy of the device runs. Host code that looks into a tensor dies with SIGSEGV and a
+ * stack, as it would on a device with memory of its own.
  *
  * Linked in place of device_cpu() by --wrap. Threads: memory is open while any thread is
  * in a kernel or a copy.
@@ -29,8 +29,8 @@ struct range {
 static struct {
     pthread_mutex_t lock;
     int n_inside; // kernels and copies that run
-    struct range tensors[RANGES_MOST], open[RANGES_MOST];
-    int n_tensors, n_open; // entries in use are below these
+    struct range tensors[RANGES_MOST];
+    int n_tensors; // entries in use are below it
     const struct kernels *k;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -56,29 +56,10 @@ static void enter(void)
     pthread_mutex_unlock(&all.lock);
 }
 
-/* Close a tensor but for what is in flight, which stays open all the time: another rank
- * may be copying from it. With the lock. */
-static void close_tensor(const struct range *t)
-{
-    char *at = t->first, *end = t->first + t->bytes;
-    while (at < end) {
-        char *flight = end, *flight_end = end;
-        for (int i = 0; i < all.n_open; i++) {
-            char *first = all.open[i].first, *last = first + all.open[i].bytes;
-            if (last > at && first < flight) {
-                flight = first > at ? first : at;
-                flight_end = last;
-            }
-        }
-        protect(&(struct range){at, (size_t)(flight - at)}, PROT_NONE);
-        at = flight_end;
-    }
-}
-
 static void close_all(void)
 {
     for (int i = 0; i < all.n_tensors; i++)
-        close_tensor(&all.tensors[i]);
+        protect(&all.tensors[i], PROT_NONE);
 }
 
 /* What the guard is there to see, on demand: so that a test sees it. */
@@ -163,39 +144,36 @@ static void device_fill_guarded(struct stream *s, void *to, uint8_t byte, size_t
     leave();
 }
 
-/* The pages of a tensor that these bytes lie in; none when they are the host's. */
-static struct range open_pages(const void *memory, size_t bytes)
+static bool guard_is_tensor(struct device *dev, const void *memory)
 {
-    const char *first = memory;
-    for (int i = 0; i < all.n_tensors && bytes > 0; i++) {
-        const struct range *t = &all.tensors[i];
-        if (first >= t->first && first < t->first + t->bytes)
-            return pages_of(memory, bytes);
-    }
-    return (struct range){0};
-}
-
-static void guard_open_to_mpi(struct device *dev, const void *memory, size_t bytes)
-{
+    const char *at = memory;
+    bool is_found = false;
     (void)dev;
     pthread_mutex_lock(&all.lock);
-    struct range r = open_pages(memory, bytes);
-    if (r.bytes > 0)
-        put(all.open, &all.n_open, r);
-    protect(&r, PROT_READ | PROT_WRITE);
+    for (int i = 0; i < all.n_tensors && !is_found; i++)
+        is_found = at >= all.tensors[i].first &&
+                   at < all.tensors[i].first + all.tensors[i].bytes;
     pthread_mutex_unlock(&all.lock);
+    return is_found;
 }
 
-static void guard_close_to_mpi(struct device *dev, const void *memory, size_t bytes)
+static void *guard_alloc_host(struct device *dev, size_t bytes)
 {
     (void)dev;
-    pthread_mutex_lock(&all.lock);
-    struct range r = open_pages(memory, bytes);
-    if (r.bytes > 0)
-        take(all.open, all.n_open, r.first, r.bytes);
-    if (r.bytes > 0 && all.n_inside == 0)
-        close_all();
-    pthread_mutex_unlock(&all.lock);
+    return calloc(1, bytes);
+}
+
+static void guard_free_host(struct device *dev, void *memory, size_t bytes)
+{
+    (void)dev;
+    (void)bytes;
+    free(memory);
+}
+
+static bool guard_happened(const struct event *e)
+{
+    (void)e; // a stream is program order
+    return true;
 }
 
 /* -- kernels ------------------------------------------------------------------------- */
@@ -342,8 +320,10 @@ struct device *__wrap_device_cpu(enum dtype dtype)
     ops.free = guard_free;
     ops.copy = device_copy_guarded;
     ops.fill = device_fill_guarded;
-    ops.open_to_mpi = guard_open_to_mpi;
-    ops.close_to_mpi = guard_close_to_mpi;
+    ops.is_tensor = guard_is_tensor;
+    ops.alloc_host = guard_alloc_host;
+    ops.free_host = guard_free_host;
+    ops.happened = guard_happened;
     device_cpu_over(dev, &guarded, dtype);
     dev->name = "guarded";
     dev->ops = &ops;

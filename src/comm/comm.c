@@ -13,7 +13,6 @@
 #include <time.h>
 
 #define IDLE_ROUNDS_SHOWN 50 // in a row; then a watcher is shown for whom this rank waits
-#define EXIT_BY_WATCHER 3    // the exit code of what the machine did
 
 /* -- identity ------------------------------------------------------------------------ */
 
@@ -91,7 +90,7 @@ static struct trace_span span_of(const struct comm_request *req)
 }
 
 /* Record an operation that ends now; and a wait for it, which began at `start`. */
-static void trace_flight(const struct comm_request *req)
+void comm_trace_flight(const struct comm_request *req)
 {
     if (!req->comm->job->trace)
         return;
@@ -136,8 +135,7 @@ static int holder_of(const struct comm_request *req)
     return req->call == COMM_SEND || req->call == COMM_RECV ? req->peer : -1;
 }
 
-/* Show the watcher that this rank waits for *req, and for whom. */
-static void show_wait(const struct comm_request *req)
+void comm_show_wait(const struct comm_request *req)
 {
     int holder = holder_of(req);
     beat_wait(action_of(req),
@@ -146,44 +144,20 @@ static void show_wait(const struct comm_request *req)
 
 /* -- progress and waiting ------------------------------------------------------------ */
 
-/* What of its buffer MPI reads or writes. */
-static const char *request_memory(const struct comm_request *req, size_t *bytes)
-{
-    bool is_message = req->elem_bytes == 0;
-    int64_t first = 0, n = req->n;
-    if (req->bounds) {
-        first = req->bounds[0];
-        n = req->bounds[req->comm->size] - first;
-    }
-    size_t each = is_message ? 1 : req->elem_bytes;
-    *bytes = (size_t)n * each;
-    return req->x + (size_t)first * each;
-}
-
-void comm_request_open(const struct comm_request *req)
-{
-    size_t bytes;
-    const char *memory = request_memory(req, &bytes);
-    device_open_to_mpi(req->comm->job->stream->dev, memory, bytes);
-}
-
 void comm_request_finish(struct comm_request *req, int mpi_error)
 {
-    size_t bytes;
-    const char *memory = request_memory(req, &bytes);
-    device_close_to_mpi(req->comm->job->stream->dev, memory, bytes);
     req->mpi_error = mpi_error;
     req->is_done = true;
     req->comm->job->n_in_flight--;
-    trace_flight(req);
+    comm_trace_flight(req);
 }
 
 /* True when anything moved. */
 static bool job_progress(struct comm_job *job)
 {
-    bool moved = false;
+    bool moved = job->airborne && comm_peers_progress(job);
     if (job->n_in_flight == 0)
-        return false;
+        return moved;
     for (struct comm *c = job->groups; c; c = c->next) {
         if (comm_collective_progress(c))
             moved = true;
@@ -229,13 +203,18 @@ int comm_wait(struct comm_request *req, struct error *err)
             if (n_idle > 0)
                 wait_politely(c->job, n_idle);
             if (n_idle == IDLE_ROUNDS_SHOWN)
-                show_wait(req);
+                comm_show_wait(req);
             if (n_idle > IDLE_ROUNDS_SHOWN && beat_must_end())
-                comm_abort(c, EXIT_BY_WATCHER); // a watcher has said why
+                comm_abort(c, COMM_EXIT_BY_WATCHER); // a watcher has said why
         }
         beat_go_on();
         c->job->waited += clock_seconds() - start;
         trace_wait(req, start);
+    }
+    comm_flight_end(req);
+    if (req->mpi_error && c->job->has_failed) {
+        *err = c->job->failure;
+        return -1;
     }
     return comm_mpi_check(req->mpi_error, "communication with the other ranks failed",
                           err);
@@ -420,9 +399,4 @@ int comm_agree(struct comm *c, int rc, struct error *err)
         return error_prefix(err, "rank %d on %s, the first of %lld that failed",
                             verdict.world_rank, verdict.host, (long long)n_failed);
     return error_prefix(err, "rank %d on %s", verdict.world_rank, verdict.host);
-}
-
-void comm_set_device(struct comm *c, struct device *dev)
-{
-    c->job->stream = device_stream(dev, STREAM_COMM);
 }

@@ -25,8 +25,21 @@
  * so a wait for one never holds up the others. Any number may be in flight; waits may
  * come in any order. A blocking call is its start and its wait.
  *
+ * Tensors of a device that the host cannot touch (comm_set_device()) may be passed to
+ * reductions, gathers and messages. They are comm's from the start on for whatever is
+ * enqueued on the computing stream later, and that stream's again after comm_wait(), which
+ * makes it wait; what other streams do with them is ordered with the computing one. They
+ * pass through the host's memory, or, where devices reach each other (grid_use_device()),
+ * from one to the other, and then
+ *   - collectives of tensors have one order over all groups that share ranks;
+ *   - messages of tensors go to the next rank of the group with even tags and to the one
+ *     before it with odd ones, in a ring; others take the way through the host. Of each
+ *     such connection receives start in the order of the sends.
+ * Through the host, at most 8 sends and 8 receives of tensors are under way at a time;
+ * others follow in the order in which they were started.
+ *
  * Memory: opening a group maps its staging memory (resident only where reductions used
- * it); nothing is allocated after that.
+ * it); nothing is allocated after that, but for what tensors of a device need, once.
  *
  * Threads: the one that opened the world makes all calls.
  */
@@ -96,6 +109,14 @@ const char *comm_host(const struct comm *c); // this machine's name
 
 /* Memory that a group of this many ranks maps for itself; known without opening one. */
 size_t comm_group_bytes(int size);
+/* Pinned memory of the host that it takes when tensors of a device are reduced or
+ * gathered in it; and what a process takes for messages of such tensors, of which at most
+ * n_messages are under way. */
+size_t comm_pinned_bytes(int size);
+size_t comm_message_pinned_bytes(int n_messages);
+/* Device memory that a process takes where devices reach each other, and its largest
+ * group has this many ranks. */
+size_t comm_peers_bytes(int size);
 
 /* -- operations in flight ------------------------------------------------------------ */
 
@@ -122,7 +143,10 @@ struct comm_request {
     const int *piece_of_rank; // NULL: rank r owns range r
     int64_t n, n_moved;       // messages: n_moved of n bytes are in the past
     size_t elem_bytes;
-    uint64_t mpi;  // an MPI_Request
+    struct comm_flight *flight; // of a tensor of a device; NULL: the host's memory
+    struct comm_chunk *chunk;   // of such a message: where its piece is
+    enum comm_stage { COMM_UNPOSTED, COMM_COPYING, COMM_POSTED } stage; // of that piece
+    uint64_t mpi;                                                       // an MPI_Request
     int mpi_error; // 0, or the error code MPI gave
     double start;  // for the trace
 };

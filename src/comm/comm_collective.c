@@ -55,7 +55,7 @@ static char *block_of(const struct comm_slot *s, int rank, int64_t j, int64_t *n
 {
     int64_t begin = s->ranges[rank].begin + j * s->block_bytes;
     *n_bytes = i64_min(s->block_bytes, s->ranges[rank].end - begin);
-    return s->req->x + begin;
+    return s->x + begin;
 }
 
 /* Staging has no place for oneself: peers above my rank move down by one. */
@@ -254,25 +254,20 @@ static struct comm_range range_of(const struct comm_request *req, int size, int 
                                comm_even_begin(req->n, size, piece + 1)};
 }
 
-static void slot_set_ranges(const struct comm *c, struct comm_slot *s,
-                            const struct comm_request *req)
+struct comm_range comm_collective_range(const struct comm_request *req, int r)
 {
+    struct comm_range range = range_of(req, req->comm->size, r);
     int64_t elem_bytes = (int64_t)req->elem_bytes;
-    for (int r = 0; r < c->size; r++) {
-        struct comm_range range = range_of(req, c->size, r);
-        s->ranges[r] =
-            (struct comm_range){range.begin * elem_bytes, range.end * elem_bytes};
-    }
+    return (struct comm_range){range.begin * elem_bytes, range.end * elem_bytes};
 }
 
-static void slot_begin(struct comm *c, struct comm_slot *s, struct comm_request *req)
+/* x and ranges are set: nothing of them has been sent or received. */
+static void slot_begin_streams(const struct comm *c, struct comm_slot *s)
 {
-    bool has_parts = req->kind != COMM_ALLGATHER;
-    bool has_sums = req->kind != COMM_REDUCE_SCATTER;
-    s->req = req;
+    bool has_parts = s->req->kind != COMM_ALLGATHER;
+    bool has_sums = s->req->kind != COMM_REDUCE_SCATTER;
     s->n_combined = 0;
     s->block_bytes = has_parts ? c->block_bytes : GATHER_BLOCK_BYTES;
-    slot_set_ranges(c, s, req);
     int64_t n_mine = n_blocks_of(s, c->rank);
     for (int peer = 0; peer < c->size; peer++) {
         int64_t n_theirs = n_blocks_of(s, peer);
@@ -288,10 +283,49 @@ static void slot_begin(struct comm *c, struct comm_slot *s, struct comm_request 
     }
 }
 
+static int slot_begin(struct comm *c, struct comm_slot *s, struct comm_request *req)
+{
+    s->req = req;
+    s->n_segments = 0;
+    s->is_copying = false;
+    if (req->flight)
+        return comm_segments_begin(c, s);
+    s->x = req->x;
+    for (int r = 0; r < c->size; r++)
+        s->ranges[r] = comm_collective_range(req, r);
+    slot_begin_streams(c, s);
+    return MPI_SUCCESS;
+}
+
+/* False: a tensor's addends are still on their way to where MPI reads them. */
+static bool slot_is_filled(const struct comm *c, struct comm_slot *s, bool *moved)
+{
+    if (!s->is_copying)
+        return true;
+    if (!device_happened(&s->copied))
+        return false;
+    s->is_copying = false;
+    *moved = true;
+    slot_begin_streams(c, s);
+    return true;
+}
+
+/* True when a slot that has done its streams has done all: what is left of a tensor
+ * begins. */
+static bool slot_ends(const struct comm *c, struct comm_slot *s)
+{
+    if (s->n_segments == 0 || comm_segment_end(c, s))
+        return true;
+    comm_segment_begin(c, s);
+    return false;
+}
+
 /* One round: what MPI has finished, what can be added, what can be posted. */
 static int slot_advance(struct comm *c, struct comm_slot *s, bool *moved)
 {
     int n_completed = 0;
+    if (!slot_is_filled(c, s, moved))
+        return MPI_SUCCESS;
     int code = MPI_Testsome(c->size * N_FLOWS * c->depth, s->mpi, &n_completed,
                             c->completed, c->statuses);
     if (code != MPI_SUCCESS)
@@ -306,10 +340,10 @@ static int slot_advance(struct comm *c, struct comm_slot *s, bool *moved)
 }
 
 /* Give free slots to those who wait, strictly in order. */
-static bool fill_slots(struct comm *c)
+static int fill_slots(struct comm *c, bool *moved)
 {
-    bool moved = false;
-    while (c->queue) {
+    int code = MPI_SUCCESS;
+    while (c->queue && code == MPI_SUCCESS) {
         struct comm_slot *s = &c->slots[c->n_slotted % COMM_SLOTS];
         if (s->req)
             break;
@@ -318,10 +352,10 @@ static bool fill_slots(struct comm *c)
         if (!c->queue)
             c->queue_end = &c->queue;
         c->n_slotted++;
-        slot_begin(c, s, req);
-        moved = true;
+        code = slot_begin(c, s, req);
+        *moved = true;
     }
-    return moved;
+    return code;
 }
 
 /* After an error the group is of no use: all that is in flight ends with that error. */
@@ -347,7 +381,7 @@ static int slot_visit(struct comm *c, struct comm_slot *s, bool *moved)
         int code = slot_advance(c, s, &moved_now);
         if (code != MPI_SUCCESS)
             return code;
-        if (slot_is_done(c, s)) {
+        if (!s->is_copying && slot_is_done(c, s) && slot_ends(c, s)) {
             comm_request_finish(s->req, MPI_SUCCESS);
             s->req = NULL;
             *moved = true;
@@ -362,15 +396,16 @@ static int slot_visit(struct comm *c, struct comm_slot *s, bool *moved)
 
 bool comm_collective_progress(struct comm *c)
 {
-    bool moved = fill_slots(c);
-    for (int i = 0; i < COMM_SLOTS; i++) {
+    bool moved = false;
+    int code = fill_slots(c, &moved);
+    for (int i = 0; i < COMM_SLOTS && code == MPI_SUCCESS; i++) {
         // The oldest first: it is the one waited for, and it frees the next slot.
         struct comm_slot *s = &c->slots[(c->n_slotted + i) % COMM_SLOTS];
-        int code = s->req ? slot_visit(c, s, &moved) : MPI_SUCCESS;
-        if (code != MPI_SUCCESS) {
-            break_group(c, code);
-            return true;
-        }
+        code = s->req ? slot_visit(c, s, &moved) : MPI_SUCCESS;
+    }
+    if (code != MPI_SUCCESS) {
+        break_group(c, code);
+        return true;
     }
     return moved;
 }
@@ -398,6 +433,8 @@ int comm_collective_holder(const struct comm_request *req)
     for (int i = 0; i < COMM_SLOTS; i++)
         if (c->slots[i].req == req)
             return slot_holder(c, &c->slots[i]);
+    if (req->is_done) // by peers: which is not known
+        return -1;
     // it waits for a slot, which the oldest one holds
     const struct comm_slot *oldest = &c->slots[c->n_slotted % COMM_SLOTS];
     return oldest->req ? slot_holder(c, oldest) : -1;
@@ -426,13 +463,15 @@ void comm_collective_start(struct comm_request *req)
     if (req->is_done)
         return;
     c->job->n_in_flight++;
-    comm_request_open(req);
+    comm_flight_begin(req);
     req->start = trace_begin(c->job->trace);
     if (c->mpi_error) {
         comm_request_finish(req, c->mpi_error);
         return;
     }
     c->volume.sent_bytes[req->kind] += bytes_to_send(c, req);
+    if (comm_peers_start(req))
+        return;
     req->next = NULL;
     *c->queue_end = req;
     c->queue_end = &req->next;

@@ -20,12 +20,10 @@ static MPI_Request *mpi_request_of(struct comm_request *req)
     return (MPI_Request *)(void *)&req->mpi; // only MPI itself reads or writes through it
 }
 
-/* Post the next piece of a message. */
-static int post_piece(struct comm_request *req)
+int comm_message_post(struct comm_request *req, char *x, int64_t n_most)
 {
     const struct comm *c = req->comm;
-    char *x = req->x ? req->x + req->n_moved : NULL;
-    int n = (int)i64_min(MESSAGE_BYTES, req->n - req->n_moved);
+    int n = (int)i64_min(n_most, req->n - req->n_moved);
     MPI_Request *mpi = mpi_request_of(req);
     int code = MPI_SUCCESS;
     switch (req->call) {
@@ -43,13 +41,25 @@ static int post_piece(struct comm_request *req)
     return code;
 }
 
+/* Post the next piece of a message from or to where it lies. */
+static int post_piece(struct comm_request *req)
+{
+    return comm_message_post(req, req->x ? req->x + req->n_moved : NULL, MESSAGE_BYTES);
+}
+
+bool comm_message_is_over(struct comm_request *req, int *code)
+{
+    int is_over = 0;
+    *code = MPI_Test(mpi_request_of(req), &is_over, MPI_STATUS_IGNORE);
+    return *code != MPI_SUCCESS || is_over;
+}
+
 /* True when the message is over, well or badly. */
 static bool message_advance(struct comm_request *req, bool *moved)
 {
     for (;;) {
-        int is_over = 0;
-        int code = MPI_Test(mpi_request_of(req), &is_over, MPI_STATUS_IGNORE);
-        if (code == MPI_SUCCESS && !is_over)
+        int code = MPI_SUCCESS;
+        if (!comm_message_is_over(req, &code))
             return false;
         *moved = true;
         if (code == MPI_SUCCESS && req->n_moved < req->n)
@@ -66,7 +76,7 @@ static bool message_advance(struct comm_request *req, bool *moved)
 
 bool comm_message_progress(struct comm *c)
 {
-    bool moved = false;
+    bool moved = comm_staged_progress(c);
     struct comm_request **link = &c->messages;
     while (*link) {
         struct comm_request *req = *link;
@@ -90,10 +100,10 @@ static void start_message(struct comm_request *req)
         return;
     CHECK(req->peer >= 0 && req->peer < c->size, "rank %d of %d", req->peer, c->size);
     c->job->n_in_flight++;
-    comm_request_open(req);
+    comm_flight_begin(req);
     req->start = trace_begin(c->job->trace);
     int code = c->mpi_error;
-    if (code == MPI_SUCCESS)
+    if (code == MPI_SUCCESS && !req->flight)
         code = c->mpi_error = post_piece(req);
     if (code != MPI_SUCCESS) {
         comm_request_finish(req, code);
@@ -101,6 +111,11 @@ static void start_message(struct comm_request *req)
     }
     if (req->call == COMM_SEND || (req->call == COMM_BCAST && req->peer == c->rank))
         c->volume.sent_bytes[req->kind] += req->n;
+    if (req->flight) {
+        if (!comm_peers_start(req))
+            comm_staged_start(req);
+        return;
+    }
     req->next = c->messages;
     c->messages = req;
 }

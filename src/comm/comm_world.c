@@ -184,6 +184,7 @@ static struct comm *group_new(struct comm_job *job, struct error *err)
     c->mpi = MPI_COMM_NULL;
     c->size = 1;
     c->queue_end = &c->queue;
+    c->staged_end = &c->staged;
     return c;
 }
 
@@ -408,7 +409,10 @@ int comm_world_open(struct comm **world, struct error *err)
     if (!job)
         return error_set(err, ERROR_RUNTIME, "no memory to join a job");
     job->local_size = 1;
-    job->stream = device_stream(device_cpu(DTYPE_F32), STREAM_COMM);
+    job->airborne_end = &job->airborne;
+    job->dev = device_cpu(DTYPE_F32);
+    job->ops = job->dev->ops;
+    job->stream = device_stream(job->dev, STREAM_COMM);
     if (gethostname(job->host, sizeof job->host - 1))
         snprintf(job->host, sizeof job->host, "unknown host");
     snprintf(job->library, sizeof job->library, "none");
@@ -430,6 +434,7 @@ void comm_world_close(struct comm *world)
     if (comm_mpi_check(world->mpi_error, "communication with the other ranks failed",
                        &err))
         comm_abort_with(world, &err);
+    comm_release_device(job); // where nobody has
     comm_group_close(world);
     CHECK(!job->groups, "a group of %d ranks is still open", job->groups->size);
     job_close(job);

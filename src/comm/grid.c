@@ -161,8 +161,21 @@ int grid_open(struct grid *grid, struct comm *world, const struct grid_shape *sh
     return rc;
 }
 
+int grid_use_device(struct grid *grid, struct device *dev, struct error *err)
+{
+    struct comm *const groups_of_tensors[] = {grid->model, grid->data, grid->sharding,
+                                              grid->dp, grid->tied};
+    comm_set_device(grid->world, dev);
+    if (grid->world->size == 1)
+        return 0;
+    return comm_peers_open(grid->world, groups_of_tensors, ARRAY_LEN(groups_of_tensors),
+                           grid->pipe, err);
+}
+
 void grid_close(struct grid *grid)
 {
+    if (grid->world)
+        comm_release_device(grid->world->job);
     comm_group_close(grid->tied);
     for (size_t i = 0; i < ARRAY_LEN(groups); i++)
         comm_group_close(*group_of(grid, i));

@@ -70,6 +70,10 @@ struct grid {
  * agree on the outcome; on failure nothing is left open. [collective] */
 MUST_CHECK int grid_open(struct grid *grid, struct comm *world,
                          const struct grid_shape *shape, struct error *err);
+/* Tensors in the buffers of all groups are `dev`'s from now on, see comm_set_device(), and
+ * where the devices of all ranks reach each other they pass from one to the other. The
+ * device stays open until the grid is closed. [collective] */
+MUST_CHECK int grid_use_device(struct grid *grid, struct device *dev, struct error *err);
 /* Closes the groups, not the world. A grid of zeros is fine. [collective] */
 void grid_close(struct grid *grid);
 

@@ -171,15 +171,3 @@ struct gpu_counters device_counters(struct device *dev)
         dev->ops->counters(dev, &c);
     return c;
 }
-
-void device_open_to_mpi(struct device *dev, const void *memory, size_t bytes)
-{
-    if (dev->ops->open_to_mpi)
-        dev->ops->open_to_mpi(dev, memory, bytes);
-}
-
-void device_close_to_mpi(struct device *dev, const void *memory, size_t bytes)
-{
-    if (dev->ops->close_to_mpi)
-        dev->ops->close_to_mpi(dev, memory, bytes);
-}

@@ -23,7 +23,18 @@
 #include "base/device_kind.h"
 #include "device/kernels.h"
 
-enum stream_name { STREAM_COMPUTE, STREAM_COMM, STREAM_COPY, N_STREAMS };
+enum stream_name {
+    STREAM_COMPUTE,
+    STREAM_COMM, // copies for messages, and collectives
+    STREAM_COPY,
+    /* Messages between the stages of a pipeline, by direction and neighbour: one that has
+     * to wait for its peer holds up its stream (device_peers.h). */
+    STREAM_TO_NEXT,
+    STREAM_FROM_PREVIOUS,
+    STREAM_TO_PREVIOUS,
+    STREAM_FROM_NEXT,
+    N_STREAMS,
+};
 
 struct stream {
     struct device *dev;
@@ -68,16 +79,14 @@ struct device_ops {
     void (*wait)(struct stream *s, const struct event *e);
     void (*synchronize)(struct stream *s); // the host waits
     size_t (*memory_left)(struct device *dev);
-    /* See device_open_to_mpi(); NULL: the host may read and write at any time. */
-    void (*open_to_mpi)(struct device *dev, const void *memory, size_t bytes);
-    void (*close_to_mpi)(struct device *dev, const void *memory, size_t bytes);
 
     /* What the processor need not have: NULL there. */
     void *(*alloc_host)(struct device *dev, size_t bytes); // as alloc
     void (*free_host)(struct device *dev, void *memory, size_t bytes);
     void (*event_free)(struct device *dev, void *impl);
     bool (*happened)(const struct event *e);
-    bool (*is_tensor)(struct device *dev, const void *memory); // NULL: the host's, too
+    /* Whether it is the device's memory; NULL: the host may touch whatever there is. */
+    bool (*is_tensor)(struct device *dev, const void *memory);
     /* While the host waits for a stream it calls fn(context) again and again. */
     void (*on_wait)(struct device *dev, void (*fn)(void *context), void *context);
     size_t (*memory_taken)(struct device *dev);
@@ -198,6 +207,12 @@ static inline void device_wait(struct stream *s, const struct event *e)
     s->dev->ops->wait(s, e);
 }
 
+/* Whether the stream has got there; it does, where this is asked again and again. */
+static inline bool device_happened(const struct event *e)
+{
+    return e->stream->dev->ops->happened(e);
+}
+
 /* An event of zeros again. */
 void device_event_close(struct event *e);
 
@@ -223,10 +238,5 @@ MUST_CHECK int device_check(struct device *dev, struct error *err);
 
 /* Zeros for the processor. */
 struct gpu_counters device_counters(struct device *dev);
-
-/* MPI reads or writes this memory until it is closed again; the memory may be another's
- * than the device's. Ranges may overlap; each is closed as it was opened. */
-void device_open_to_mpi(struct device *dev, const void *memory, size_t bytes);
-void device_close_to_mpi(struct device *dev, const void *memory, size_t bytes);
 
 #endif

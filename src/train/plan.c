@@ -115,6 +115,26 @@ static double staging_bytes(const struct plan *p)
     return total + (double)comm_group_bytes(is_tied ? 2 : 1);
 }
 
+static int largest_group(const struct grid_shape *s)
+{
+    int data = s->dp * s->sharding, model = s->mp > s->pp ? s->mp : s->pp;
+    return data > model ? data : model;
+}
+
+/* Pinned memory for tensors of a GPU that pass through the host. */
+static double pinned_bytes(const struct plan *p)
+{
+    enum { MESSAGES = N_PAYLOADS * (SCHEDULE_SEND_SLOTS + SCHEDULE_RECV_SLOTS) };
+    const struct grid_shape *s = &p->layout.shape;
+    size_t total = comm_pinned_bytes(s->mp) + comm_pinned_bytes(s->dp * s->sharding);
+    total += comm_pinned_bytes(s->sharding);
+    if (s->sharding > 1)
+        total += comm_pinned_bytes(s->dp);
+    if (s->pp > 1)
+        total += comm_pinned_bytes(2) + comm_message_pinned_bytes(MESSAGES);
+    return (double)total;
+}
+
 #ifdef __SANITIZE_ADDRESS__
 #define SHADOW_BYTES 300e6 // what AddressSanitizer keeps, of freed memory most
 #else
@@ -161,8 +181,9 @@ static void move_to_host(struct plan_memory *mem, const struct plan *p,
     mem->scratch -= (double)model->tables;
     mem->state = (double)(zero->host + optimizer->host);
     mem->tables = (double)(model->tables + model->pinned + device_host_bytes(kind));
-    mem->staging = staging_bytes(p);
+    mem->staging = staging_bytes(p) + pinned_bytes(p);
     mem->workspace = (double)device_own_bytes(kind);
+    mem->workspace += (double)comm_peers_bytes(largest_group(&p->layout.shape));
     mem->on_gpu = mem->params + mem->grads + mem->optimizer + mem->activations +
                   mem->comm + mem->scratch + mem->workspace;
     mem->emulated = kind == DEVICE_EMULATED ? mem->on_gpu : 0;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Host code never looks into a tensor: whole runs on a device whose memory is closed but
-# while its kernels, its copies and messages run give the bits of the others; and the
+# while its kernels and its copies run give the bits of the others; and the
 # guard itself sees an access.
 . "$(dirname "$0")/layout_lib.sh"
 plain=$trefoil
