@@ -1,0 +1,219 @@
+/* The loss, flat ranges of numbers, the optimizer and sums over ranks. */
+#include "device/gpu/gpu_device.h"
+#include "device/gpu/gpu_table.h"
+
+#include <math.h>
+
+extern gpu_kernel gpu_xent_max, gpu_xent_exp, gpu_xent_grad, gpu_xent_top;
+extern gpu_kernel gpu_convert, gpu_fill_floats, gpu_add_rows, gpu_reduce;
+extern gpu_kernel gpu_adamw, gpu_sum_squares;
+
+/* -- loss ---------------------------------------------------------------------------- */
+
+#define LOSS_THREADS 256
+#define LOSS_RUN 4
+#define LOSS_SHARED_BYTES 256 // the sums of its warps
+
+static struct gpu_xent xent_args(struct stream *s, const struct xent *x)
+{
+    return (struct gpu_xent){.logits = x->logits,
+                             .row_max = x->row_max,
+                             .row_sum = x->row_sum,
+                             .target_logit = x->target_logit,
+                             .weight = x->weight,
+                             .dtype = s->dev->dtype,
+                             .V = x->V};
+}
+
+/* A block takes a row. How many threads it has, and with it the order of a sum, depends
+ * on the columns alone. */
+static void launch_xent(struct stream *s, gpu_kernel *kernel, const char *name, int64_t R,
+                        const struct gpu_xent *a)
+{
+    struct gpu_grid grid = gpu_grid_rows(R, gpu_parts(a->V, LOSS_RUN), LOSS_THREADS);
+    grid.blocks = R;
+    grid.columns = 1;
+    grid.shared_bytes = LOSS_SHARED_BYTES;
+    gpu_table_launch(s, kernel, name, &grid, a, sizeof *a);
+}
+
+void gpu_table_xent_max(struct stream *s, const struct xent *x)
+{
+    struct gpu_xent a = xent_args(s, x);
+    launch_xent(s, gpu_xent_max, "xent_max", x->R, &a);
+}
+
+void gpu_table_xent_exp(struct stream *s, const struct xent *x)
+{
+    struct gpu_xent a = xent_args(s, x);
+    if (x->R == 0)
+        return;
+    a.targets = gpu_upload(s, x->targets, (size_t)x->R * sizeof *x->targets);
+    launch_xent(s, gpu_xent_exp, "xent_exp", x->R, &a);
+}
+
+void gpu_table_xent_grad(struct stream *s, const struct xent *x)
+{
+    struct gpu_xent a = xent_args(s, x);
+    if (x->R == 0)
+        return;
+    a.targets = gpu_upload(s, x->targets, (size_t)x->R * sizeof *x->targets);
+    a.mask = gpu_upload(s, x->mask, (size_t)x->R * sizeof *x->mask);
+    launch_xent(s, gpu_xent_grad, "xent_grad", x->R, &a);
+}
+
+void gpu_table_xent_top(struct stream *s, int32_t *column, const struct xent *x)
+{
+    struct gpu_xent a = xent_args(s, x);
+    a.column = column;
+    launch_xent(s, gpu_xent_top, "xent_top", x->R, &a);
+}
+
+/* -- storage types ------------------------------------------------------------------- */
+
+static void convert(struct stream *s, const char *name, const struct gpu_convert *a)
+{
+    struct gpu_grid grid = gpu_grid_flat(a->n);
+    gpu_table_launch(s, gpu_convert, name, &grid, a, sizeof *a);
+}
+
+void gpu_table_load(struct stream *s, float *y, const void *x, enum dtype dtype,
+                    int64_t n)
+{
+    struct gpu_convert a = {y, x, n, .y_dtype = DTYPE_F32, .x_dtype = dtype};
+    convert(s, "load", &a);
+}
+
+void gpu_table_store(struct stream *s, void *y, const float *x, enum dtype dtype,
+                     int64_t n)
+{
+    struct gpu_convert a = {y, x, n, .y_dtype = dtype, .x_dtype = DTYPE_F32};
+    convert(s, "store", &a);
+}
+
+void gpu_table_store_add(struct stream *s, void *y, const float *x, enum dtype dtype,
+                         int64_t n)
+{
+    struct gpu_convert a = {y, x, n, dtype, DTYPE_F32, .is_added = true};
+    convert(s, "store_add", &a);
+}
+
+void gpu_table_add_stored(struct stream *s, void *y, const void *x, enum dtype dtype,
+                          int64_t n)
+{
+    struct gpu_convert a = {y, x, n, dtype, dtype, .is_added = true};
+    convert(s, "add_stored", &a);
+}
+
+void gpu_table_copy(struct stream *s, float *x, const float *y, int64_t n)
+{
+    if (n > 0)
+        gpu_copy(s->name, x, y, (size_t)n * sizeof *x, COPY_ON_DEVICE);
+}
+
+void gpu_table_add(struct stream *s, float *x, const float *y, int64_t n)
+{
+    struct gpu_convert a = {x, y, n, DTYPE_F32, DTYPE_F32, .is_added = true};
+    convert(s, "add", &a);
+}
+
+void gpu_table_fill(struct stream *s, float *x, float value, int64_t n)
+{
+    struct gpu_fill a = {x, value, n};
+    struct gpu_grid grid = gpu_grid_flat(n);
+    gpu_table_launch(s, gpu_fill_floats, "fill", &grid, &a, sizeof a);
+}
+
+#define ADD_THREADS_MOST 256
+#define ADD_RUN 4
+
+void gpu_table_add_rows(struct stream *s, float *x, const float *y, const int32_t *rows,
+                        int64_t n, int64_t C)
+{
+    const int64_t most = GPU_ARRAY_BYTES / sizeof *rows;
+    for (int64_t first = 0; first < n; first += most) {
+        int64_t n_here = i64_min(most, n - first);
+        struct gpu_add_rows a = {
+            .x = x,
+            .y = y + first * C,
+            .rows = gpu_upload(s, rows + first, (size_t)n_here * sizeof *rows),
+            .n = n_here,
+            .C = C};
+        struct gpu_grid grid =
+            gpu_grid_rows(n_here, gpu_parts(C, ADD_RUN), ADD_THREADS_MOST);
+        gpu_table_launch(s, gpu_add_rows, "add_rows", &grid, &a, sizeof a);
+    }
+}
+
+/* -- sums over ranks ----------------------------------------------------------------- */
+
+void gpu_table_reduce(struct stream *s, const struct reduction *r)
+{
+    struct gpu_reduce a = {.x = r->x,
+                           .n_parts = r->n_parts,
+                           .is_max = r->op == REDUCE_MAX,
+                           .dtype = r->dtype,
+                           .n = r->n};
+    struct gpu_grid grid = gpu_grid_flat(r->n);
+    if (r->n == 0)
+        return;
+    if (r->n_parts > GPU_FEW_PARTS)
+        a.many = gpu_upload(s, r->parts, (size_t)r->n_parts * sizeof *r->parts);
+    for (int p = 0; p < r->n_parts && p < GPU_FEW_PARTS; p++)
+        a.few[p] = r->parts[p];
+    gpu_table_launch(s, gpu_reduce, "reduce", &grid, &a, sizeof a);
+}
+
+/* -- the optimizer ------------------------------------------------------------------- */
+
+void gpu_table_adamw(struct stream *s, const struct update *u, const struct adamw *w)
+{
+    struct gpu_update a = {
+        .master = u->master,
+        .exp_avg = u->exp_avg,
+        .exp_avg_sq = u->exp_avg_sq,
+        .param = u->param == u->master ? NULL : u->param,
+        .grad = u->grad,
+        .param_dtype = u->param_dtype,
+        .grad_dtype = u->grad_dtype,
+        .n = u->n,
+        .beta1 = (float)w->beta1,
+        .rest1 = (float)(1.0 - w->beta1),
+        .beta2 = (float)w->beta2,
+        .rest2 = (float)(1.0 - w->beta2),
+        .epsilon = (float)w->epsilon,
+        .grad_scale = (float)w->grad_scale,
+        .keep = (float)(1.0 - w->lr * w->decay),
+        .decay = (float)w->decay,
+        .rate = (float)(w->lr / w->bias1),
+        .root_bias2 = (float)(1.0 / sqrt(w->bias2)),
+        .is_l2 = w->is_l2,
+    };
+    struct gpu_grid grid = gpu_grid_flat(u->n);
+    gpu_table_launch(s, gpu_adamw, "adamw", &grid, &a, sizeof a);
+}
+
+#define SQUARE_THREADS 256
+#define SQUARE_CHUNKS 16 // of a block
+
+void gpu_table_sum_squares(struct stream *s, double *partial, const void *x,
+                           enum dtype dtype, int64_t n)
+{
+    const int64_t most = GPU_ARRAY_BYTES / sizeof *partial; // chunks of one launch
+    for (int64_t first = 0; first * KERNEL_SQUARE_CHUNK < n; first += most) {
+        int64_t at = first * KERNEL_SQUARE_CHUNK;
+        int64_t n_here = i64_min(most * KERNEL_SQUARE_CHUNK, n - at);
+        int64_t n_chunks = gpu_parts(n_here, KERNEL_SQUARE_CHUNK);
+        size_t bytes = (size_t)n_chunks * sizeof *partial;
+        struct gpu_squares a = {.partial = gpu_scratch(s, bytes),
+                                .x = (const char *)x + (size_t)at * dtype_bytes(dtype),
+                                .n = n_here,
+                                .dtype = dtype};
+        struct gpu_grid grid = {.blocks = gpu_parts(n_chunks, SQUARE_CHUNKS),
+                                .columns = 1,
+                                .threads = SQUARE_THREADS,
+                                .shared_bytes = SQUARE_THREADS * sizeof(double)};
+        gpu_table_launch(s, gpu_sum_squares, "sum_squares", &grid, &a, sizeof a);
+        gpu_download(s, partial + first, a.partial, bytes);
+    }
+}

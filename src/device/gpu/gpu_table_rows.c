@@ -1,0 +1,214 @@
+/* Rows of activations: norms, biases, activations, dropout and residual sums. */
+#include "device/gpu/gpu_device.h"
+#include "device/gpu/gpu_table.h"
+
+TYPED_KERNEL(norm_fwd);
+TYPED_KERNEL(norm_again);
+TYPED_KERNEL(norm_averages);
+TYPED_KERNEL(norm_bwd);
+TYPED_KERNEL(bias_grad);
+TYPED_KERNEL(gelu);
+TYPED_KERNEL(gelu_bwd);
+TYPED_KERNEL(residual);
+TYPED_KERNEL(residual_dropped);
+TYPED_KERNEL(dropout_fwd);
+TYPED_KERNEL(dropout_bwd);
+extern gpu_kernel gpu_add_partials;
+
+#define THREADS_MOST 256
+#define COLUMN_THREADS 64 // of kernels that sum over rows
+#define RUN 4             // columns that a thread of those has
+#define NORM_THREADS 128
+#define NORM_ROWS (NORM_THREADS / GPU_WARP_THREADS)
+#define GROUP_THREADS 16 // that draw for a group of dropout
+
+/* Elements that a thread of an element-wise kernel takes. */
+static int64_t wide(const struct stream *s)
+{
+    return (int64_t)(16 / dtype_bytes(s->dev->dtype));
+}
+
+static struct gpu_grid wide_grid(const struct stream *s, int64_t N, int64_t C)
+{
+    return gpu_grid_rows(N, gpu_parts(C, wide(s)), THREADS_MOST);
+}
+
+/* Chunks of rows, and columns. */
+static struct gpu_grid chunk_grid(int64_t N, int64_t C)
+{
+    return (struct gpu_grid){.blocks = gpu_parts(N, KERNEL_ROW_CHUNK),
+                             .columns = gpu_parts(C, COLUMN_THREADS * RUN),
+                             .threads = COLUMN_THREADS};
+}
+
+/* -- sums over rows ------------------------------------------------------------------ */
+
+void gpu_table_add_partials(struct stream *s, float *out, const float *partial, int64_t N,
+                            int64_t stride, int64_t C)
+{
+    struct gpu_partials a = {.out = out,
+                             .partial = partial,
+                             .n_chunks = gpu_parts(N, KERNEL_ROW_CHUNK),
+                             .stride = stride,
+                             .C = C};
+    struct gpu_grid grid = {.blocks = N > 0 ? gpu_parts(C, COLUMN_THREADS) : 0,
+                            .columns = 1,
+                            .threads = COLUMN_THREADS};
+    gpu_table_launch(s, gpu_add_partials, "add_partials", &grid, &a, sizeof a);
+}
+
+void gpu_table_bias_grad(struct stream *s, float *db, const void *dy, float *partial,
+                         int64_t N, int64_t C)
+{
+    struct gpu_bias_grad a = {.partial = partial, .dy = dy, .N = N, .C = C};
+    struct gpu_grid grid = chunk_grid(N, C);
+    gpu_table_launch(s, bias_grad[s->dev->dtype], "bias_grad", &grid, &a, sizeof a);
+    gpu_table_add_partials(s, db, partial, N, C, C);
+}
+
+/* -- layer norm ---------------------------------------------------------------------- */
+
+static struct gpu_grid norm_grid(int64_t N)
+{
+    return (struct gpu_grid){
+        .blocks = gpu_parts(N, NORM_ROWS), .columns = 1, .threads = NORM_THREADS};
+}
+
+static void launch_norm(struct stream *s, gpu_kernel *kernel, const char *name,
+                        const struct layernorm *ln)
+{
+    struct gpu_norm a = {.y = ln->y,
+                         .mean = ln->mean,
+                         .rstd = ln->rstd,
+                         .x = ln->x,
+                         .g = ln->g,
+                         .b = ln->b,
+                         .N = ln->N,
+                         .C = ln->C};
+    struct gpu_grid grid = norm_grid(ln->N);
+    gpu_table_launch(s, kernel, name, &grid, &a, sizeof a);
+}
+
+void gpu_table_layernorm_fwd(struct stream *s, const struct layernorm *ln)
+{
+    launch_norm(s, norm_fwd[s->dev->dtype], "layernorm_fwd", ln);
+}
+
+void gpu_table_layernorm_again(struct stream *s, const struct layernorm *ln)
+{
+    launch_norm(s, norm_again[s->dev->dtype], "layernorm_again", ln);
+}
+
+/* Rows [first, first + N), whole chunks or the last ones: their averages fit into
+ * scratch. */
+static void norm_bwd_part(struct stream *s, const struct layernorm_bwd *ln, int64_t first,
+                          int64_t N)
+{
+    size_t at = (size_t)(first * ln->C) * dtype_bytes(s->dev->dtype);
+    struct gpu_norm_bwd a = {
+        .dx = (char *)ln->dx + at,
+        .dy = (const char *)ln->dy + at,
+        .x = (const char *)ln->x + at,
+        .g = ln->g,
+        .mean = ln->mean + first,
+        .rstd = ln->rstd + first,
+        .averages = gpu_scratch(s, (size_t)N * 2 * sizeof(float)),
+        .partial = ln->partial + first / KERNEL_ROW_CHUNK * 2 * ln->C,
+        .N = N,
+        .C = ln->C,
+    };
+    struct gpu_grid rows = norm_grid(N), chunks = chunk_grid(N, ln->C);
+    gpu_table_launch(s, norm_averages[s->dev->dtype], "layernorm_bwd averages", &rows, &a,
+                     sizeof a);
+    gpu_table_launch(s, norm_bwd[s->dev->dtype], "layernorm_bwd", &chunks, &a, sizeof a);
+}
+
+void gpu_table_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln)
+{
+    const int64_t part =
+        GPU_ARRAY_BYTES / (2 * sizeof(float)) / KERNEL_ROW_CHUNK * KERNEL_ROW_CHUNK;
+    for (int64_t n = 0; n < ln->N; n += part)
+        norm_bwd_part(s, ln, n, i64_min(part, ln->N - n));
+    if (!ln->dg)
+        return;
+    gpu_table_add_partials(s, ln->dg, ln->partial, ln->N, 2 * ln->C, ln->C);
+    gpu_table_add_partials(s, ln->db, ln->partial + ln->C, ln->N, 2 * ln->C, ln->C);
+}
+
+/* -- activations --------------------------------------------------------------------- */
+
+void gpu_table_activation_fwd(struct stream *s, const struct activation_fwd *act)
+{
+    struct gpu_activation a = {
+        .y = act->y, .x = act->x, .b = act->b, .N = act->N, .C = act->C};
+    struct gpu_grid grid = wide_grid(s, a.N, a.C);
+    CHECK(act->act == ACTIVATION_GELU, "activation %d", (int)act->act);
+    gpu_table_launch(s, gelu[s->dev->dtype], "activation_fwd", &grid, &a, sizeof a);
+}
+
+void gpu_table_activation_bwd(struct stream *s, const struct activation_bwd *act)
+{
+    struct gpu_activation_bwd a = {.dx = act->dx,
+                                   .y = act->y,
+                                   .dy = act->dy,
+                                   .x = act->x,
+                                   .b = act->b,
+                                   .partial = act->partial,
+                                   .N = act->N,
+                                   .C = act->C};
+    struct gpu_grid grid = chunk_grid(a.N, a.C);
+    CHECK(act->act == ACTIVATION_GELU, "activation %d", (int)act->act);
+    gpu_table_launch(s, gelu_bwd[s->dev->dtype], "activation_bwd", &grid, &a, sizeof a);
+    if (act->db)
+        gpu_table_add_partials(s, act->db, act->partial, a.N, a.C, a.C);
+}
+
+/* -- dropout and residual sums ------------------------------------------------------- */
+
+static struct gpu_grid drop_grid(int64_t N, int64_t C)
+{
+    return gpu_grid_rows(N, gpu_parts(C, DROPOUT_GROUP) * GROUP_THREADS, THREADS_MOST);
+}
+
+void gpu_table_bias_dropout_residual(struct stream *s, const struct residual *r)
+{
+    struct gpu_residual a = {.y = r->y,
+                             .res = r->res,
+                             .x = r->x,
+                             .b = r->b,
+                             .N = r->B * r->S,
+                             .S = r->S,
+                             .C = r->C,
+                             .drop = r->drop};
+    bool is_dropped = r->drop.threshold > 0;
+    struct gpu_grid grid = is_dropped ? drop_grid(a.N, a.C) : wide_grid(s, a.N, a.C);
+    gpu_table_launch(s, (is_dropped ? residual_dropped : residual)[s->dev->dtype],
+                     "bias_dropout_residual", &grid, &a, sizeof a);
+}
+
+static void launch_dropout(struct stream *s, gpu_kernel *kernel, const char *name,
+                           const struct gpu_dropped *a)
+{
+    struct gpu_grid grid = drop_grid(a->N, a->C);
+    gpu_table_launch(s, kernel, name, &grid, a, sizeof *a);
+}
+
+void gpu_table_dropout_fwd(struct stream *s, void *y, const float *x, int64_t B,
+                           int64_t S, int64_t C, const struct dropout *drop)
+{
+    struct gpu_dropped a = {.y = y, .x = x, .N = B * S, .S = S, .C = C, .drop = *drop};
+    if (drop->threshold > 0)
+        launch_dropout(s, dropout_fwd[s->dev->dtype], "dropout_fwd", &a);
+    else if (y != x)
+        gpu_table_store(s, y, x, s->dev->dtype, B * S * C);
+}
+
+const void *gpu_table_dropout_bwd(struct stream *s, void *dx, const void *dy, int64_t B,
+                                  int64_t S, int64_t C, const struct dropout *drop)
+{
+    struct gpu_dropped a = {.y = dx, .x = dy, .N = B * S, .S = S, .C = C, .drop = *drop};
+    if (drop->threshold == 0)
+        return dy;
+    launch_dropout(s, dropout_bwd[s->dev->dtype], "dropout_bwd", &a);
+    return dx;
+}
