@@ -12,9 +12,7 @@
 
 #include "base/base.h"
 #include "base/error.h"
-#include "device/device.h"
-
-struct device_link; // how bytes pass between the hosts of a group, see device.h
+#include "device/device_peers.h"
 
 /* -- the device ---------------------------------------------------------------------- */
 
@@ -86,26 +84,19 @@ size_t gpu_workspace_bytes(void); // GPU_WORKSPACE_BYTES, taken at the start
 
 /* -- messages between GPUs ----------------------------------------------------------- */
 
-/* A group whose ranks pass device memory to each other: an NCCL communicator. Calls of a
- * group have one order on all its ranks, and groups that share ranks one order, too.
- * Between begin and end messages are one operation: none waits for another. They run on
- * STREAM_COMM. */
-struct gpu_peers;
-#define GPU_PEERS_ID_BYTES 128
-
+/* What device_peers.h says of each. */
 bool gpu_has_peers(void); // false: messages go through the host
-MUST_CHECK int gpu_peers_id(char id[GPU_PEERS_ID_BYTES], struct error *err);
-/* `link` moves bytes between the ranks of the group on the host; the emulated device
- * alone uses it. */
-MUST_CHECK int gpu_peers_open(struct gpu_peers **peers, const char id[GPU_PEERS_ID_BYTES],
-                              int rank, int size, const struct device_link *link,
+MUST_CHECK int gpu_peers_id(char id[DEVICE_PEERS_ID_BYTES], struct error *err);
+MUST_CHECK int gpu_peers_open(struct gpu_peers **peers,
+                              const char id[DEVICE_PEERS_ID_BYTES], int rank, int size,
+                              enum stream_name s, const struct device_link *link,
                               struct error *err);
 void gpu_peers_close(struct gpu_peers *peers);
 void gpu_peers_begin(struct gpu_peers *peers);
 void gpu_peers_send(struct gpu_peers *peers, const void *x, size_t bytes, int to);
 void gpu_peers_recv(struct gpu_peers *peers, void *x, size_t bytes, int from);
 void gpu_peers_end(struct gpu_peers *peers);
-/* Give up what is under way: a peer is gone. */
+MUST_CHECK int gpu_peers_check(struct gpu_peers *peers, struct error *err);
 void gpu_peers_abort(struct gpu_peers *peers);
 
 #endif

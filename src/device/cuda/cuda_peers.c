@@ -1,0 +1,286 @@
+/*
+ * Messages between GPUs by NCCL: an operation is a group of its sends and receives.
+ *
+ * The library is opened when it is first asked for, so that the plug-in works without it:
+ * messages go through the host then.
+ *
+ * Two of NCCL's calls wait for other ranks inside the library, where a peer that is gone
+ * would not be noticed: opening a communicator, and the first operation, for which it
+ * connects the ranks. They run on a thread of their own, and link.wait() is called until
+ * they are through. All ranks make both when all of them are there (comm_peers.c); later
+ * operations are enqueued and wait on the GPU alone.
+ *
+ * An operation that waits for its peers occupies multiprocessors until they come. Those
+ * of all groups have room beside each other: one runs on STREAM_COMM at a time, with up
+ * to BLOCKS_MANY blocks, and one on each stream of messages, with up to BLOCKS_FEW.
+ */
+#include "device/cuda/cuda_internal.h"
+#include "device/device_peers.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCKS_MANY 16
+#define BLOCKS_FEW 4
+
+_Static_assert(sizeof(ncclUniqueId) == DEVICE_PEERS_ID_BYTES, "an id fits its place");
+
+struct message {
+    bool is_send;
+    void *x;
+    size_t bytes;
+    int peer;
+};
+
+struct gpu_peers {
+    ncclComm_t comm; // NULL: none yet, or given up
+    int rank, size;
+    ncclUniqueId id;
+    enum stream_name stream;
+    struct device_link link;
+    struct message *messages; // of the operation that has begun
+    int n_messages, capacity;
+    bool is_connected;      // one operation was enqueued
+    ncclResult_t result;    // of a call on a thread of its own
+    atomic_bool is_through; // that call
+    ncclResult_t failure;   // the first one
+};
+
+/* -- the library --------------------------------------------------------------------- */
+
+static struct {
+    bool is_tried;
+    void *library;
+    ncclResult_t (*get_version)(int *version);
+    ncclResult_t (*get_unique_id)(ncclUniqueId *id);
+    ncclResult_t (*comm_init)(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
+                              ncclConfig_t *config);
+    ncclResult_t (*comm_destroy)(ncclComm_t comm);
+    ncclResult_t (*comm_abort)(ncclComm_t comm);
+    ncclResult_t (*comm_state)(ncclComm_t comm, ncclResult_t *state);
+    ncclResult_t (*group_start)(void);
+    ncclResult_t (*group_end)(void);
+    ncclResult_t (*send)(const void *x, size_t n, ncclDataType_t type, int peer,
+                         ncclComm_t comm, cudaStream_t stream);
+    ncclResult_t (*recv)(void *x, size_t n, ncclDataType_t type, int peer,
+                         ncclComm_t comm, cudaStream_t stream);
+    const char *(*error_string)(ncclResult_t rc);
+} nccl;
+
+/* A function of the library at `*place`. */
+static bool find(const char *name, void *place)
+{
+    void *symbol = dlsym(nccl.library, name);
+    memcpy(place, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+static bool has_library(void)
+{
+    if (nccl.is_tried)
+        return nccl.library != NULL;
+    nccl.is_tried = true;
+    nccl.library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!nccl.library)
+        return false;
+    bool has_all = find("ncclGetVersion", &nccl.get_version) &&
+                   find("ncclGetUniqueId", &nccl.get_unique_id) &&
+                   find("ncclCommInitRankConfig", &nccl.comm_init) &&
+                   find("ncclCommDestroy", &nccl.comm_destroy) &&
+                   find("ncclCommAbort", &nccl.comm_abort) &&
+                   find("ncclCommGetAsyncError", &nccl.comm_state) &&
+                   find("ncclGroupStart", &nccl.group_start) &&
+                   find("ncclGroupEnd", &nccl.group_end) &&
+                   find("ncclSend", &nccl.send) && find("ncclRecv", &nccl.recv) &&
+                   find("ncclGetErrorString", &nccl.error_string);
+    if (!has_all) { // too old a one
+        dlclose(nccl.library);
+        nccl.library = NULL;
+    }
+    return has_all;
+}
+
+bool gpu_has_peers(void)
+{
+    return has_library();
+}
+
+int cuda_peers_version(void)
+{
+    int version = 0;
+    return has_library() && nccl.get_version(&version) == ncclSuccess ? version : 0;
+}
+
+/* -- groups -------------------------------------------------------------------------- */
+
+static bool went(struct gpu_peers *p, ncclResult_t rc)
+{
+    if (p->failure == ncclSuccess)
+        p->failure = rc;
+    return p->failure == ncclSuccess;
+}
+
+/* Run `call`, which sets p->result and then p->is_through, on a thread of its own. */
+static bool run_beside(struct gpu_peers *p, void *(*call)(void *peers))
+{
+    pthread_t thread;
+    atomic_store(&p->is_through, false);
+    if (pthread_create(&thread, NULL, call, p))
+        return went(p, ncclSystemError);
+    while (!atomic_load(&p->is_through))
+        p->link.wait(p->link.context);
+    pthread_join(thread, NULL);
+    return went(p, p->result);
+}
+
+int gpu_peers_id(char id[DEVICE_PEERS_ID_BYTES], struct error *err)
+{
+    ncclUniqueId unique;
+    ncclResult_t rc = has_library() ? nccl.get_unique_id(&unique) : ncclSystemError;
+    if (rc != ncclSuccess)
+        return error_set(err, ERROR_RUNTIME, "NCCL cannot start: %s",
+                         nccl.library ? nccl.error_string(rc) : "there is no library");
+    memcpy(id, &unique, sizeof unique);
+    return 0;
+}
+
+static void *open_comm(void *peers)
+{
+    struct gpu_peers *p = peers;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = p->stream == STREAM_COMM ? BLOCKS_MANY : BLOCKS_FEW;
+    cuda_use();
+    p->result = nccl.comm_init(&p->comm, p->size, p->id, p->rank, &config);
+    atomic_store(&p->is_through, true);
+    return NULL;
+}
+
+int gpu_peers_open(struct gpu_peers **peers, const char id[DEVICE_PEERS_ID_BYTES],
+                   int rank, int size, enum stream_name s, const struct device_link *link,
+                   struct error *err)
+{
+    struct gpu_peers *p = calloc(1, sizeof *p);
+    *peers = NULL;
+    if (!p)
+        return error_set(err, ERROR_RUNTIME, "no memory for a group of GPUs");
+    p->rank = rank;
+    p->size = size;
+    p->stream = s;
+    p->link = *link;
+    memcpy(&p->id, id, sizeof p->id);
+    if (!run_beside(p, open_comm)) {
+        error_set(err, ERROR_RUNTIME, "NCCL cannot connect the GPUs of %d ranks: %s",
+                  size, nccl.error_string(p->failure));
+        gpu_peers_close(p);
+        return -1;
+    }
+    *peers = p;
+    return 0;
+}
+
+void gpu_peers_close(struct gpu_peers *p)
+{
+    if (!p)
+        return;
+    cuda_use();
+    if (p->comm && p->failure == ncclSuccess)
+        (void)nccl.comm_destroy(p->comm);
+    else if (p->comm)
+        (void)nccl.comm_abort(p->comm);
+    free(p->messages);
+    free(p);
+}
+
+void gpu_peers_abort(struct gpu_peers *p)
+{
+    cuda_use();
+    if (p->comm)
+        (void)nccl.comm_abort(p->comm);
+    p->comm = NULL;
+    went(p, ncclRemoteError);
+}
+
+int gpu_peers_check(struct gpu_peers *p, struct error *err)
+{
+    ncclResult_t state = ncclSuccess;
+    if (p->comm && nccl.comm_state(p->comm, &state) == ncclSuccess &&
+        state != ncclInProgress)
+        went(p, state);
+    if (p->failure == ncclSuccess)
+        return 0;
+    return error_set(err, ERROR_RUNTIME, "communication with the other ranks failed: %s",
+                     nccl.error_string(p->failure));
+}
+
+/* -- messages ------------------------------------------------------------------------ */
+
+void gpu_peers_begin(struct gpu_peers *p)
+{
+    p->n_messages = 0;
+}
+
+/* Collected first: NCCL's groups belong to the thread that begins them. */
+static void add_message(struct gpu_peers *p, struct message message)
+{
+    if (p->n_messages == p->capacity) {
+        int capacity = p->capacity ? 2 * p->capacity : 8;
+        struct message *more =
+            realloc(p->messages, (size_t)capacity * sizeof *p->messages);
+        if (!more) {
+            went(p, ncclSystemError);
+            return;
+        }
+        p->messages = more;
+        p->capacity = capacity;
+    }
+    p->messages[p->n_messages++] = message;
+}
+
+void gpu_peers_send(struct gpu_peers *p, const void *x, size_t bytes, int to)
+{
+    add_message(p, (struct message){true, (void *)(uintptr_t)x, bytes, to}); // only read
+}
+
+void gpu_peers_recv(struct gpu_peers *p, void *x, size_t bytes, int from)
+{
+    add_message(p, (struct message){false, x, bytes, from});
+}
+
+static ncclResult_t enqueue(struct gpu_peers *p)
+{
+    cudaStream_t s = cuda_stream(p->stream);
+    ncclResult_t rc = nccl.group_start();
+    if (rc != ncclSuccess)
+        return rc;
+    for (int i = 0; i < p->n_messages && rc == ncclSuccess; i++) {
+        const struct message *m = &p->messages[i];
+        rc = m->is_send ? nccl.send(m->x, m->bytes, ncclInt8, m->peer, p->comm, s)
+                        : nccl.recv(m->x, m->bytes, ncclInt8, m->peer, p->comm, s);
+    }
+    ncclResult_t end = nccl.group_end();
+    return rc != ncclSuccess ? rc : end;
+}
+
+static void *enqueue_first(void *peers)
+{
+    struct gpu_peers *p = peers;
+    cuda_use();
+    p->result = enqueue(p);
+    atomic_store(&p->is_through, true);
+    return NULL;
+}
+
+void gpu_peers_end(struct gpu_peers *p)
+{
+    if (p->failure != ncclSuccess || p->n_messages == 0)
+        return;
+    cuda_use();
+    if (p->is_connected)
+        went(p, enqueue(p));
+    else
+        p->is_connected = run_beside(p, enqueue_first);
+}
