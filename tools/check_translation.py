@@ -14,8 +14,9 @@ at a heading of level 1 to 3. In a Chinese page each heading has a stamp on the 
   ## Heading in Chinese
 
 The number is a hash of the English section that was translated. White space does not count,
-nor do tables that `make bench` writes. Sections stand in the order of the English page, with
-the same commands (comments may be translated), as many rows in tables and as many pictures.
+nor do tables that `make bench` or another program writes. Sections stand in the order of the
+English page, with the same commands (comments may be translated), as many rows in tables and
+as many pictures.
 Links to pages that have a translation go to the translation.
 
 Without any translation there is nothing to check."""
@@ -41,10 +42,11 @@ def pairs():
 
 
 def written(lines):
-    """The lines without measured tables."""
+    """The lines without tables that were measured or made."""
     kept, skip = [], False
     for line in lines:
-        skip = (skip or line.lstrip().startswith("<!-- bench:")) and "<!-- /bench:" not in line
+        begins = re.match(r" *<!-- (bench|made):", line)
+        skip = bool(skip or begins) and not re.search("<!-- /(bench|made):", line)
         if not skip:
             kept.append(line)
     return kept
