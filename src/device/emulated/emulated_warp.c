@@ -115,10 +115,11 @@ struct multiplied {
     const uint32_t *a, *b;
 };
 
-/* Sums in float, ascending in k. A product of two numbers of 16 bits is exact in float. */
+/* As the units do it, nearly: products and their sum are wide, and rounded once to the
+ * float that the next sum begins with. */
 static void multiply(void *lanes[BLOCK_WARP], float (*widen)(uint16_t))
 {
-    float a[16][16], b[16][8], c[16][8];
+    double a[16][16], b[16][8], c[16][8];
     for (int i = 0; i < BLOCK_WARP; i++) {
         struct multiplied *x = lanes[i];
         int g = i / 4, t = i % 4;
@@ -126,12 +127,12 @@ static void multiply(void *lanes[BLOCK_WARP], float (*widen)(uint16_t))
             int shift = 16 * half;
             for (int j = 0; j < 4; j++)
                 a[g + 8 * (j % 2)][2 * t + 8 * (j / 2) + half] =
-                    widen((uint16_t)(x->a[j] >> shift));
+                    (double)widen((uint16_t)(x->a[j] >> shift));
             for (int j = 0; j < 2; j++)
-                b[2 * t + 8 * j + half][g] = widen((uint16_t)(x->b[j] >> shift));
+                b[2 * t + 8 * j + half][g] = (double)widen((uint16_t)(x->b[j] >> shift));
         }
         for (int j = 0; j < 4; j++)
-            c[g + 8 * (j / 2)][2 * t + j % 2] = x->c[j];
+            c[g + 8 * (j / 2)][2 * t + j % 2] = (double)x->c[j];
     }
     for (int i = 0; i < 16; i++)
         for (int k = 0; k < 16; k++)
@@ -140,7 +141,7 @@ static void multiply(void *lanes[BLOCK_WARP], float (*widen)(uint16_t))
     for (int i = 0; i < BLOCK_WARP; i++) {
         struct multiplied *x = lanes[i];
         for (int j = 0; j < 4; j++)
-            x->c[j] = c[i / 4 + 8 * (j / 2)][2 * (i % 4) + j % 2];
+            x->c[j] = (float)c[i / 4 + 8 * (j / 2)][2 * (i % 4) + j % 2];
     }
 }
 
