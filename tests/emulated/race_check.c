@@ -8,6 +8,9 @@
  *   - two threads of a block touch the same bytes, one of them to write, and no barrier
  *     lies between (within a warp: no __syncwarp either);
  *   - two blocks of a launch touch the same bytes, one of them to write;
+ *   - two operations (kernels, copies, fills, GEMMs, messages) touch the same bytes of
+ *     device memory, one of them to write, and neither streams nor events nor the host
+ *     have ordered them, whatever order they happened to run in;
  *   - shared memory is read that no thread of the block has written;
  *   - an address is touched that is in no allocation of device memory, not in the block's
  *     shared memory, not on the thread's own stack and no constant.
@@ -25,6 +28,7 @@
  */
 #include "device/emulated/emulated_block.h"
 #include "device/emulated/emulated_memory.h"
+#include "device/emulated/emulated_watch.h"
 
 #include <link.h>
 #include <stdio.h>
@@ -36,6 +40,7 @@
 #define REGION_BITS 16
 #define REGION_CELLS (((size_t)1 << REGION_BITS) / GRANULE)
 #define MAP_BITS 16
+#define READERS 3 // operations of different streams that are remembered
 #define NOBODY UINT16_MAX
 #define SEVERAL_WARPS (UINT16_MAX - 1)
 #define SEVERAL_LANES 0x8000 // and the warp
@@ -46,6 +51,7 @@ struct cell {
     uint32_t shared_in;               // the first phase of a launch: several blocks read
     uint16_t write_step, read_step;
     uint16_t writer, reader;
+    uint32_t operation_wrote, operations_read[READERS]; // packed, see pack(); 0: none
 };
 
 struct region {
@@ -59,6 +65,8 @@ static struct {
     struct region regions[1 << MAP_BITS];
     struct region *last_region;
     struct emulated_range last_range; // of device memory
+    bool is_operating;
+    struct stream_point now; // the operation that runs
 } all;
 
 /* -- where cells are ----------------------------------------------------------------- */
@@ -198,7 +206,64 @@ static void check_cell(uintptr_t address, enum watched_access how)
         tell_race(address, true, c->read_phase, c->reader, false);
     if (how == ACCESS_COPY_BEGINS)
         self |= COPYING;
-    *c = (struct cell){.write_phase = all.phase, .write_step = step, .writer = self};
+    c->write_phase = all.phase;
+    c->write_step = step;
+    c->writer = self;
+    c->read_phase = 0;
+    c->shared_in = 0;
+}
+
+/* -- the order of operations --------------------------------------------------------- */
+
+#define STREAM_BITS 3
+
+static uint32_t pack(const struct stream_point *at)
+{
+    return at->seen[at->stream] << STREAM_BITS | (uint32_t)at->stream;
+}
+
+static bool is_before_now(uint32_t packed)
+{
+    uint32_t stream = packed & ((1u << STREAM_BITS) - 1);
+    return packed >> STREAM_BITS <= all.now.seen[stream];
+}
+
+static void tell_disorder(uintptr_t address, bool is_write, uint32_t other,
+                          bool was_write)
+{
+    static const char *const names[] = {"compute",  "comm",          "copy",
+                                        "to_next",  "from_previous", "to_previous",
+                                        "from_next"};
+    CHECK(false,
+          "an operation of stream %s%s%s %s %s, which one of stream %s %s: no event "
+          "orders them",
+          names[all.now.stream], emulated_here.kernel ? ", " : "",
+          emulated_here.kernel ? emulated_here.kernel : "", is_write ? "writes" : "reads",
+          place_words(address), names[other & ((1u << STREAM_BITS) - 1)],
+          was_write ? "wrote" : "read");
+}
+
+static void check_order(uintptr_t address, bool is_write)
+{
+    struct cell *c = cell_of(address);
+    uint32_t self = pack(&all.now), *slot = NULL;
+    if (!all.is_operating)
+        return;
+    if (!is_before_now(c->operation_wrote))
+        tell_disorder(address, is_write, c->operation_wrote, true);
+    for (int i = 0; i < READERS; i++) {
+        uint32_t *reader = &c->operations_read[i];
+        bool is_before = is_before_now(*reader);
+        if (is_write && !is_before)
+            tell_disorder(address, true, *reader, false);
+        if (is_write || is_before)
+            *reader = 0;
+        slot = *reader == 0 ? reader : slot;
+    }
+    if (is_write)
+        c->operation_wrote = self;
+    else if (slot)
+        *slot = self;
 }
 
 /* -- addresses ----------------------------------------------------------------------- */
@@ -257,17 +322,30 @@ static bool is_known(uintptr_t first, size_t bytes)
     return lies_in(first, bytes, h->shared, h->shared_bytes) || is_device(first, bytes);
 }
 
+static void check_orders(uintptr_t first, size_t bytes, enum watched_access how)
+{
+    if (!is_shared(first))
+        for (uintptr_t at = first / GRANULE * GRANULE; at < first + bytes; at += GRANULE)
+            check_order(at, how != ACCESS_READ);
+}
+
 static void check_cells(uintptr_t first, size_t bytes, enum watched_access how)
 {
     for (uintptr_t at = first / GRANULE * GRANULE; at < first + bytes; at += GRANULE)
         check_cell(at, how);
+    check_orders(first, bytes, how);
 }
 
 static void access_memory(const void *memory, size_t bytes, enum watched_access how)
 {
     uintptr_t first = (uintptr_t)memory;
     bool is_write = how != ACCESS_READ;
-    if (!emulated_here.kernel || bytes == 0 || is_own(first, bytes, is_write))
+    if (!emulated_here.kernel) {
+        if (is_device(first, bytes)) // of a product
+            check_orders(first, bytes, how);
+        return;
+    }
+    if (bytes == 0 || is_own(first, bytes, is_write))
         return;
     if (is_known(first, bytes)) {
         check_cells(first, bytes, how);
@@ -289,9 +367,19 @@ static void next_phase(void)
     memset(all.steps, 0, sizeof all.steps);
 }
 
-static void on_launch(const struct gpu_launch *l)
+/* On the thread that runs the operation; others copy what they like meanwhile. */
+static _Thread_local bool is_busy;
+
+static void on_operation(const struct stream_point *at)
 {
-    (void)l;
+    is_busy = all.is_operating = at != NULL;
+    all.last_range = (struct emulated_range){0};
+    if (at)
+        all.now = *at;
+}
+
+static void on_launch(void)
+{
     next_phase();
     all.launch_first = all.phase;
     all.last_range = (struct emulated_range){0};
@@ -308,7 +396,8 @@ static void on_warp(uint32_t warp)
     all.steps[warp]++;
 }
 
-static const struct block_watch watch = {
+static const struct emulated_watch watch = {
+    .operation = on_operation,
     .launch = on_launch,
     .block = on_block,
     .barrier = next_phase,
@@ -318,7 +407,7 @@ static const struct block_watch watch = {
 
 __attribute__((constructor)) static void begin(void)
 {
-    block_watch = &watch;
+    emulated_watch = &watch;
 }
 
 /* -- what compilers call ------------------------------------------------------------- */
@@ -377,8 +466,12 @@ CALLED(__tsan_func_exit, void)
  * thread's, so of what is neither shared nor device memory nothing is said. */
 static void touch_memory(const void *memory, size_t bytes, enum watched_access how)
 {
-    if (emulated_here.kernel && bytes > 0 && is_known((uintptr_t)memory, bytes))
+    if (bytes == 0 || !is_busy || !is_known((uintptr_t)memory, bytes))
+        return;
+    if (emulated_here.kernel)
         check_cells((uintptr_t)memory, bytes, how);
+    else
+        check_orders((uintptr_t)memory, bytes, how);
 }
 
 void *__real_memcpy(void *to, const void *from, size_t bytes);

@@ -98,11 +98,80 @@ static void test_check__wrong_kernels_are_told(void **state)
     assert_dies(copy_unwaited, "of shared memory, which is still being copied to");
 }
 
+/* -- the order of operations --------------------------------------------------------- */
+
+enum ordered { BY_NOTHING, BY_EVENT, BY_HOST, BY_STREAM };
+
+/* y = 2 x on one stream, z = y on another. Eager, they run in the right order. */
+static void double_and_copy(enum ordered by)
+{
+    float x[64] = {1}, *dx = device_floats(x, 64), *dy = device_floats(NULL, 64);
+    float *dz = device_floats(NULL, 64);
+    enum stream_name s = by == BY_STREAM ? STREAM_COMPUTE : STREAM_COPY;
+    void *event = gpu_event_make();
+    assert_int_equal(emulated_streams("eager"), 0);
+    launch_vector(LAUNCH_OF(gpu_test_double, 1, 64, 0), dy, dx, 64);
+    if (by == BY_EVENT) {
+        gpu_record(event, STREAM_COMPUTE);
+        gpu_wait(STREAM_COPY, event);
+    }
+    if (by == BY_HOST)
+        gpu_synchronize(STREAM_COMPUTE);
+    gpu_copy(s, dz, dy, sizeof x, COPY_ON_DEVICE);
+    gpu_synchronize(s);
+    gpu_event_free(event);
+    gpu_free(dx, sizeof x);
+    gpu_free(dy, sizeof x);
+    gpu_free(dz, sizeof x);
+}
+
+static void copy_without_event(void)
+{
+    double_and_copy(BY_NOTHING);
+}
+
+/* It is written while a product may still read it. */
+static void fill_without_event(void)
+{
+    float *x = device_floats(NULL, 64), *y = device_floats(NULL, 64);
+    assert_int_equal(emulated_streams("eager"), 0);
+    gpu_gemm(STREAM_COMPUTE, &(struct gemm){.m = 8,
+                                            .n = 8,
+                                            .k = 8,
+                                            .a = x,
+                                            .a_row = 8,
+                                            .a_col = 1,
+                                            .b = x,
+                                            .b_row = 1,
+                                            .b_col = 8,
+                                            .c = y,
+                                            .c_row = 8,
+                                            .c_col = 1});
+    gpu_fill(STREAM_COMM, x, 0, 256);
+    gpu_synchronize(STREAM_COMM);
+}
+
+static void test_check__operations_that_nothing_orders_are_told(void **state)
+{
+    (void)state;
+    double_and_copy(BY_EVENT);
+    double_and_copy(BY_HOST);
+    double_and_copy(BY_STREAM);
+    assert_dies(copy_without_event,
+                "an operation of stream copy reads byte 0 of 256 bytes of device memory, "
+                "which one of stream compute wrote: no event orders them");
+    assert_dies(
+        fill_without_event,
+        "an operation of stream comm writes byte 0 of 256 bytes of device memory, "
+        "which one of stream compute read: no event orders them");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check__right_kernels_pass),
         cmocka_unit_test(test_check__wrong_kernels_are_told),
+        cmocka_unit_test(test_check__operations_that_nothing_orders_are_told),
     };
     return cmocka_run_group_tests(tests, start_device, stop_device);
 }

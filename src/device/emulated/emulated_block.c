@@ -20,9 +20,10 @@
 
 #include "device/emulated/emulated_fiber.h"
 #include "device/emulated/emulated_memory.h"
+#include "device/emulated/emulated_watch.h"
 
 _Thread_local struct emulated_here emulated_here;
-const struct block_watch *block_watch;
+const struct emulated_watch *emulated_watch;
 
 #define MOST_WARPS (BLOCK_MOST_THREADS / BLOCK_WARP)
 
@@ -216,8 +217,8 @@ static void release_barrier(struct runner *r)
         make_ready(r, i / BLOCK_WARP, 1u << i % BLOCK_WARP);
     }
     r->n_at_barrier = 0;
-    if (block_watch)
-        block_watch->barrier();
+    if (emulated_watch)
+        emulated_watch->barrier();
 }
 
 /* On a fiber of its own: threads from their beginning to their end, one after another. */
@@ -299,8 +300,8 @@ void block_meet_warp(const struct warp_meeting *m, void *lane, int line)
             m->ready(warp->met);
         warp->arrived = 0;
         make_ready(r, w, warp->lanes);
-        if (block_watch && m->orders_memory)
-            block_watch->warp(w);
+        if (emulated_watch && m->orders_memory)
+            emulated_watch->warp(w);
     }
     wait_turn(r);
 }
@@ -378,8 +379,8 @@ static void run_block(const struct gpu_launch *l, uint64_t i, uint64_t seed)
         .args = l->args,
         .args_bytes = l->args_bytes,
     };
-    if (block_watch)
-        block_watch->block();
+    if (emulated_watch)
+        emulated_watch->block();
     choose(r);
     struct thread *first = &r->threads[r->now];
     first->fiber = free_fiber(r);
@@ -412,7 +413,7 @@ static uint64_t step_around(uint64_t n, uint64_t seed)
 static int runners_for(uint64_t n_blocks, uint32_t n_threads)
 {
     bool is_small = n_blocks < 2 || n_blocks * n_threads < 8192;
-    return block_watch || is_small ? 1 : kernels_threads();
+    return emulated_watch || is_small ? 1 : kernels_threads();
 }
 
 void block_launch(const struct gpu_launch *l)
@@ -422,8 +423,8 @@ void block_launch(const struct gpu_launch *l)
     uint64_t seed = mix(orders.seed ^ mix(orders.n_launches++));
     uint64_t step = step_around(n, seed), first = seed % n;
     int n_runners = runners_for(n, l->threads);
-    if (block_watch)
-        block_watch->launch(l);
+    if (emulated_watch)
+        emulated_watch->launch();
 #pragma omp parallel for schedule(dynamic) num_threads(n_runners)
     for (uint64_t i = 0; i < n; i++)
         run_block(l, (first + i * step % n) % n, seed);

@@ -54,23 +54,4 @@ struct async_copies *block_copies(void);
 /* "kernel gpu_x, block (1, 0, 0), thread 33" of the caller, for messages. */
 const char *block_words(void);
 
-/* -- for a checker of every access --------------------------------------------------- */
-
-enum watched_access {
-    ACCESS_READ,
-    ACCESS_WRITE,
-    ACCESS_COPY_BEGINS, // what is there is not known until it ends
-    ACCESS_COPY_ENDS,
-};
-
-/* Where it is set, blocks run on one thread of the system. Tests put one in. */
-struct block_watch {
-    void (*launch)(const struct gpu_launch *l);
-    void (*block)(void);         // begins
-    void (*barrier)(void);       // was reached by all
-    void (*warp)(uint32_t warp); // met, and memory is ordered
-    void (*access)(const void *memory, size_t bytes, enum watched_access how);
-};
-extern const struct block_watch *block_watch;
-
 #endif

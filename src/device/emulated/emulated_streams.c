@@ -8,6 +8,7 @@
 #include "device/emulated/emulated_streams.h"
 
 #include "device/emulated/emulated_memory.h"
+#include "device/emulated/emulated_watch.h"
 
 #include <pthread.h>
 #include <stdalign.h>
@@ -18,13 +19,21 @@
 #define QUEUE_LONG 512 // operations: what is enqueued on top waits for half of them
 #define BURST 8        // operations of a stream at a time, on average, by chance
 
-/* Streams that messages of a pipeline have follow these. */
-static const char *const stream_names[] = {"compute", "comm", "copy"};
+static const char *const stream_names[N_STREAMS] = {
+    [STREAM_COMPUTE] = "compute",
+    [STREAM_COMM] = "comm",
+    [STREAM_COPY] = "copy",
+    [STREAM_TO_NEXT] = "to_next",
+    [STREAM_FROM_PREVIOUS] = "from_previous",
+    [STREAM_TO_PREVIOUS] = "to_previous",
+    [STREAM_FROM_NEXT] = "from_next",
+};
 
 struct mark { // one recording of an event
     bool is_set;
     enum stream_name stream;
-    int n_users; // the event, until it is recorded again, and operations
+    int n_users;              // the event, until it is recorded again, and operations
+    uint32_t seen[N_STREAMS]; // what it comes after, see emulated_watch.h
 };
 
 struct emulated_event {
@@ -36,6 +45,7 @@ struct operation {
     bool (*run)(void *args); // NULL: of an event
     struct mark *mark;       // that it sets, or waits for
     bool is_wait, is_message;
+    struct stream_point at;
     alignas(max_align_t) char args[];
 };
 
@@ -49,9 +59,11 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct queue queues[N_STREAMS];
-    bool is_running;                // an operation, on some thread
-    pthread_t messenger;            // the thread that runs messages
-    void (*on_wait)(void *context); // what it calls while it waits
+    uint32_t seen[N_STREAMS][N_STREAMS]; // what the last of a queue comes after
+    uint32_t seen_by_host[N_STREAMS];    // what was waited for
+    bool is_running;                     // an operation, on some thread
+    pthread_t messenger;                 // the thread that runs messages
+    void (*on_wait)(void *context);      // what it calls while it waits
     void *context;
     enum stream_policy policy;
     enum stream_name preferred, burst;
@@ -66,11 +78,6 @@ void streams_policy(enum stream_policy policy, uint64_t seed, enum stream_name p
     all.random = seed * 0x9E3779B97F4A7C15u + 1;
     all.preferred = preferred;
     pthread_mutex_unlock(&all.lock);
-}
-
-static const char *name_of(enum stream_name s)
-{
-    return (size_t)s < ARRAY_LEN(stream_names) ? stream_names[s] : "of messages";
 }
 
 static uint32_t draw(void)
@@ -103,7 +110,7 @@ static enum stream_name needed(enum stream_name s)
 {
     for (int hops = 0; all.queues[s].first && !is_open(all.queues[s].first); hops++) {
         CHECK(hops < N_STREAMS, "streams wait for each other, stream %s among them",
-              name_of(s));
+              stream_names[s]);
         s = all.queues[s].first->mark->stream;
     }
     return s;
@@ -148,7 +155,11 @@ static void run_first(enum stream_name s)
     if (op->run) {
         all.is_running = true;
         pthread_mutex_unlock(&all.lock);
+        if (emulated_watch)
+            emulated_watch->operation(&op->at);
         is_done = op->run(op->args);
+        if (emulated_watch)
+            emulated_watch->operation(NULL);
         pthread_mutex_lock(&all.lock);
         all.is_running = false;
     } else if (!op->is_wait) {
@@ -244,6 +255,26 @@ static void run_some(int64_t most)
 
 /* -- enqueueing ---------------------------------------------------------------------- */
 
+static void join(uint32_t seen[N_STREAMS], const uint32_t more[N_STREAMS])
+{
+    for (int i = 0; i < N_STREAMS; i++)
+        seen[i] = seen[i] > more[i] ? seen[i] : more[i];
+}
+
+/* What an operation that is enqueued now comes after. */
+static void place(struct operation *op, enum stream_name s)
+{
+    uint32_t *seen = all.seen[s];
+    join(seen, all.seen_by_host);
+    seen[s]++;
+    if (op->is_wait)
+        join(seen, op->mark->seen);
+    else if (op->mark)
+        memcpy(op->mark->seen, seen, sizeof op->mark->seen);
+    op->at.stream = s;
+    memcpy(op->at.seen, seen, sizeof op->at.seen);
+}
+
 static struct operation *operation_make(size_t bytes)
 {
     struct operation *op = calloc(1, sizeof *op + bytes);
@@ -261,6 +292,7 @@ static void enqueue(enum stream_name s, struct operation *op)
     q->n_enqueued++;
     if (op->mark)
         op->mark->n_users++;
+    place(op, s);
     int64_t n_queued = 0;
     for (int i = 0; i < N_STREAMS; i++)
         n_queued += all.queues[i].n_enqueued - all.queues[i].n_done;
@@ -315,18 +347,26 @@ void gpu_on_wait(void (*fn)(void *context), void *context)
     pthread_mutex_unlock(&all.lock);
 }
 
+static void synchronize(enum stream_name s)
+{
+    uint32_t seen[N_STREAMS];
+    memcpy(seen, all.seen[s], sizeof seen);
+    run_until(s, all.queues[s].n_enqueued);
+    join(all.seen_by_host, seen);
+}
+
 void streams_drain(void)
 {
     pthread_mutex_lock(&all.lock);
     for (int i = 0; i < N_STREAMS; i++)
-        run_until((enum stream_name)i, all.queues[i].n_enqueued);
+        synchronize((enum stream_name)i);
     pthread_mutex_unlock(&all.lock);
 }
 
 void streams_synchronize(enum stream_name s)
 {
     pthread_mutex_lock(&all.lock);
-    run_until(s, all.queues[s].n_enqueued);
+    synchronize(s);
     pthread_mutex_unlock(&all.lock);
 }
 
@@ -373,7 +413,7 @@ void gpu_wait(enum stream_name s, void *event)
     op->is_wait = true;
     pthread_mutex_lock(&all.lock);
     CHECK(e->mark, "stream %s is to wait for an event that was never recorded",
-          name_of(s));
+          stream_names[s]);
     op->mark = e->mark;
     enqueue(s, op);
     pthread_mutex_unlock(&all.lock);
@@ -400,6 +440,8 @@ bool gpu_happened(void *event)
         pthread_mutex_lock(&all.lock);
     }
     bool has_happened = e->mark->is_set;
+    if (has_happened)
+        join(all.seen_by_host, e->mark->seen);
     pthread_mutex_unlock(&all.lock);
     return has_happened;
 }

@@ -10,6 +10,7 @@
  *   C (16 x 8):  c[i]       = row g + 8 (i / 2), column 2t + i % 2
  */
 #include "device/emulated/emulated_block.h"
+#include "device/emulated/emulated_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,8 +106,8 @@ void emulated_load_matrix(uint32_t r[4], const void *row, bool is_transposed, in
     };
     struct loaded l = {row, r};
     check_shared(row, 16, "load_matrix");
-    if (block_watch)
-        block_watch->access(row, 16, ACCESS_READ);
+    if (emulated_watch)
+        emulated_watch->access(row, 16, ACCESS_READ);
     block_meet_warp(&meetings[is_transposed], &l, line);
 }
 
@@ -179,8 +180,8 @@ void copy_async_16(void *shared, const void *global)
         CHECK(c->at, "no memory for copies of an emulated thread");
     }
     c->at[c->n++] = (struct async_copy){shared, global, c->group};
-    if (block_watch)
-        block_watch->access(shared, 16, ACCESS_COPY_BEGINS);
+    if (emulated_watch)
+        emulated_watch->access(shared, 16, ACCESS_COPY_BEGINS);
     memset(shared, 0xFF, 16);
 }
 
@@ -199,9 +200,9 @@ void copy_async_wait(int n)
             c->at[kept++] = x;
             continue;
         }
-        if (block_watch) {
-            block_watch->access(x.from, 16, ACCESS_READ);
-            block_watch->access(x.to, 16, ACCESS_COPY_ENDS);
+        if (emulated_watch) {
+            emulated_watch->access(x.from, 16, ACCESS_READ);
+            emulated_watch->access(x.to, 16, ACCESS_COPY_ENDS);
         }
         memcpy(x.to, x.from, 16);
     }
