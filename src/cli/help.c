@@ -5,7 +5,9 @@
 
 #include "comm/comm.h"
 #include "device/kernel_sets.h"
+#include "device/plugin.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,9 +76,11 @@ void help_print_group(const struct command_group *group, enum help_form form)
 
 void help_print_version(void)
 {
-    char kernels[KERNEL_SET_WORDS_BYTES], mpi[COMM_LIBRARY_BYTES];
+    char kernels[KERNEL_SET_WORDS_BYTES], mpi[COMM_LIBRARY_BYTES], gpu[PATH_MAX];
     kernels_words(kernels);
     comm_library_words(mpi);
-    printf("trefoil %s\nbuild: %s\nMPI: %s\nkernels: %s\ndevice: cpu\n", TREFOIL_VERSION,
-           TREFOIL_BUILD, mpi, kernels);
+    plugin_words(gpu, sizeof gpu);
+    printf("trefoil %s\nbuild: %s\nMPI: %s\nkernels: %s\ndevices: cpu, emulated\nplug-in "
+           "for gpu: %s\n",
+           TREFOIL_VERSION, TREFOIL_BUILD, mpi, kernels, gpu);
 }

@@ -61,7 +61,7 @@ static const struct config_word tensor_mode_words[] = {{"1d", TENSOR_MODE_1D}, {
 const struct config_key config_keys[] = {
     {KEY("device", CONFIG_ENUM, device),
         .default_text = "cpu", .words = device_words,
-        .works_now = "cpu",
+        .works_now = "cpu|gpu|emulated",
         .meaning = "Where tensors lie and the arithmetic runs. `gpu`: one NVIDIA GPU for each "
                    "process. `emulated`: the program for GPUs on the processor, for tests: slow."},
     {KEY("max_steps", CONFIG_INT, max_steps),

@@ -1,5 +1,8 @@
 #include "device/device.h"
 
+#include "device/gpu/gpu_device.h"
+#include "device/plugin.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +18,8 @@ struct device *device_of(enum device_kind kind, enum dtype dtype)
         return device_cpu(dtype);
     struct device *dev = &gpus[kind][dtype];
     if (!dev->name) {
-        *dev =
-            (struct device){.name = device_kind_name(kind), .kind = kind, .dtype = dtype};
+        *dev = (struct device){
+            .name = device_kind_name(kind), .kind = kind, .dtype = dtype};
         for (int i = 0; i < N_STREAMS; i++)
             dev->streams[i] = (struct stream){.dev = dev, .name = (enum stream_name)i};
     }
@@ -26,19 +29,18 @@ struct device *device_of(enum device_kind kind, enum dtype dtype)
 int device_available(enum device_kind kind, enum dtype dtype, int n_local,
                      struct error *err)
 {
-    (void)dtype;
-    (void)n_local;
-    if (kind == DEVICE_CPU)
-        return 0;
-    return error_set(err, ERROR_INPUT, "device '%s' is not in this build; use cpu",
-                     device_kind_name(kind));
+    return kind == DEVICE_GPU ? plugin_check_gpu(n_local, dtype, err) : 0;
 }
 
 int device_open(struct device *dev, const struct device_request *r, struct error *err)
 {
     if (device_is_host(dev))
         return 0;
-    return device_available(dev->kind, dev->dtype, r->n_local, err);
+    if (dev->n_opened == 0 && (dev->kind == DEVICE_GPU ? plugin_open_gpu(dev, r, err)
+                                                       : gpu_device_open(dev, r, err)))
+        return -1;
+    dev->n_opened++;
+    return 0;
 }
 
 void device_close(struct device *dev)
@@ -66,12 +68,12 @@ void device_words(const struct device *dev, char words[DEVICE_WORDS_BYTES])
 
 size_t device_own_bytes(enum device_kind kind)
 {
-    return kind == DEVICE_CPU ? 0 : GPU_WORKSPACE_BYTES;
+    return kind == DEVICE_CPU ? 0 : GPU_WORKSPACE_BYTES + gpu_rings_bytes();
 }
 
 size_t device_host_bytes(enum device_kind kind)
 {
-    return kind == DEVICE_CPU ? 0 : GPU_WORKSPACE_BYTES;
+    return kind == DEVICE_CPU ? 0 : gpu_rings_host_bytes();
 }
 
 /* -- memory -------------------------------------------------------------------------- */
@@ -84,12 +86,12 @@ static int device_alloc(struct device *dev, void **memory, size_t bytes, const c
     if (*memory)
         return 0;
     if (!device_is_host(dev))
-        return error_set(
-            err, ERROR_RUNTIME,
-            "cannot get %.1f MB of the GPU's memory for %s: %.1f MB are left "
-            "there; lower batch_size.micro_batch_size, or set use_recompute "
-            "to True",
-            (double)bytes / 1e6, what, (double)device_memory_left(dev) / 1e6);
+        return error_set(err, ERROR_RUNTIME,
+                         "cannot get %.1f MB of the GPU's memory for %s: %.1f MB are left "
+                         "there; lower batch_size.micro_batch_size, or set use_recompute "
+                         "to True",
+                         (double)bytes / 1e6, what,
+                         (double)device_memory_left(dev) / 1e6);
     return error_set(err, ERROR_RUNTIME, "cannot get %.1f MB of memory for %s: %s",
                      (double)bytes / 1e6, what, strerror(errno));
 }
