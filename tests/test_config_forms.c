@@ -157,8 +157,9 @@ static void test_errors__name_the_users_own_key(void **state)
 {
     (void)state;
     assert_refused("Engine: {max_steps: x}", NULL, "f.yaml:1:21: Engine.max_steps: 'x'");
-    assert_refused("Global: {device: gpu}", NULL,
-                   "f.yaml:1:18: Global.device: gpu is not yet in this version: use cpu");
+    assert_refused("Global: {device: xpu}", NULL,
+                   "f.yaml:1:18: Global.device: xpu is not yet in this version: use "
+                   "cpu|gpu|emulated");
     assert_refused(sectioned, "Engine.logging_freq=0",
                    "-o Engine.logging_freq=0: Engine.logging_freq: 0 is out of range");
     assert_refused("Global: {local_batch_size: 8, micro_batch_size: 3}", NULL,

@@ -18,8 +18,8 @@ struct device *device_of(enum device_kind kind, enum dtype dtype)
         return device_cpu(dtype);
     struct device *dev = &gpus[kind][dtype];
     if (!dev->name) {
-        *dev = (struct device){
-            .name = device_kind_name(kind), .kind = kind, .dtype = dtype};
+        *dev =
+            (struct device){.name = device_kind_name(kind), .kind = kind, .dtype = dtype};
         for (int i = 0; i < N_STREAMS; i++)
             dev->streams[i] = (struct stream){.dev = dev, .name = (enum stream_name)i};
     }
@@ -86,12 +86,12 @@ static int device_alloc(struct device *dev, void **memory, size_t bytes, const c
     if (*memory)
         return 0;
     if (!device_is_host(dev))
-        return error_set(err, ERROR_RUNTIME,
-                         "cannot get %.1f MB of the GPU's memory for %s: %.1f MB are left "
-                         "there; lower batch_size.micro_batch_size, or set use_recompute "
-                         "to True",
-                         (double)bytes / 1e6, what,
-                         (double)device_memory_left(dev) / 1e6);
+        return error_set(
+            err, ERROR_RUNTIME,
+            "cannot get %.1f MB of the GPU's memory for %s: %.1f MB are left "
+            "there; lower batch_size.micro_batch_size, or set use_recompute "
+            "to True",
+            (double)bytes / 1e6, what, (double)device_memory_left(dev) / 1e6);
     return error_set(err, ERROR_RUNTIME, "cannot get %.1f MB of memory for %s: %s",
                      (double)bytes / 1e6, what, strerror(errno));
 }

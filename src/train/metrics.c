@@ -283,8 +283,10 @@ static int report_step(struct metrics *m, const struct metrics_step *s, struct e
     record_real(&r, "ips", ips);
     record_i64(&r, "consumed_samples", s->consumed_samples);
     record_i64(&r, "peak_memory_bytes", (int64_t)memory_peak_bytes());
-    if (s->device_memory_bytes > 0)
+    if (s->device_memory_bytes > 0) {
         record_i64(&r, "device_memory_bytes", s->device_memory_bytes);
+        record_i64(&r, "device_waits", s->device_waits);
+    }
     add_speed(&r, m, s, batch_cost);
     m->reader_seconds = m->step_seconds = 0;
     m->n_steps = 0;

@@ -59,6 +59,7 @@ struct metrics_step {
     double reader_seconds, step_seconds; // of this step; step_seconds includes the reader
     double shares[N_SHARES];             // of all ranks' time, on average
     int64_t device_memory_bytes;         // of a GPU's memory, for rank 0; 0: it has none
+    int64_t device_waits;                // of the host, in this step, for that GPU
 };
 
 /* Open output_dir/metrics.jsonl. A fresh run (first_step 0) sets an older file aside as

@@ -243,6 +243,7 @@ static int skip_update(struct train *t, double loss, double norm, struct error *
 int train_step(struct train *t, int64_t *signal, struct error *err)
 {
     double start = clock_seconds(), sum, norm;
+    int64_t waits = device_counters(t->dev).synchronisations;
     shares_start_step(&t->shares);
     beat_step(t->step + 1);
     stop_set_moment(STOP_IN_STEP, t->step + 1);
@@ -275,6 +276,8 @@ int train_step(struct train *t, int64_t *signal, struct error *err)
                                 .loss_scale = scale,
                                 .is_skipped = is_skipped,
                                 .reader_seconds = reader_seconds,
+                                .device_waits =
+                                    device_counters(t->dev).synchronisations - waits,
                                 .step_seconds = clock_seconds() - start};
     shares_end_step(&t->shares);
     memcpy(step.shares, t->shares.mean, sizeof step.shares);

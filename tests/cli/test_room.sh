@@ -20,7 +20,8 @@ one_sentence="too many ranks: 65536 processes on this machine of $n processors?,
 refuses 2 "$one_sentence" pretrain -c run.yaml "${crowd[@]}"
 refuses 2 "$one_sentence" launch -n 65536 pretrain -c run.yaml "${crowd[@]}"
 refuses 2 "max_step.*did you mean" pretrain -c run.yaml "${crowd[@]}" -o max_step=1
-refuses 2 "device: gpu is not yet" pretrain -c run.yaml "${crowd[@]}" -o device=gpu
+refuses 2 "device: gpu .*-o device=cpu trains on the processor" \
+    pretrain -c run.yaml "${crowd[@]}" -o device=gpu
 refuses 3 "not enough memory: 65536 processes on this machine of" \
     pretrain -c run.yaml "${crowd[@]}" --oversubscribe
 for recipe in gpt_6.7B_sharding16:16 gpt_175B_mp8_pp16:128; do

@@ -8,6 +8,7 @@
  */
 #include "device/gpu/gpu_device.h"
 
+#include "device/gpu/gpu_peers.h"
 #include "device/gpu/gpu_runtime.h"
 #include "device/gpu/gpu_table.h"
 
@@ -18,9 +19,9 @@
 #define RING_PARTS 4
 #define RING_ALIGN 256
 #define SMALL_PART ((size_t)256 << 10) // of streams that carry messages
-#define ARRAYS_KEPT 8       // uploads that may be asked for again
-#define DOWNLOADS_MOST 512  // under way on a stream
-#define RANGES_MOST 1024    // of memory, on the device and pinned
+#define ARRAYS_KEPT 8                  // uploads that may be asked for again
+#define DOWNLOADS_MOST 512             // under way on a stream
+#define RANGES_MOST 1024               // of memory, on the device and pinned
 
 struct array { // an upload
     size_t at, bytes;
@@ -467,11 +468,12 @@ int gpu_device_open(struct device *dev, const struct device_request *r, struct e
     if (start_gpu(r, err))
         return -1;
     if (dev->dtype == DTYPE_BF16 && gpu.facts.major < SM_80) {
-        error_set(err, ERROR_INPUT,
-                  "mix_precision.dtype is bfloat16, and the GPU, %s of compute capability "
-                  "%d.%d, has none: that begins with 8.0; use -o "
-                  "mix_precision.dtype=float16",
-                  gpu.facts.name, gpu.facts.major, gpu.facts.minor);
+        error_set(
+            err, ERROR_INPUT,
+            "mix_precision.dtype is bfloat16, and the GPU, %s of compute capability "
+            "%d.%d, has none: that begins with 8.0; use -o "
+            "mix_precision.dtype=float16",
+            gpu.facts.name, gpu.facts.major, gpu.facts.minor);
         close_gpu(dev);
         return -1;
     }
@@ -479,5 +481,6 @@ int gpu_device_open(struct device *dev, const struct device_request *r, struct e
     dev->ops = &gpu_ops;
     dev->k = gpu_kernels();
     dev->facts = &gpu.facts;
+    dev->peers = gpu_peers_table();
     return 0;
 }
