@@ -30,7 +30,7 @@ struct walk {
 /* The thread's two rows. */
 struct rows {
     int q[2], first_key[2];
-    float max[2], sum[2]; // of raw scores; of the exponentials in this thread's columns
+    float max[2], sum[2]; // of scaled scores; of exponentials in this thread's columns
 };
 
 GPU_FN void fetch(const struct walk *w, const struct gpu_attention *a, const T *from,
@@ -91,15 +91,16 @@ GPU_FN void softmax(float (*s)[4], float (*out)[4], struct rows *rows, float sca
 {
     GPU_UNROLL
     for (int i = 0; i < 2; i++) {
-        float top = rows->max[i], sum = 0.0F;
+        float top = -INFINITY, sum = 0.0F;
         GPU_UNROLL
         for (int n = 0; n < COLUMNS; n++)
             top = fmaxf(top, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
         top = fmaxf(top, __shfl_xor_sync(GPU_ALL_LANES, top, 1));
         top = fmaxf(top, __shfl_xor_sync(GPU_ALL_LANES, top, 2));
+        top = fmaxf(rows->max[i], top * scale);
         // a row that has seen no key yet has only exponentials of -inf, which are 0
-        float shift = top > -INFINITY ? -top * scale : 0.0F;
-        float shrink = gpu_exp(fmaf(rows->max[i], scale, shift));
+        float shift = top > -INFINITY ? -top : 0.0F;
+        float shrink = gpu_exp(rows->max[i] + shift);
         GPU_UNROLL
         for (int n = 0; n < COLUMNS; n++) {
             GPU_UNROLL
@@ -163,8 +164,7 @@ GPU_FN void finish(float (*out)[4], const struct rows *rows,
         sum += __shfl_xor_sync(GPU_ALL_LANES, sum, 2);
         inverse[i] = 1.0F / sum;
         if (lane % 4 == 0 && rows->q[i] < a->S)
-            a->lse[statistics_at(a, b, h) + rows->q[i]] =
-                fmaf(rows->max[i], a->scale, gpu_log(sum));
+            a->lse[statistics_at(a, b, h) + rows->q[i]] = rows->max[i] + gpu_log(sum);
     }
     T *to = (T *)a->out + out_at(a, b, h) + warp_q * out_row(a);
     store_tile(to, a, out_row(a), a->S - warp_q, out, inverse, DP);

@@ -31,8 +31,8 @@ struct gpu_attention {
 #define ATTENTION_ROW(DP) ((DP) / 2 + 4)
 /* Keys that dq takes at a time, and queries that dk and dv do: so many that a block fits
  * into 64 KiB, and the sums of a thread into its registers. */
-#define ATTENTION_KEYS(DP) ((DP) > 96 ? 32 : 64)
-#define ATTENTION_QUERIES(DP) ((DP) > 96 ? 16 : 32)
+#define ATTENTION_KEYS(DP) ((DP) > 64 ? 32 : 64)
+#define ATTENTION_QUERIES(DP) ((DP) == 64 || (DP) == 96 ? 32 : 16)
 /* Of a query for dk and dv: lse, delta, first key, 16 bytes for what dropout keeps. */
 #define ATTENTION_QUERY_WORDS 7
 

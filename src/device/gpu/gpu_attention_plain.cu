@@ -148,7 +148,7 @@ GPU_FN void put(struct gpu_attention_plain *sh, float c[4][4], const bool by_row
 /* The thread's four rows. */
 struct rows {
     int first_key[4];
-    float max[4], sum[4]; // of raw scores; of the exponentials in this thread's columns
+    float max[4], sum[4]; // of scaled scores; of exponentials in this thread's columns
 };
 
 /* s := exp(scaled scores of 128 keys at k0 - maximum so far); sums are rescaled. */
@@ -157,7 +157,7 @@ GPU_FN void softmax(float (*s)[4][4], float (*out)[4][4], struct rows *rows,
 {
     GPU_UNROLL
     for (int i = 0; i < 4; i++) {
-        float top = rows->max[i], sum = 0.0F;
+        float top = -INFINITY, sum = 0.0F;
         GPU_UNROLL
         for (int j = 0; j < 8; j++) {
             float *x = &s[j / 4][i][j % 4];
@@ -168,9 +168,10 @@ GPU_FN void softmax(float (*s)[4][4], float (*out)[4][4], struct rows *rows,
         GPU_UNROLL
         for (int step = 1; step < 16; step *= 2)
             top = fmaxf(top, __shfl_xor_sync(GPU_ALL_LANES, top, step));
+        top = fmaxf(rows->max[i], top * a->scale);
         // a row that has seen no key yet has only exponentials of -inf, which are 0
-        float shift = top > -INFINITY ? -top * a->scale : 0.0F;
-        float shrink = gpu_exp(fmaf(rows->max[i], a->scale, shift));
+        float shift = top > -INFINITY ? -top : 0.0F;
+        float shrink = gpu_exp(rows->max[i] + shift);
         GPU_UNROLL
         for (int j = 0; j < 8; j++) {
             float *x = &s[j / 4][i][j % 4];
@@ -217,8 +218,7 @@ GPU_FN void finish(float (*out)[4][4], const struct rows *rows,
             sum += __shfl_xor_sync(GPU_ALL_LANES, sum, step);
         inverse[i] = 1.0F / sum;
         if (thread_x() == 0 && at.part == 0 && q + i < a->S)
-            a->lse[statistics_at(a, at.b, at.h) + q + i] =
-                fmaf(rows->max[i], a->scale, gpu_log(sum));
+            a->lse[statistics_at(a, at.b, at.h) + q + i] = rows->max[i] + gpu_log(sum);
     }
     store_sums((T *)a->out + out_at(a, at.b, at.h) + q0 * out_row(a), out_row(a),
                a->S - q0, out, inverse, at.part * DP, a->D, DP);

@@ -20,9 +20,11 @@
 #if defined(__CUDACC__)
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_NO_UNROLL _Pragma("unroll 1")
+#define GPU_UNROLL_TWICE _Pragma("unroll 2")
 #else
 #define GPU_UNROLL
 #define GPU_NO_UNROLL
+#define GPU_UNROLL_TWICE
 #endif
 
 #define ATTENTION_DP_MOST 128
@@ -231,7 +233,7 @@ GPU_FN void multiply(float c[4], const uint32_t a[4], const uint32_t b[2])
 GPU_FN void add_over_columns(float (*c)[4], const uint32_t *x, const uint32_t *y,
                              const int n, const int DP)
 {
-    GPU_UNROLL
+    GPU_UNROLL_TWICE
     for (int d = 0; d < DP; d += 16) {
         uint32_t left[4], right[4];
         load_matrix_4(left, left_part(x, d, DP));
