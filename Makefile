@@ -12,12 +12,17 @@ CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
 SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF -DTREFOIL_EMULATE=OFF $(CMAKE_ARGS)
 
-.PHONY: all test demo lint sanitize tsan aarch64 replay mpich matrix interop browser fuzz nightly bench docs site slurm install clean help
+.PHONY: all cuda test demo lint sanitize tsan aarch64 replay mpich matrix interop browser fuzz nightly bench docs site slurm install clean help
 
-all: ## build build/trefoil
+all: ## build build/trefoil, and the plug-in for GPUs where nvcc is
 	@tools/setup.sh build
 	@$(CONFIGURE) build $(CMAKE_ARGS)
-	@$(BUILD) build -j $(JOBS) --target trefoil
+	@$(BUILD) build -j $(JOBS) --target program
+
+cuda: ## the plug-in for NVIDIA GPUs, build/libtrefoil_cuda.so, by a CUDA toolkit's nvcc; registers of its kernels
+	@tools/setup.sh build
+	@$(CONFIGURE) build $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS) --target cuda
 
 test: ## build everything and run the test suite
 	@tools/setup.sh build
@@ -55,7 +60,7 @@ replay: ## every fuzz target under the same sanitizers, on inputs that are alway
 
 mpich: ## the tests of several ranks, with MPICH in place of Open MPI
 	@tools/setup.sh build mpich
-	@$(CONFIGURE) build-mpich -DTREFOIL_MPI=mpich -DTREFOIL_EMULATE=OFF $(CMAKE_ARGS)
+	@$(CONFIGURE) build-mpich -DTREFOIL_MPI=mpich -DTREFOIL_EMULATE=OFF -DTREFOIL_CUDA=OFF $(CMAKE_ARGS)
 	@$(BUILD) build-mpich -j $(JOBS)
 	@tools/run_tests.sh build-mpich -L parallel
 
@@ -95,6 +100,7 @@ docs: all ## regenerate docs/config.md, docs/commands.md, pictures and CONTRIBUT
 	@tools/commands_page.py build/trefoil > docs/commands.md.tmp
 	@mv docs/commands.md.tmp docs/commands.md
 	@tools/layout_figures.py docs/pictures
+	@if [ -f build/libtrefoil_cuda.so ]; then tools/kernel_table.py build --write; fi
 	@tools/check_layers.sh --markdown > build/layers.md
 	@sed -i -e '/^| folder |/,/^$$/{/^| folder |/{r build/layers.md' -e '};/^$$/!d}' CONTRIBUTING.md
 

@@ -5,9 +5,10 @@
                                         compiled in BUILD; exit code 1 if they do not
   tools/kernel_table.py BUILD --write   puts it there
 
-Reads what ptxas said of every kernel (tools/nvcc.sh). Registers depend on the compiler, so
-the table names its version, and a table by another version is not compared. Tables stand
-between
+Reads what ptxas said of every kernel (tools/nvcc.sh), and has the table of kernels say how much
+shared memory they are launched with (tests/emulated/kernel_shared.c). Registers depend on the
+compiler, so the table names its version, and a table by another version is not compared.
+Tables stand between
 
   <!-- made:gpu_kernels --> ... <!-- /made:gpu_kernels -->"""
 
@@ -20,27 +21,34 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("docs/performance.md", "docs/zh/performance.md")
 PLACE = re.compile(r"(<!-- made:gpu_kernels -->\n).*?(\n<!-- /made:gpu_kernels -->)", re.S)
 KERNEL = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\d+)'")
-STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
-SMEM = re.compile(r"(\d+) bytes smem")
 TYPES = ("_f32", "_f16", "_bf16")
 
 
 def read_logs(build):
-    """{(kernel, architecture): (registers, stack bytes, spilled bytes, static shared bytes)}"""
-    facts, kernel, stack = {}, None, (0, 0, 0)
+    """{(kernel, architecture): (registers, spilled bytes)}"""
+    facts, kernel, spilled = {}, None, 0
     logs = sorted((build / "src/device/cuda").glob("*.ptxas"))
     for line in (line for log in logs for line in log.read_text().splitlines()):
         if found := KERNEL.search(line):
             kernel = found[1], int(found[2])
-        elif found := STACK.search(line):
-            stack = tuple(int(n) for n in found.groups())
+        elif found := SPILL.search(line):
+            spilled = int(found[1]) + int(found[2])
         elif kernel and (found := USED.search(line)):
-            smem = SMEM.search(line)
-            facts[kernel] = (int(found[1]), stack[0], stack[1] + stack[2],
-                             int(smem[1]) if smem else 0)
+            facts[kernel] = int(found[1]), spilled
             kernel = None
     return facts
+
+
+def shared_bytes(build):
+    """{kernel: bytes of shared memory of a block, at most}"""
+    said = subprocess.run([build / "tests/kernel_shared"], capture_output=True, text=True,
+                          check=True).stdout
+    most = {}
+    for kernel, n in (line.split() for line in said.splitlines()):
+        most[kernel] = max(most.get(kernel, 0), int(n))
+    return most
 
 
 def family(kernel):
@@ -59,21 +67,23 @@ def version_of(build):
 
 
 def table(build):
-    facts = read_logs(build)
+    facts, shared = read_logs(build), shared_bytes(build)
     if not facts:
         sys.exit(f"kernel_table: there is nothing of ptxas in '{build}': make cuda")
     architectures = sorted({arch for _, arch in facts})
     names = sorted({family(kernel)[0] for kernel, _ in facts})
     lines = [f"By nvcc {version_of(build)}.", "",
              "| kernel | " + " | ".join(f"sm_{arch}" for arch in architectures) +
-             " | stack | spilled |", "|---" * (len(architectures) + 3) + "|"]
+             " | shared | spilled |", "|---" * (len(architectures) + 3) + "|"]
     for name in names:
         of = {(family(k)[1], arch): f for (k, arch), f in facts.items() if family(k)[0] == name}
-        types = sorted({t for t, _ in of}, key=lambda t: -1 if t is None else t)
+        types = [None] if (None, architectures[-1]) in of else range(len(TYPES))
         cells = [" / ".join(str(of[t, arch][0]) if (t, arch) in of else "-" for t in types)
                  for arch in architectures]
-        stack, spilled = (max(f[i] for f in of.values()) for i in (1, 2))
-        lines.append(f"| `{name}` | " + " | ".join(cells) + f" | {stack} | {spilled} |")
+        spilled = max(f[1] for f in of.values())
+        most = max(n for kernel, n in [("gpu_" + name, 0), *shared.items()]
+                   if family(kernel)[0] == name)
+        lines.append(f"| `{name}` | " + " | ".join(cells) + f" | {most} | {spilled} |")
     return "\n".join(lines)
 
 

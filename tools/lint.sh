@@ -71,7 +71,7 @@ step "the board's page" page
 step "constants of elementary functions" constants
 step "warnings of gcc" build_with gcc "${GCC_BUILD:-build-gcc}"
 step "exports" tools/check_exports.sh "${GCC_BUILD:-build-gcc}"
-step "warnings of clang" build_with clang build-clang -DTREFOIL_OPTIMIZE=-O0
+step "warnings of clang" build_with clang build-clang -DTREFOIL_OPTIMIZE=-O0 -DTREFOIL_CUDA=HOST
 step "clang-tidy" tidy
 
 if [ ${#failed[@]} -gt 0 ]; then

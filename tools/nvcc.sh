@@ -14,7 +14,8 @@ log=$object.ptxas
 cache=()
 if command -v ccache >/dev/null; then
     cache=(ccache)
-    export CCACHE_DEPEND=1
+    CCACHE_BASEDIR=$(cd "$(dirname "$0")/.." && pwd)
+    export CCACHE_BASEDIR CCACHE_DEPEND=1
 fi
 if ! "${cache[@]}" "$nvcc" "$@" -MD -MF "$object.d" -c -o "$object" "$source" >"$log.tmp" 2>&1; then
     cat "$log.tmp" >&2
