@@ -13,6 +13,7 @@
 
 #define KEYS 256   // that a thread takes at a time
 #define COLUMNS 64 // of an output, likewise
+#define AHEAD 24   // rows of the cache that are under way
 
 /* One head. */
 struct decode {
@@ -31,14 +32,27 @@ static struct decode decode_of(const struct attention_decode *at, int64_t h)
                            .scale = 1.0F / sqrtf((float)at->D)};
 }
 
+/* n elements that will be needed. A head's parts of the rows of the cache lie too far apart
+ * for the processor to guess the next. */
+INLINE void fetch(const void *x, int64_t n, const enum dtype dtype)
+{
+    int64_t bytes =
+        n * (dtype == DTYPE_F32 ? (int64_t)sizeof(float) : (int64_t)sizeof(uint16_t));
+    for (int64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const void *)((uintptr_t)x + (uintptr_t)i));
+}
+
 INLINE void scores(const struct decode *d, int64_t first, int64_t end,
                    const enum dtype dtype)
 {
     const struct attention_decode *at = d->at;
     const void *q = element(at->q, d->h * at->D, dtype);
-    for (int64_t i = first; i < end; i++)
-        d->p[i] =
-            row_dot(q, element(at->keys, i * at->kv_row + d->kv, dtype), at->D, dtype);
+    for (int64_t i = first; i < end; i++) {
+        const void *key = element(at->keys, i * at->kv_row + d->kv, dtype);
+        if (i + AHEAD < end)
+            fetch(element(key, AHEAD * at->kv_row, dtype), at->D, dtype);
+        d->p[i] = row_dot(q, key, at->D, dtype);
+    }
 }
 
 /* p := exp(scores - their maximum); of floats over the sum of it. */
@@ -57,6 +71,8 @@ INLINE void add_keys(vec sum[COLUMNS / VEC], const float *p, const void *v, int6
 {
     for (int64_t i = 0; i < n; i++) {
         const void *from = element(v, i * row, dtype);
+        if (i + AHEAD < n)
+            fetch(element(from, AHEAD * row, dtype), n_columns, dtype);
         for (int j = 0; j < COLUMNS / VEC; j++)
             if (j * VEC < n_columns)
                 sum[j] = vec_fused(
