@@ -3,8 +3,10 @@
 #include "board/board.h"
 #include "board/run.h"
 #include "board/run_facts.h"
+#include "board/run_pipeline.h"
 #include "test.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -472,6 +474,76 @@ static void test_config__is_shown_key_by_key(void **state)
     tear_down(&f);
 }
 
+/* One step of two stages, of which the second takes `micros` microseconds. */
+static void write_trace(const struct fixture *f, int micros)
+{
+    char path[4200], text[2048];
+    snprintf(path, sizeof path, "%s/trace.json", f->dir);
+    int n = snprintf(text, sizeof text,
+                     "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+                     "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":"
+                     "{\"name\":\"rank 0 (dp 0 pp 0 mp 0)\"}},\n"
+                     "{\"name\":\"forward\",\"ph\":\"X\",\"pid\":0,\"tid\":0,"
+                     "\"ts\":1000000,\"dur\":500000,\"args\":{\"micro\":0}},\n"
+                     "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":"
+                     "{\"name\":\"rank 1 (dp 0 pp 1 mp 0)\"}},\n"
+                     "{\"name\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":0,\"ts\":0,"
+                     "\"dur\":1000000,\"args\":{\"step\":7}},\n"
+                     "{\"name\":\"backward\",\"ph\":\"X\",\"pid\":1,\"tid\":0,"
+                     "\"ts\":1500000,\"dur\":%d,\"args\":{\"micro\":0}}\n]}\n",
+                     micros);
+    FILE *file = fopen(path, "wb"); // in place: the same file
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, (size_t)n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* When the last box of the run's pipeline ends; -1: no step was traced. */
+static double pipeline_end(struct fixture *f)
+{
+    struct board_text out = {0};
+    run_pipeline_refresh(&f->run);
+    run_pipeline_write(&f->run, &out);
+    json_t *root = json_loadb(out.bytes, (size_t)out.n, 0, NULL);
+    assert_non_null(root);
+    const json_t *boxes = json_object_get(root, "boxes");
+    const json_t *last = json_array_get(boxes, json_array_size(boxes) - 1);
+    double end = json_is_true(json_object_get(root, "traced"))
+                     ? json_number_value(json_object_get(last, "end"))
+                     : -1;
+    json_decref(root);
+    board_text_release(&out);
+    return end;
+}
+
+static void test_pipeline__a_trace_is_read_when_it_has_changed(void **state)
+{
+    static const char yaml[] = "PreTraining:\n  trace: elsewhere/trace.json\n";
+    const struct timespec first[2] = {{1000, 0}, {1000, 0}};
+    const struct timespec later[2] = {{1000, 0}, {1000, 1}};
+    struct fixture f;
+    struct error err;
+    char path[4200];
+    (void)state;
+    set_up(&f);
+    snprintf(path, sizeof path, "%s/" RUN_CONFIG_NAME, f.dir);
+    assert_ok(fs_write_atomic(path, yaml, sizeof yaml - 1, &err), err);
+    refresh(&f);
+    assert_close(pipeline_end(&f), -1, 0);
+    snprintf(path, sizeof path, "%s/trace.json", f.dir);
+    write_trace(&f, 250000);
+    assert_int_equal(utimensat(AT_FDCWD, path, first, 0), 0);
+    assert_close(pipeline_end(&f), 0.75, 1e-9);
+    write_trace(&f, 750000); // as many bytes, and as it seems not written since
+    assert_int_equal(utimensat(AT_FDCWD, path, first, 0), 0);
+    assert_close(pipeline_end(&f), 0.75, 1e-9);
+    assert_int_equal(utimensat(AT_FDCWD, path, later, 0), 0);
+    assert_close(pipeline_end(&f), 1.25, 1e-9);
+    assert_int_equal(unlink(path), 0);
+    assert_close(pipeline_end(&f), -1, 0);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_facts__a_process_that_is_gone_is_dead_at_once),
         cmocka_unit_test(test_events__are_bounded_however_many_there_are),
         cmocka_unit_test(test_config__is_shown_key_by_key),
+        cmocka_unit_test(test_pipeline__a_trace_is_read_when_it_has_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What the commands of a test write, one file a line. */
@@ -147,6 +148,34 @@ static void test_hook__values_that_do_not_fit_are_cut(void **state)
     remove_directory(dir);
 }
 
+/* With what it has started: the reading end of a pipe sees when the last of them is gone. */
+static void test_hook__a_command_that_takes_too_long_is_killed(void **state)
+{
+    (void)state;
+    static struct hook h;
+    struct hook_event e;
+    enum log_level level = log_set_level(LOG_ERROR);
+    char *dir = test_make_directory(), path[4096], byte;
+    setenv("TEST_DIR", dir, 1);
+    snprintf(path, sizeof path, "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    hook_init(&h, "exec > \"$TEST_DIR/pipe\"; sleep 1000 & sleep 1000");
+    hook_event_begin(&e, "stall");
+    hook_run(&h, &e);
+    pid_t shell = h.pid;
+    int fd = open(path, O_RDONLY); // once the command has opened it, too
+    assert_true(fd >= 0);
+    hook_poll(&h);
+    assert_int_equal(h.pid, shell);
+    h.started -= HOOK_SECONDS;
+    hook_poll(&h);
+    assert_int_equal(h.pid, 0);
+    assert_int_equal(read(fd, &byte, 1), 0);
+    close(fd);
+    remove_directory(dir);
+    log_set_level(level);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_hook__at_the_end_the_last_event_counts),
         cmocka_unit_test(test_hook__that_fails_or_is_none_does_no_harm),
         cmocka_unit_test(test_hook__values_that_do_not_fit_are_cut),
+        cmocka_unit_test(test_hook__a_command_that_takes_too_long_is_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
  * Nobody waits for it: hook_run() starts it, or keeps the event until the command before
  * has ended. hook_poll() looks. A command that takes longer than HOOK_SECONDS is killed
  * with all that it started in its session; that, and one that fails, is a warning. At the
- * end hook_close() waits, for no longer than that and that of the last event.
+ * end hook_finish() waits, for no longer than that and that of the last event.
  */
 #ifndef BASE_HOOK_H
 #define BASE_HOOK_H

@@ -67,8 +67,8 @@ static int number_of(const struct board_request *request, const char *name, doub
     return 0;
 }
 
-static const struct run *run_of(struct board *b, const struct board_request *request,
-                                struct board_answer *answer)
+static struct run *run_of(struct board *b, const struct board_request *request,
+                          struct board_answer *answer)
 {
     double number;
     if (b->n_runs == 0) {
@@ -319,9 +319,10 @@ static int answer_samples(struct board *b, const struct board_request *request,
 static int answer_schedule(struct board *b, const struct board_request *request,
                            struct board_answer *answer)
 {
-    const struct run *run = run_of(b, request, answer);
+    struct run *run = run_of(b, request, answer);
     if (!run)
         return -1;
+    run_pipeline_refresh(run);
     run_pipeline_write(run, &answer->body);
     return 0;
 }
@@ -472,6 +473,9 @@ static void write_saved(const struct board *b, const bool *which, struct board_t
             write_saved_series(b->runs[i], n_points, out);
         }
     board_text_put(out, "}");
+    for (int64_t i = 0; i < b->n_runs; i++)
+        if (which[i])
+            run_pipeline_refresh(b->runs[i]);
     for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
         board_text_key(out, parts[p].key);
         board_text_put(out, "{");

@@ -44,6 +44,7 @@ void run_release(struct run *run)
     run_columns_release(&run->evals);
     run_events_release(&run->events);
     run_config_release(&run->config);
+    board_text_release(&run->traced.drawing);
 }
 
 bool run_is_directory(const char *dir)

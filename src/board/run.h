@@ -12,6 +12,7 @@
 #define BOARD_RUN_H
 
 #include "base/base.h"
+#include "board/board_text.h"
 #include "board/run_columns.h"
 #include "board/run_config.h"
 #include "board/run_events.h"
@@ -38,6 +39,14 @@ struct run_file {
     char problem[256];     // of is_broken
 };
 
+/* The last step of the run's trace as it is drawn, from the file with this identity. */
+struct run_traced {
+    ino_t inode;
+    dev_t device;
+    int64_t n_bytes, changed_ns;
+    struct board_text drawing; // empty: there is none
+};
+
 struct run {
     char dir[PATH_MAX];
     char name[256]; // the last part of dir
@@ -46,6 +55,7 @@ struct run {
     struct run_columns steps, evals;
     struct run_events events;
     struct run_config config;
+    struct run_traced traced; // see run_pipeline.h
     struct ckpt_lock_view lock;
     double beat_changed; // clock_seconds() when the lock's beat last moved
     double last_time;    // of the newest line with a time, else the file's; 0: none

@@ -101,12 +101,11 @@ static void take_trace_line(struct tracing *t, const char *line)
 }
 
 /* The file of the run's trace, in its directory; NULL: there is none to be read. */
-static FILE *open_trace(const struct run *run)
+static FILE *open_trace(const struct run *run, struct stat *now)
 {
     const char *path = run_config_value(&run->config, "trace"), *slash;
     char here[PATH_MAX];
     struct error ignored;
-    struct stat now;
     if (!path || !path[0])
         return NULL;
     slash = strrchr(path, '/');
@@ -118,7 +117,7 @@ static FILE *open_trace(const struct run *run)
     if (fd < 0)
         return NULL;
     FILE *file =
-        fstat(fd, &now) == 0 && S_ISREG(now.st_mode) && now.st_size <= TRACE_BYTES_MOST
+        fstat(fd, now) == 0 && S_ISREG(now->st_mode) && now->st_size <= TRACE_BYTES_MOST
             ? fdopen(fd, "r")
             : NULL;
     if (!file)
@@ -126,19 +125,14 @@ static FILE *open_trace(const struct run *run)
     return file;
 }
 
-/* False: there is no traced step. */
-static bool write_traced(const struct run *run, struct board_text *out)
+static void draw_trace(FILE *file, struct board_text *out)
 {
     struct tracing t = {.stage = -1};
     char line[TRACE_LINE_BYTES], label[32];
     double first = RUN_LOST;
-    FILE *file = open_trace(run);
-    if (!file)
-        return false;
     while (fgets(line, sizeof line, file))
         if (line[0] == '{' && !strstr(line, "\"displayTimeUnit\""))
             take_trace_line(&t, line);
-    fclose(file);
     for (int64_t i = 0; i < t.n_boxes; i++)
         first = fmin(first, t.boxes[i].start);
     if (t.n_boxes > 0)
@@ -157,7 +151,29 @@ static bool write_traced(const struct run *run, struct board_text *out)
         board_text_put(out, ",\"unit\":\"seconds\"}");
     }
     free(t.boxes);
-    return t.n_boxes > 0;
+}
+
+void run_pipeline_refresh(struct run *run)
+{
+    struct run_traced *t = &run->traced;
+    struct stat now = {0};
+    FILE *file = open_trace(run, &now);
+    int64_t changed_ns = (int64_t)now.st_mtim.tv_sec * 1000000000 + now.st_mtim.tv_nsec;
+    bool is_same = file && now.st_ino == t->inode && now.st_dev == t->device &&
+                   now.st_size == t->n_bytes && changed_ns == t->changed_ns;
+    if (!is_same || t->drawing.is_broken) {
+        board_text_release(&t->drawing);
+        *t = (struct run_traced){0};
+    }
+    if (file && !is_same) {
+        *t = (struct run_traced){.inode = now.st_ino,
+                                 .device = now.st_dev,
+                                 .n_bytes = now.st_size,
+                                 .changed_ns = changed_ns};
+        draw_trace(file, &t->drawing);
+    }
+    if (file)
+        fclose(file);
 }
 
 /* -- the schedule -------------------------------------------------------------------- */
@@ -216,6 +232,9 @@ static void write_computed(const struct run *run, struct board_text *out)
 
 void run_pipeline_write(const struct run *run, struct board_text *out)
 {
-    if (!write_traced(run, out))
+    const struct board_text *drawing = &run->traced.drawing;
+    if (drawing->n > 0 && !drawing->is_broken)
+        board_text_add(out, drawing->bytes, (size_t)drawing->n);
+    else
         write_computed(run, out);
 }

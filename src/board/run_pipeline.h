@@ -9,9 +9,13 @@
 #include "board/board_text.h"
 #include "board/run.h"
 
+/* Read the run's trace if it is another file than the one that was read last, or has
+ * changed since. It is looked for in the run's directory alone, by the last part of the
+ * name that the run's configuration has for it. */
+void run_pipeline_refresh(struct run *run);
+
 /* {"boxes": [{stage, start, end, kind, label}, ...], "traced": ..., "step": ..., "unit":
- * ...}. The trace is looked for in the run's directory alone, by the last part of the name
- * that its configuration has for it. */
+ * ...}, as of the last refresh. */
 void run_pipeline_write(const struct run *run, struct board_text *out);
 
 #endif
