@@ -422,10 +422,9 @@ void block_launch(const struct gpu_launch *l)
     CHECK(n < UINT32_MAX, "%s: %llu blocks", l->name, (unsigned long long)n);
     uint64_t seed = mix(orders.seed ^ mix(orders.n_launches++));
     uint64_t step = step_around(n, seed), first = seed % n;
-    int n_runners = runners_for(n, l->threads);
     if (emulated_watch)
         emulated_watch->launch();
-#pragma omp parallel for schedule(dynamic) num_threads(n_runners)
+#pragma omp parallel for schedule(dynamic) num_threads(runners_for(n, l->threads))
     for (uint64_t i = 0; i < n; i++)
         run_block(l, (first + i * step % n) % n, seed);
 }

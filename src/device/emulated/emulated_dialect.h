@@ -58,8 +58,13 @@ void *emulated_shared(size_t bytes);
 
 /* -- meeting other threads ----------------------------------------------------------- */
 
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names
 #define __syncthreads() emulated_barrier(__LINE__)
 #define __syncwarp() emulated_sync_warp(__LINE__)
+#define __shfl_sync(mask, x, lane) EMULATED_SHUFFLE(SHUFFLE_FROM, mask, x, lane)
+#define __shfl_xor_sync(mask, x, lanes) EMULATED_SHUFFLE(SHUFFLE_XOR, mask, x, lanes)
+#define __shfl_down_sync(mask, x, lanes) EMULATED_SHUFFLE(SHUFFLE_DOWN, mask, x, lanes)
+// NOLINTEND(bugprone-reserved-identifier)
 
 void emulated_barrier(int line);
 void emulated_sync_warp(int line);
@@ -67,10 +72,6 @@ void emulated_sync_warp(int line);
 enum emulated_shuffle { SHUFFLE_FROM, SHUFFLE_XOR, SHUFFLE_DOWN };
 uint64_t emulated_shuffle(enum emulated_shuffle how, uint32_t mask, uint64_t x, int lane,
                           int line);
-
-#define __shfl_sync(mask, x, lane) EMULATED_SHUFFLE(SHUFFLE_FROM, mask, x, lane)
-#define __shfl_xor_sync(mask, x, lanes) EMULATED_SHUFFLE(SHUFFLE_XOR, mask, x, lanes)
-#define __shfl_down_sync(mask, x, lanes) EMULATED_SHUFFLE(SHUFFLE_DOWN, mask, x, lanes)
 
 #define EMULATED_SHUFFLE(how, mask, x, lane)                                             \
     _Generic((x), float                                                                  \
