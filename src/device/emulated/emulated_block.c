@@ -12,6 +12,7 @@
 
 #include "device/kernels.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,7 @@ struct runner {
     struct fiber own, *free;
     char *shared_end; // of its shared memory; a page that nobody may touch follows
     size_t shared_room;
+    void *watch; // of faults
 };
 static _Thread_local struct runner *runner;
 
@@ -313,13 +315,41 @@ struct async_copies *block_copies(void)
 
 /* -- blocks -------------------------------------------------------------------------- */
 
-/* Its memory stays for as long as the program runs: OpenMP keeps its threads. */
+static pthread_key_t runner_key;
+
+/* The thread of the system ends, and between blocks all its fibers are free. */
+static void runner_free(void *ending)
+{
+    struct runner *r = ending;
+    while (r->free) {
+        struct fiber *f = r->free;
+        r->free = f->next;
+        fiber_free(f);
+    }
+    for (int i = 0; i < BLOCK_MOST_THREADS; i++)
+        free(r->threads[i].copies.at);
+    if (r->shared_end)
+        munmap(r->shared_end - r->shared_room,
+               r->shared_room + (size_t)sysconf(_SC_PAGESIZE));
+    emulated_memory_leave_thread(r->watch);
+    free(r);
+    runner = NULL;
+}
+
+static void make_runner_key(void)
+{
+    CHECK(pthread_key_create(&runner_key, runner_free) == 0, "pthread_key_create");
+}
+
 static struct runner *runner_get(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (!runner) {
+        pthread_once(&once, make_runner_key);
         runner = calloc(1, sizeof *runner);
-        CHECK(runner, "no memory for an emulated block");
-        emulated_memory_watch_thread();
+        CHECK(runner && pthread_setspecific(runner_key, runner) == 0,
+              "no memory for an emulated block");
+        runner->watch = emulated_memory_watch_thread();
     }
     return runner;
 }
@@ -339,9 +369,7 @@ static char *fresh_shared(struct runner *r, size_t bytes)
         r->shared_end = map + pages;
         r->shared_room = pages;
     }
-    if (room > 0)
-        memset(r->shared_end - room, 0xFF, room);
-    return r->shared_end - room;
+    return room > 0 ? memset(r->shared_end - room, 0xFF, room) : r->shared_end;
 }
 
 static struct emulated_index index_of(uint64_t i, const uint32_t n[3])

@@ -235,3 +235,14 @@ struct fiber *fiber_make(void (*main)(void))
     first_frame(f, main);
     return f;
 }
+
+void fiber_free(struct fiber *f)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+#if defined(FIBER_TSAN)
+    if (f->sanitizer)
+        __tsan_destroy_fiber(f->sanitizer);
+#endif
+    munmap(f->stack - page, page + f->stack_bytes);
+    free(f);
+}

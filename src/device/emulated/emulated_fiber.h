@@ -28,6 +28,7 @@ struct fiber {
 /* A fiber that runs main() when it is first changed to; main never returns. CHECKs that
  * there is memory: fibers are few and small. */
 struct fiber *fiber_make(void (*main)(void));
+void fiber_free(struct fiber *f); // that does not run
 
 /* Go on in `to`; returns when somebody changes back to `from`. */
 void fiber_change(struct fiber *from, struct fiber *to);

@@ -270,17 +270,27 @@ void emulated_memory_watch(void)
         fault_before[i] = now;
         sigaction(fault_signals[i], &action, NULL);
     }
-    emulated_memory_watch_thread();
 }
 
-void emulated_memory_watch_thread(void)
+#define SIGNAL_STACK_BYTES ((size_t)64 << 10)
+
+void *emulated_memory_watch_thread(void)
 {
-    static const size_t bytes = (size_t)64 << 10;
-    stack_t now = {0}, stack = {.ss_size = bytes};
+    stack_t now = {0}, stack = {.ss_size = SIGNAL_STACK_BYTES};
     if (sigaltstack(NULL, &now) == 0 && !(now.ss_flags & SS_DISABLE))
-        return; // a sanitizer's
-    stack.ss_sp =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (stack.ss_sp != MAP_FAILED)
-        sigaltstack(&stack, NULL);
+        return NULL; // a sanitizer's
+    stack.ss_sp = mmap(NULL, SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack.ss_sp == MAP_FAILED)
+        return NULL;
+    sigaltstack(&stack, NULL);
+    return stack.ss_sp;
+}
+
+void emulated_memory_leave_thread(void *watch)
+{
+    if (!watch)
+        return;
+    sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
+    munmap(watch, SIGNAL_STACK_BYTES);
 }

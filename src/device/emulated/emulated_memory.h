@@ -29,8 +29,10 @@ void emulated_memory_close(void);
 struct emulated_range emulated_memory_device_at(const void *memory);
 struct emulated_range emulated_memory_pinned_at(const void *memory);
 
-/* From now on a fault is told; and a fault on this thread, whatever its stack. */
+/* From now on a fault is told. And one on this thread that its stack has no room to be
+ * told on: until the thread gives back what this returns, which may be NULL. */
 void emulated_memory_watch(void);
-void emulated_memory_watch_thread(void);
+void *emulated_memory_watch_thread(void);
+void emulated_memory_leave_thread(void *watch);
 
 #endif
