@@ -36,7 +36,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define GRANULE 2 // bytes of a cell
+#define GRANULE 1 // bytes of a cell: threads may write bytes side by side
 #define REGION_BITS 16
 #define REGION_CELLS (((size_t)1 << REGION_BITS) / GRANULE)
 #define MAP_BITS 16

@@ -431,10 +431,11 @@ bool gpu_happened(void *event)
         emulated_memory_open();
         pthread_mutex_lock(&all.lock);
         enum stream_name chosen;
-        if (all.queues[s].first && !all.is_running && choose(s, &chosen))
+        if (!all.is_running && choose(s, &chosen))
             run_first(chosen);
-        for (int i = 0; i < N_STREAMS; i++)
-            all.queues[i].is_busy = false;
+        else // all that can run was tried: the next question tries it again
+            for (int i = 0; i < N_STREAMS; i++)
+                all.queues[i].is_busy = false;
         pthread_mutex_unlock(&all.lock);
         emulated_memory_close();
         pthread_mutex_lock(&all.lock);
