@@ -290,7 +290,7 @@ GPU_FN void grads(float s[4][4], float dp[4][4], const struct gpu_attention *a,
             float factor = kept >> j & 1 ? a->drop.scale : 0.0F;
             if (a->drop.threshold == 0)
                 factor = 1.0F;
-            bool seen = q < a->S && is_seen(q, first_key, k0 + thread_x() + 16 * j);
+            bool seen = is_seen(q, first_key, k0 + thread_x() + 16 * j);
             float p = gpu_exp(fmaf(s[i][j], a->scale, -lse));
             float ds = p * (dp[i][j] * factor - delta) * a->scale;
             s[i][j] = seen ? p * factor : 0.0F;

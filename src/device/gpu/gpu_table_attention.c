@@ -17,6 +17,7 @@ struct head_kernels {
     int64_t columns; // at most; of the last in a list, of a block: more are more blocks
     gpu_kernel *fwd, *dq, *dkv;
     size_t fwd_bytes, dq_bytes, dkv_bytes; // of shared memory
+    int64_t tile;                          // queries or keys of a block
     uint32_t threads;
 };
 
@@ -26,7 +27,7 @@ struct head_kernels {
         DP, gpu_attention_##DP##_##type, gpu_attention_dq_##DP##_##type,                 \
             gpu_attention_dkv_##DP##_##type, ATTENTION_FWD_WORDS(DP) * WORD_BYTES,       \
             ATTENTION_DQ_WORDS(DP) * WORD_BYTES, ATTENTION_DKV_WORDS(DP) * WORD_BYTES,   \
-            ATTENTION_THREADS                                                            \
+            ATTENTION_TILE, ATTENTION_THREADS                                            \
     }
 #define PLAIN(columns, type)                                                             \
     {                                                                                    \
@@ -34,7 +35,7 @@ struct head_kernels {
             gpu_attention_plain_dq_##columns##_##type,                                   \
             gpu_attention_plain_dkv_##columns##_##type,                                  \
             sizeof(struct gpu_attention_plain), sizeof(struct gpu_attention_plain),      \
-            sizeof(struct gpu_attention_plain), PLAIN_THREADS                            \
+            sizeof(struct gpu_attention_plain), PLAIN_TILE, PLAIN_THREADS                \
     }
 
 extern gpu_kernel gpu_attention_plain_64_f32, gpu_attention_plain_dq_64_f32,
@@ -122,8 +123,8 @@ static struct gpu_attention args_of(struct stream *s, const struct attention *at
 static struct gpu_grid tiles_of(const struct gpu_attention *a, int64_t heads,
                                 const struct head_kernels *k, size_t shared_bytes)
 {
-    int64_t tile = k->threads == ATTENTION_THREADS ? ATTENTION_TILE : PLAIN_TILE;
-    return (struct gpu_grid){.blocks = a->B * heads * gpu_parts(a->S, tile) * a->n_parts,
+    int64_t n_tiles = gpu_parts(a->S, k->tile);
+    return (struct gpu_grid){.blocks = a->B * heads * n_tiles * a->n_parts,
                              .columns = 1,
                              .threads = k->threads,
                              .shared_bytes = shared_bytes};
