@@ -334,7 +334,9 @@ void usage_log_end(const struct train *t)
 /* What is left of an open GPU, and what it has taken of the plan already. */
 static double gpu_available(const struct train *t)
 {
-    return (double)device_memory_left(t->dev) + t->memory.workspace;
+    double left = (double)device_memory_left(t->dev) + t->memory.workspace;
+    double all = (double)t->dev->facts->memory_bytes;
+    return left < all ? left : all;
 }
 
 static int check_memory(const struct train *t, struct error *err)
