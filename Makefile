@@ -12,7 +12,7 @@ CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
 SANITIZE_ARGS = -DTREFOIL_SANITIZE=ON -DTREFOIL_WERROR=OFF -DTREFOIL_EMULATE=OFF $(CMAKE_ARGS)
 
-.PHONY: all cuda test demo lint sanitize tsan aarch64 replay mpich matrix interop browser fuzz nightly bench docs site slurm install clean help
+.PHONY: all cuda test demo lint sanitize tsan aarch64 replay mpich matrix mutations interop browser fuzz nightly bench docs site slurm install clean help
 
 all: ## build build/trefoil, and the plug-in for GPUs where nvcc is
 	@tools/setup.sh build
@@ -70,6 +70,12 @@ matrix: ## checkpoints of every layout resumed on every other, a minute or two
 	@$(BUILD) build -j $(JOBS) --target trefoil trefoil_resaves
 	@tools/run_tests.sh build -C matrix -L matrix
 
+mutations: ## mistakes are put into kernels and what runs them, one by one: tests have to find them
+	@tools/setup.sh build
+	@$(CONFIGURE) build $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS)
+	@tools/run_tests.sh build -C mutations -L mutations
+
 interop: all ## compare with PyTorch, transformers, llama.cpp, tiktoken and numpy (installs them)
 	@tools/setup.sh interop
 	@tests/interop/run.sh
@@ -82,8 +88,9 @@ fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each, at random
 	@tools/setup.sh build fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(JOBS)
 
-nightly: ## all that .ci/run does, the .deb in a clean Debian, and an hour of random fuzzing
+nightly: ## all that .ci/run does, all mutations, the .deb in a clean Debian, and an hour of random fuzzing
 	@.ci/run
+	@$(MAKE) --no-print-directory mutations CMAKE_ARGS=-DTREFOIL_WERROR=ON
 	@tools/setup.sh debootstrap
 	@tests/package/clean_system.sh build
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=900

@@ -89,7 +89,6 @@ void fiber_begun(void)
 void emulated_fiber_change(void **from_sp, void *to_sp);
 void emulated_fiber_enter(void);
 __asm__(".text\n"
-        ".globl emulated_fiber_change\n"
         ".type emulated_fiber_change, @function\n"
         "emulated_fiber_change:\n"
         "    .cfi_startproc\n"
@@ -128,7 +127,6 @@ __asm__(".text\n"
         "    ret\n"
         "    .cfi_endproc\n"
         ".size emulated_fiber_change, . - emulated_fiber_change\n"
-        ".globl emulated_fiber_enter\n"
         ".type emulated_fiber_enter, @function\n"
         "emulated_fiber_enter:\n"
         "    .cfi_startproc\n"
@@ -153,7 +151,6 @@ static void first_frame(struct fiber *f, void (*main)(void))
 void emulated_fiber_change(void **from_sp, void *to_sp);
 void emulated_fiber_enter(void);
 __asm__(".text\n"
-        ".globl emulated_fiber_change\n"
         ".type emulated_fiber_change, %function\n"
         "emulated_fiber_change:\n"
         "    sub sp, sp, #160\n"
@@ -183,7 +180,6 @@ __asm__(".text\n"
         "    add sp, sp, #160\n"
         "    ret\n"
         ".size emulated_fiber_change, . - emulated_fiber_change\n"
-        ".globl emulated_fiber_enter\n"
         ".type emulated_fiber_enter, %function\n"
         "emulated_fiber_enter:\n"
         "    .cfi_startproc\n"

@@ -48,11 +48,6 @@ void emulated_memory_limit(size_t bytes)
     all.limit = bytes;
 }
 
-size_t emulated_memory_total(void)
-{
-    return all.limit;
-}
-
 /* -- the tables ---------------------------------------------------------------------- */
 
 /* Fresh memory between two closed pages, its end where the second begins, but for what

@@ -19,7 +19,6 @@ struct emulated_range {
 };
 
 void emulated_memory_limit(size_t bytes); // of all device memory
-size_t emulated_memory_total(void);
 
 void emulated_memory_open(void);
 void emulated_memory_close(void);
