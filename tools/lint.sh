@@ -39,7 +39,7 @@ tidy() {
     mkdir -p build-clang/tidy
     awk 'BEGIN { RS = "},?\n"; printf "[\n" }
         /"command"/ && !/-DKERNEL_ISA=(avx2|avx512|[a-z0-9]*_emulated) / &&
-        !/-DGPU_DTYPE=1 / && !/-fsanitize=thread / {
+        !/-DGPU_DTYPE=1 / && (!/-fsanitize=thread / || /\/device\/cuda\//) {
             sub(/^\[\n/, ""); printf "%s%s}", comma, $0; comma = ",\n" }
         END { print "\n]" }' build-clang/compile_commands.json >build-clang/tidy/compile_commands.json
     local no_plugin=()

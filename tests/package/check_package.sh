@@ -62,6 +62,8 @@ check_install() {
         share/doc/trefoil/LICENSE share/doc/trefoil/configs/demo.yaml; do
         [ -s "$root/opt/some/$file" ] || fail "make install: there is no $file"
     done
+    [ -s "$root/opt/some/lib/trefoil/libtrefoil_cuda.so" ] || [ ! -e "$build/libtrefoil_cuda.so" ] ||
+        fail "make install: there is no plug-in, and it was built"
     [ "$(ls "$root")" = opt ] || fail "make install wrote outside PREFIX: $(ls "$root")"
     "$root/opt/some/bin/trefoil" --version | cmp -s - "$work/version" || fail "the installed program"
     touch "$root/opt/some/share/man/man1/other.1"
@@ -196,6 +198,8 @@ check_deb() {
         share/doc/trefoil/changelog.gz share/zsh/vendor-completions/_trefoil; do
         [ -s "$work/deb/usr/$file" ] || fail "the package has no $file"
     done
+    [ -s "$work/deb/usr/lib/trefoil/libtrefoil_cuda.so" ] || [ ! -e "$build/libtrefoil_cuda.so" ] ||
+        fail "the package has no plug-in, and it was built"
     ! find "$work/deb" -perm /022 ! -type l | grep . || fail "others may write these"
     tools/make_deb.sh "$build" >/dev/null
     cmp "$deb" "$work/first.deb" || fail "a second package of the same is another"

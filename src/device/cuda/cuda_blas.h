@@ -29,7 +29,7 @@
     X(cublasLtMatmulPreferenceSetAttribute)                                              \
     X(cublasLtMatrixLayoutInit_internal)
 
-#define CUDA_BLAS_MEMBER(name) __typeof__(name) *name;
+#define CUDA_BLAS_MEMBER(name) __typeof__(name) *(name);
 struct cuda_blas {
     CUDA_BLAS_FUNCTIONS(CUDA_BLAS_MEMBER)
 };
