@@ -17,7 +17,7 @@ GPU_KERNEL(N(embed), THREADS, struct gpu_embed, a)
     for (int64_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         int64_t token = a.tokens[n];
         uint32_t raw[WIDE];
-        float x[WIDE], position[WIDE];
+        float x[WIDE], position[WIDE] = {0};
         load_raw(raw, WIDE, a.wte, (token < 0 ? 0 : token * a.H) + c,
                  token < 0 ? 0 : a.H - c, T_DTYPE);
         if (a.wpe)

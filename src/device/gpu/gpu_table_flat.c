@@ -166,9 +166,9 @@ void gpu_table_reduce(struct stream *s, const struct reduction *r)
 
 /* -- the optimizer ------------------------------------------------------------------- */
 
-void gpu_table_adamw(struct stream *s, const struct update *u, const struct adamw *w)
+void gpu_table_adamw(struct stream *s, const struct update *u, const struct adamw *a)
 {
-    struct gpu_update a = {
+    struct gpu_update args = {
         .master = u->master,
         .exp_avg = u->exp_avg,
         .exp_avg_sq = u->exp_avg_sq,
@@ -177,20 +177,20 @@ void gpu_table_adamw(struct stream *s, const struct update *u, const struct adam
         .param_dtype = u->param_dtype,
         .grad_dtype = u->grad_dtype,
         .n = u->n,
-        .beta1 = (float)w->beta1,
-        .rest1 = (float)(1.0 - w->beta1),
-        .beta2 = (float)w->beta2,
-        .rest2 = (float)(1.0 - w->beta2),
-        .epsilon = (float)w->epsilon,
-        .grad_scale = (float)w->grad_scale,
-        .keep = (float)(1.0 - w->lr * w->decay),
-        .decay = (float)w->decay,
-        .rate = (float)(w->lr / w->bias1),
-        .root_bias2 = (float)(1.0 / sqrt(w->bias2)),
-        .is_l2 = w->is_l2,
+        .beta1 = (float)a->beta1,
+        .rest1 = (float)(1.0 - a->beta1),
+        .beta2 = (float)a->beta2,
+        .rest2 = (float)(1.0 - a->beta2),
+        .epsilon = (float)a->epsilon,
+        .grad_scale = (float)a->grad_scale,
+        .keep = (float)(1.0 - a->lr * a->decay),
+        .decay = (float)a->decay,
+        .rate = (float)(a->lr / a->bias1),
+        .root_bias2 = (float)(1.0 / sqrt(a->bias2)),
+        .is_l2 = a->is_l2,
     };
     struct gpu_grid grid = gpu_grid_flat(u->n);
-    gpu_table_launch(s, gpu_adamw, "adamw", &grid, &a, sizeof a);
+    gpu_table_launch(s, gpu_adamw, "adamw", &grid, &args, sizeof args);
 }
 
 #define SQUARE_THREADS 256

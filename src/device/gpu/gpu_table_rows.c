@@ -137,30 +137,30 @@ void gpu_table_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln)
 
 /* -- activations --------------------------------------------------------------------- */
 
-void gpu_table_activation_fwd(struct stream *s, const struct activation_fwd *act)
+void gpu_table_activation_fwd(struct stream *s, const struct activation_fwd *a)
 {
-    struct gpu_activation a = {
-        .y = act->y, .x = act->x, .b = act->b, .N = act->N, .C = act->C};
-    struct gpu_grid grid = wide_grid(s, a.N, a.C);
-    CHECK(act->act == ACTIVATION_GELU, "activation %d", (int)act->act);
-    gpu_table_launch(s, gelu[s->dev->dtype], "activation_fwd", &grid, &a, sizeof a);
+    struct gpu_activation args = {.y = a->y, .x = a->x, .b = a->b, .N = a->N, .C = a->C};
+    struct gpu_grid grid = wide_grid(s, args.N, args.C);
+    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
+    gpu_table_launch(s, gelu[s->dev->dtype], "activation_fwd", &grid, &args, sizeof args);
 }
 
-void gpu_table_activation_bwd(struct stream *s, const struct activation_bwd *act)
+void gpu_table_activation_bwd(struct stream *s, const struct activation_bwd *a)
 {
-    struct gpu_activation_bwd a = {.dx = act->dx,
-                                   .y = act->y,
-                                   .dy = act->dy,
-                                   .x = act->x,
-                                   .b = act->b,
-                                   .partial = act->partial,
-                                   .N = act->N,
-                                   .C = act->C};
-    struct gpu_grid grid = chunk_grid(a.N, a.C);
-    CHECK(act->act == ACTIVATION_GELU, "activation %d", (int)act->act);
-    gpu_table_launch(s, gelu_bwd[s->dev->dtype], "activation_bwd", &grid, &a, sizeof a);
-    if (act->db)
-        gpu_table_add_partials(s, act->db, act->partial, a.N, a.C, a.C);
+    struct gpu_activation_bwd args = {.dx = a->dx,
+                                      .y = a->y,
+                                      .dy = a->dy,
+                                      .x = a->x,
+                                      .b = a->b,
+                                      .partial = a->partial,
+                                      .N = a->N,
+                                      .C = a->C};
+    struct gpu_grid grid = chunk_grid(args.N, args.C);
+    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
+    gpu_table_launch(s, gelu_bwd[s->dev->dtype], "activation_bwd", &grid, &args,
+                     sizeof args);
+    if (a->db)
+        gpu_table_add_partials(s, a->db, a->partial, args.N, args.C, args.C);
 }
 
 /* -- dropout and residual sums ------------------------------------------------------- */
