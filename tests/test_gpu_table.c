@@ -284,6 +284,73 @@ static void test_kernels__have_the_processor_s_bits_in_any_order_of_threads(void
     check_bits("random:3");
 }
 
+/* -- addresses ------------------------------------------------------------------------ */
+
+static void *at(void *memory, int64_t elements)
+{
+    return (float *)memory + elements;
+}
+
+/* Parts of tensors, as shards are: aligned to an element. */
+static void test_kernels__take_tensors_that_begin_anywhere(void **state)
+{
+    enum { ELEMENTS = 1000, N_UPDATED = 497 };
+    const struct adamw rule = {.lr = 1e-3,
+                               .beta1 = 0.9,
+                               .beta2 = 0.999,
+                               .epsilon = 1e-8,
+                               .decay = 0.01,
+                               .bias1 = 0.1,
+                               .bias2 = 0.001,
+                               .grad_scale = 0.5};
+    (void)state;
+    for (int64_t first = 0; first < 4; first++) {
+        struct pair p = floats_new(ELEMENTS + 3, 28), m = floats_new(ELEMENTS + 3, 29);
+        struct pair v = floats_new(ELEMENTS + 3, 30), half = floats_new(ELEMENTS + 3, 31);
+        for (int64_t i = 0; i < ELEMENTS + 3; i++)
+            ((float *)v.host)[i] = fabsf(((float *)v.host)[i]);
+        device_copy(stream, v.gpu, v.host, v.bytes, COPY_TO_DEVICE);
+        struct update u = {.master = at(p.gpu, first),
+                           .param = (uint16_t *)half.gpu + first,
+                           .param_dtype = DTYPE_F16,
+                           .grad = at(half.gpu, N_UPDATED + first), // behind param
+                           .exp_avg = at(m.gpu, first),
+                           .exp_avg_sq = at(v.gpu, first),
+                           .n = N_UPDATED};
+        gpu->k->adamw(stream, &u, &rule);
+        u.master = at(p.host, first);
+        u.param = (uint16_t *)half.host + first;
+        u.exp_avg = at(m.host, first);
+        u.exp_avg_sq = at(v.host, first);
+        u.grad = at(half.host, N_UPDATED + first);
+        cpu()->adamw(cpu_stream(), &u, &rule);
+        assert_same(&p, "parameters");
+        assert_same(&m, "first moments");
+        assert_same(&v, "second moments");
+        assert_same(&half, "parameters of 16 bits");
+    }
+}
+
+/* Columns behind a row are none of its own, though what lies there is taken for 0. */
+static void test_xent_top__looks_at_the_row_alone(void **state)
+{
+    (void)state;
+    struct pair logits = pair_new(5 * sizeof(float)), top = pair_new(sizeof(float));
+    struct pair column = pair_new(sizeof(int32_t));
+    for (int c = 0; c < 5; c++)
+        ((float *)logits.host)[c] = -1.0F - (float)c;
+    *(float *)top.host = 0; // another part's
+    *(int32_t *)column.host = -1;
+    device_copy(stream, logits.gpu, logits.host, logits.bytes, COPY_TO_DEVICE);
+    device_copy(stream, top.gpu, top.host, top.bytes, COPY_TO_DEVICE);
+    gpu->k->xent_top(
+        stream, column.gpu,
+        &(struct xent){.logits = logits.gpu, .row_max = top.gpu, .R = 1, .V = 5});
+    assert_same(&column, "the column of a maximum that is not there");
+    pair_free(&logits);
+    pair_free(&top);
+}
+
 /* -- nothing ------------------------------------------------------------------------- */
 
 static void test_kernels__without_elements_are_no_launch(void **state)
@@ -337,6 +404,8 @@ int main(void)
         cmocka_unit_test(test_sum_squares__of_many_chunks_come_to_the_host),
         cmocka_unit_test(test_reduce__has_room_for_any_number_of_ranks),
         cmocka_unit_test(test_kernels__have_the_processor_s_bits_in_any_order_of_threads),
+        cmocka_unit_test(test_kernels__take_tensors_that_begin_anywhere),
+        cmocka_unit_test(test_xent_top__looks_at_the_row_alone),
         cmocka_unit_test(test_kernels__without_elements_are_no_launch),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

@@ -42,8 +42,6 @@ GPU_KERNEL(gpu_fill_floats, THREADS, struct gpu_fill, a)
 GPU_KERNEL(gpu_add_rows, THREADS, struct gpu_add_rows, a)
 {
     int64_t c = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * RUN;
-    if (c >= a.C)
-        return;
     for (int64_t i = blockIdx.x; i < a.n; i += gridDim.x) {
         float x[RUN], y[RUN];
         int64_t to = a.rows[i] * a.C + c;

@@ -34,8 +34,6 @@ GPU_KERNEL(N(bias_grad), COLUMN_THREADS, struct gpu_bias_grad, a)
     int64_t c = first_column(RUN), chunk = blockIdx.x;
     int64_t n = chunk * KERNEL_ROW_CHUNK, end = chunk_end(chunk, a.N);
     float sum[RUN] = {0};
-    if (c >= a.C)
-        return;
     for (; n + AHEAD <= end; n += AHEAD) {
         uint32_t raw[AHEAD][RUN];
         for (int r = 0; r < AHEAD; r++)
@@ -73,8 +71,6 @@ GPU_KERNEL(N(gelu), THREADS, struct gpu_activation, a)
 {
     int64_t c = first_column(WIDE);
     float b[WIDE], x[WIDE];
-    if (c >= a.C)
-        return;
     load_run(b, WIDE, a.b, c, a.C - c, DTYPE_F32);
     for (int64_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         load_run(x, WIDE, a.x, n * a.C + c, a.C - c, T_DTYPE);
@@ -104,8 +100,6 @@ GPU_KERNEL(N(gelu_bwd), COLUMN_THREADS, struct gpu_activation_bwd, a)
     int64_t n = chunk * KERNEL_ROW_CHUNK, end = chunk_end(chunk, a.N);
     float sum[RUN] = {0}, b[RUN], dy[RUN], x[RUN];
     uint32_t next_dy[RUN], next_x[RUN];
-    if (c >= a.C)
-        return;
     load_run(b, RUN, a.b, c, a.C - c, DTYPE_F32);
     load_raw(next_dy, RUN, a.dy, n * a.C + c, a.C - c, T_DTYPE);
     load_raw(next_x, RUN, a.x, n * a.C + c, a.C - c, T_DTYPE);
@@ -131,8 +125,6 @@ GPU_KERNEL(N(residual), THREADS, struct gpu_residual, a)
 {
     int64_t c = first_column(WIDE);
     float b[WIDE], x[WIDE], res[WIDE];
-    if (c >= a.C)
-        return;
     load_run(b, WIDE, a.b, c, a.C - c, DTYPE_F32);
     for (int64_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         load_run(x, WIDE, a.x, n * a.C + c, a.C - c, DTYPE_F32);
@@ -177,8 +169,6 @@ GPU_FN void row_words(uint32_t words[4], const struct drop_thread *t,
 GPU_KERNEL(N(residual_dropped), THREADS, struct gpu_residual, a)
 {
     struct drop_thread t = drop_thread(a.C);
-    if (t.c >= a.C)
-        return;
     for (int64_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         float x[HALVES], res[HALVES];
         uint32_t words[4];
@@ -202,8 +192,6 @@ GPU_KERNEL(N(residual_dropped), THREADS, struct gpu_residual, a)
 GPU_FN void drop_rows(const struct gpu_dropped *a, enum dtype x_dtype)
 {
     struct drop_thread t = drop_thread(a->C);
-    if (t.c >= a->C)
-        return;
     for (int64_t n = blockIdx.x; n < a->N; n += gridDim.x) {
         float x[HALVES];
         uint32_t words[4];

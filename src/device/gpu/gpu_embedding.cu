@@ -12,20 +12,15 @@
 GPU_KERNEL(N(embed), THREADS, struct gpu_embed, a)
 {
     int64_t c = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * WIDE;
-    if (c >= a.H)
-        return;
     for (int64_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         int64_t token = a.tokens[n];
-        uint32_t raw[WIDE];
-        float x[WIDE], position[WIDE] = {0};
-        load_raw(raw, WIDE, a.wte, (token < 0 ? 0 : token * a.H) + c,
-                 token < 0 ? 0 : a.H - c, T_DTYPE);
+        float x[WIDE] = {0}, position[WIDE] = {0};
+        if (token >= 0)
+            load_run(x, WIDE, a.wte, token * a.H + c, a.H - c, T_DTYPE);
         if (a.wpe)
             load_run(position, WIDE, a.wpe, a.positions[n] * a.H + c, a.H - c, T_DTYPE);
-        widen_raw(x, raw, WIDE, T_DTYPE);
-        if (a.wpe)
-            for (int i = 0; i < WIDE; i++)
-                x[i] = token < 0 ? position[i] : x[i] + position[i];
+        for (int i = 0; a.wpe && i < WIDE; i++)
+            x[i] = token < 0 ? position[i] : x[i] + position[i];
         store_run(a.x, n * a.H + c, x, WIDE, a.H - c, DTYPE_F32);
     }
 }
@@ -33,8 +28,6 @@ GPU_KERNEL(N(embed), THREADS, struct gpu_embed, a)
 GPU_KERNEL(N(embed_bwd), THREADS, struct gpu_embed_bwd, a)
 {
     int64_t c = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * RUN;
-    if (c >= a.H)
-        return;
     for (int64_t i = blockIdx.x; i < a.n_rows; i += gridDim.x) {
         int64_t at = a.rows[i] * a.H + c;
         int32_t k = a.starts[i], end = a.starts[i + 1];

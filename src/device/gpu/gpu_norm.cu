@@ -105,7 +105,7 @@ GPU_KERNEL(N(norm_averages), NORM_THREADS, struct gpu_norm_bwd, a)
         widen_raw(x, raw_x, WIDE, T_DTYPE);
         widen_raw(dy, raw_dy, WIDE, T_DTYPE);
         for (int i = 0; i < WIDE; i++) {
-            float h = c + i < a.C ? dy[i] * g[i] : 0.0F;
+            float h = dy[i] * g[i]; // zero behind the row
             sum_h += h;
             sum_hx = fmaf(h, (x[i] - mean) * rstd, sum_hx);
         }
@@ -147,8 +147,6 @@ GPU_KERNEL(N(norm_bwd), COLUMN_THREADS, struct gpu_norm_bwd, a)
     int64_t end = n + KERNEL_ROW_CHUNK < a.N ? n + KERNEL_ROW_CHUNK : a.N;
     float g[RUN], dg[RUN] = {0}, db[RUN] = {0}, x[RUN], dy[RUN], dx[RUN];
     struct norm_row r, next;
-    if (c >= a.C)
-        return;
     load_run(g, RUN, a.g, c, a.C - c, DTYPE_F32);
     load_row(&r, &a, n, c);
     for (; n < end; n++) {

@@ -42,7 +42,7 @@ GPU_KERNEL(gpu_adamw, THREADS, struct gpu_update, a)
     }
 }
 
-#define SQUARE_LANES 16 // sums of a chunk, each of every 16th element
+#define SQUARE_LANES (THREADS / GPU_SQUARE_CHUNKS) // sums of every 16th element each
 
 struct squares_shared {
     double lane[THREADS];
@@ -51,9 +51,7 @@ struct squares_shared {
 GPU_KERNEL(gpu_sum_squares, THREADS, struct gpu_squares, a)
 {
     SHARED(struct squares_shared, sh);
-    int64_t n_chunks = (a.n + KERNEL_SQUARE_CHUNK - 1) / KERNEL_SQUARE_CHUNK;
-    int64_t chunk =
-        (int64_t)blockIdx.x * (THREADS / SQUARE_LANES) + threadIdx.x / SQUARE_LANES;
+    int64_t chunk = (int64_t)blockIdx.x * GPU_SQUARE_CHUNKS + threadIdx.x / SQUARE_LANES;
     int64_t first = chunk * KERNEL_SQUARE_CHUNK + threadIdx.x % SQUARE_LANES;
     double sum = 0;
     for (int64_t i = 0; i < KERNEL_SQUARE_CHUNK; i += SQUARE_LANES)
@@ -63,7 +61,7 @@ GPU_KERNEL(gpu_sum_squares, THREADS, struct gpu_squares, a)
         }
     sh->lane[threadIdx.x] = sum;
     __syncthreads();
-    if (threadIdx.x % SQUARE_LANES == 0 && chunk < n_chunks) {
+    if (threadIdx.x % SQUARE_LANES == 0) {
         sum = 0;
         for (uint32_t j = 0; j < SQUARE_LANES; j++)
             sum += sh->lane[threadIdx.x + j];
