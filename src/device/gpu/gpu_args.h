@@ -147,10 +147,8 @@ struct gpu_update {
     bool is_l2;
 };
 
-#define GPU_SQUARE_CHUNKS 16 // of a block
-
 struct gpu_squares {
-    double *partial; // of whole blocks: room for GPU_SQUARE_CHUNKS each
+    double *partial;
     const void *x;
     int64_t n;
     enum dtype dtype;

@@ -42,7 +42,8 @@ GPU_KERNEL(gpu_adamw, THREADS, struct gpu_update, a)
     }
 }
 
-#define SQUARE_LANES (THREADS / GPU_SQUARE_CHUNKS) // sums of every 16th element each
+#define SQUARE_LANES 16 // sums of a chunk, each of every 16th element
+#define SQUARE_CHUNKS (THREADS / SQUARE_LANES) // of a block, which writes them all
 
 struct squares_shared {
     double lane[THREADS];
@@ -51,7 +52,7 @@ struct squares_shared {
 GPU_KERNEL(gpu_sum_squares, THREADS, struct gpu_squares, a)
 {
     SHARED(struct squares_shared, sh);
-    int64_t chunk = (int64_t)blockIdx.x * GPU_SQUARE_CHUNKS + threadIdx.x / SQUARE_LANES;
+    int64_t chunk = (int64_t)blockIdx.x * SQUARE_CHUNKS + threadIdx.x / SQUARE_LANES;
     int64_t first = chunk * KERNEL_SQUARE_CHUNK + threadIdx.x % SQUARE_LANES;
     double sum = 0;
     for (int64_t i = 0; i < KERNEL_SQUARE_CHUNK; i += SQUARE_LANES)

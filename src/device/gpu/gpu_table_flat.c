@@ -194,6 +194,7 @@ void gpu_table_adamw(struct stream *s, const struct update *u, const struct adam
 }
 
 #define SQUARE_THREADS 256
+#define SQUARE_CHUNKS 16 // of a block, which writes them all
 
 void gpu_table_sum_squares(struct stream *s, double *partial, const void *x,
                            enum dtype dtype, int64_t n)
@@ -203,8 +204,8 @@ void gpu_table_sum_squares(struct stream *s, double *partial, const void *x,
         int64_t at = first * KERNEL_SQUARE_CHUNK;
         int64_t n_here = i64_min(most * KERNEL_SQUARE_CHUNK, n - at);
         int64_t n_chunks = gpu_parts(n_here, KERNEL_SQUARE_CHUNK);
-        int64_t n_blocks = gpu_parts(n_chunks, GPU_SQUARE_CHUNKS);
-        size_t room = (size_t)n_blocks * GPU_SQUARE_CHUNKS * sizeof *partial;
+        int64_t n_blocks = gpu_parts(n_chunks, SQUARE_CHUNKS);
+        size_t room = (size_t)n_blocks * SQUARE_CHUNKS * sizeof *partial;
         struct gpu_squares a = {.partial = gpu_scratch(s, room),
                                 .x = (const char *)x + (size_t)at * dtype_bytes(dtype),
                                 .n = n_here,
