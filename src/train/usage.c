@@ -191,7 +191,7 @@ int usage_dry_run(const struct config *cfg, struct error *err)
             plan_release(&plan);
         }
     }
-    if (rc == 0) {
+    if (rc == 0 && rows) {
         print_table(to_stdout, rows, NULL, n);
         print_shared(to_stdout, data.order, n);
     }
@@ -222,7 +222,7 @@ static int usage_report_predicted(struct train *t, struct error *err)
     int size = comm_size(t->grid.world);
     struct plan_memory *all = calloc((size_t)size, sizeof *all);
     int rc = gather_rows(t, &t->memory, sizeof *all, all, err);
-    if (rc == 0 && comm_rank(t->grid.world) == 0) {
+    if (rc == 0 && all && comm_rank(t->grid.world) == 0) {
         log_info("%.2f M parameters in rank 0; predicted memory:",
                  (double)t->plan.layout.table.n_elements / MB);
         print_table(to_log, all, NULL, size);
@@ -275,7 +275,7 @@ int usage_report_measured(struct train *t, struct error *err)
     int rc = gather_rows(t, &t->memory, sizeof *rows, rows, err);
     if (rc == 0)
         rc = gather_rows(t, &peak, sizeof *peaks, peaks, err);
-    if (rc == 0 && comm_rank(t->grid.world) == 0) {
+    if (rc == 0 && rows && comm_rank(t->grid.world) == 0) {
         log_info("memory, predicted and the measured peak:");
         print_table(to_log, rows, peaks, size);
         if (size > 1)
