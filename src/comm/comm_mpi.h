@@ -57,7 +57,7 @@ struct comm_slot {            // a collective that runs
     char *staging;               // (COMM_STAGED, size - 1, block_bytes of the group)
 
     /* Of a tensor of a device, which passes through `pinned` segment by segment. */
-    char *pinned;        // (size, comm_part_bytes()); NULL: none was needed yet
+    char *pinned;        // (size, part_bytes()); NULL: none was needed yet
     bool is_copying;     // `copied` has to happen before MPI looks there
     struct event copied; // the tensor's addends are in `pinned`
     int64_t segment;     // that is under way,
@@ -205,8 +205,6 @@ void comm_flight_end(struct comm_request *req);
 int comm_segments_begin(struct comm *c, struct comm_slot *s);
 void comm_segment_begin(const struct comm *c, struct comm_slot *s);
 bool comm_segment_end(const struct comm *c, struct comm_slot *s);
-/* Bytes of a rank's range in one segment. */
-int64_t comm_part_bytes(int size);
 
 /* A message of a device joins those of its group; and their progress. */
 void comm_staged_start(struct comm_request *req);

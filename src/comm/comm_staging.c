@@ -50,14 +50,15 @@ static char *pinned_alloc(struct comm_job *job, size_t bytes)
     return NULL;
 }
 
-int64_t comm_part_bytes(int size)
+/* Bytes of a rank's range in one segment. */
+static int64_t part_bytes(int size)
 {
     return i64_max(PART_BYTES_LEAST, SLOT_PINNED_BYTES / size / 4096 * 4096);
 }
 
 static size_t slot_pinned_bytes(int size)
 {
-    return (size_t)comm_part_bytes(size) * (size_t)size;
+    return (size_t)part_bytes(size) * (size_t)size;
 }
 
 size_t comm_pinned_bytes(int size)
@@ -189,7 +190,7 @@ static struct comm_range segment_part(const struct comm *c, const struct comm_sl
                                       int r)
 {
     struct comm_range range = comm_collective_range(s->req, r);
-    int64_t most = comm_part_bytes(c->size);
+    int64_t most = part_bytes(c->size);
     int64_t begin = i64_min(range.end, range.begin + s->segment * most);
     return (struct comm_range){begin, i64_min(range.end, begin + most)};
 }
@@ -218,7 +219,7 @@ void comm_segment_begin(const struct comm *c, struct comm_slot *s)
 {
     for (int r = 0; r < c->size; r++) {
         struct comm_range part = segment_part(c, s, r);
-        int64_t at = r * comm_part_bytes(c->size);
+        int64_t at = r * part_bytes(c->size);
         s->ranges[r] = (struct comm_range){at, at + part.end - part.begin};
     }
     copy_parts(c, s, true);
@@ -228,7 +229,7 @@ void comm_segment_begin(const struct comm *c, struct comm_slot *s)
 
 int comm_segments_begin(struct comm *c, struct comm_slot *s)
 {
-    int64_t longest = 0, most = comm_part_bytes(c->size);
+    int64_t longest = 0, most = part_bytes(c->size);
     if (!s->pinned)
         s->pinned = pinned_alloc(c->job, slot_pinned_bytes(c->size));
     if (!s->pinned)

@@ -117,24 +117,24 @@ int cuda_peers_version(void)
 
 /* -- groups -------------------------------------------------------------------------- */
 
-static bool went(struct gpu_peers *p, ncclResult_t rc)
+static bool went(struct gpu_peers *g, ncclResult_t rc)
 {
-    if (p->failure == ncclSuccess)
-        p->failure = rc;
-    return p->failure == ncclSuccess;
+    if (g->failure == ncclSuccess)
+        g->failure = rc;
+    return g->failure == ncclSuccess;
 }
 
-/* Run `call`, which sets p->result and then p->is_through, on a thread of its own. */
-static bool run_beside(struct gpu_peers *p, void *(*call)(void *peers))
+/* Run `call`, which sets g->result and then g->is_through, on a thread of its own. */
+static bool run_beside(struct gpu_peers *g, void *(*call)(void *peers))
 {
     pthread_t thread;
-    atomic_store(&p->is_through, false);
-    if (pthread_create(&thread, NULL, call, p))
-        return went(p, ncclSystemError);
-    while (!atomic_load(&p->is_through))
-        p->link.wait(p->link.context);
+    atomic_store(&g->is_through, false);
+    if (pthread_create(&thread, NULL, call, g))
+        return went(g, ncclSystemError);
+    while (!atomic_load(&g->is_through))
+        g->link.wait(g->link.context);
     pthread_join(thread, NULL);
-    return went(p, p->result);
+    return went(g, g->result);
 }
 
 int gpu_peers_id(char id[DEVICE_PEERS_ID_BYTES], struct error *err)
@@ -150,12 +150,12 @@ int gpu_peers_id(char id[DEVICE_PEERS_ID_BYTES], struct error *err)
 
 static void *open_comm(void *peers)
 {
-    struct gpu_peers *p = peers;
+    struct gpu_peers *g = peers;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.maxCTAs = p->stream == STREAM_COMM ? BLOCKS_MANY : BLOCKS_FEW;
+    config.maxCTAs = g->stream == STREAM_COMM ? BLOCKS_MANY : BLOCKS_FEW;
     cuda_use();
-    p->result = nccl.comm_init(&p->comm, p->size, p->id, p->rank, &config);
-    atomic_store(&p->is_through, true);
+    g->result = nccl.comm_init(&g->comm, g->size, g->id, g->rank, &config);
+    atomic_store(&g->is_through, true);
     return NULL;
 }
 
@@ -163,103 +163,103 @@ int gpu_peers_open(struct gpu_peers **peers, const char id[DEVICE_PEERS_ID_BYTES
                    int rank, int size, enum stream_name s, const struct device_link *link,
                    struct error *err)
 {
-    struct gpu_peers *p = calloc(1, sizeof *p);
+    struct gpu_peers *g = calloc(1, sizeof *g);
     *peers = NULL;
-    if (!p)
+    if (!g)
         return error_set(err, ERROR_RUNTIME, "no memory for a group of GPUs");
-    p->rank = rank;
-    p->size = size;
-    p->stream = s;
-    p->link = *link;
-    memcpy(&p->id, id, sizeof p->id);
-    if (!run_beside(p, open_comm)) {
+    g->rank = rank;
+    g->size = size;
+    g->stream = s;
+    g->link = *link;
+    memcpy(&g->id, id, sizeof g->id);
+    if (!run_beside(g, open_comm)) {
         error_set(err, ERROR_RUNTIME, "NCCL cannot connect the GPUs of %d ranks: %s",
-                  size, nccl.error_string(p->failure));
-        gpu_peers_close(p);
+                  size, nccl.error_string(g->failure));
+        gpu_peers_close(g);
         return -1;
     }
-    *peers = p;
+    *peers = g;
     return 0;
 }
 
-void gpu_peers_close(struct gpu_peers *p)
+void gpu_peers_close(struct gpu_peers *g)
 {
-    if (!p)
+    if (!g)
         return;
     cuda_use();
-    if (p->comm && p->failure == ncclSuccess)
-        (void)nccl.comm_destroy(p->comm);
-    else if (p->comm)
-        (void)nccl.comm_abort(p->comm);
-    free(p->messages);
-    free(p);
+    if (g->comm && g->failure == ncclSuccess)
+        (void)nccl.comm_destroy(g->comm);
+    else if (g->comm)
+        (void)nccl.comm_abort(g->comm);
+    free(g->messages);
+    free(g);
 }
 
-void gpu_peers_abort(struct gpu_peers *p)
+void gpu_peers_abort(struct gpu_peers *g)
 {
     cuda_use();
-    if (p->comm)
-        (void)nccl.comm_abort(p->comm);
-    p->comm = NULL;
-    went(p, ncclRemoteError);
+    if (g->comm)
+        (void)nccl.comm_abort(g->comm);
+    g->comm = NULL;
+    went(g, ncclRemoteError);
 }
 
-int gpu_peers_check(struct gpu_peers *p, struct error *err)
+int gpu_peers_check(struct gpu_peers *g, struct error *err)
 {
     ncclResult_t state = ncclSuccess;
-    if (p->comm && nccl.comm_state(p->comm, &state) == ncclSuccess &&
+    if (g->comm && nccl.comm_state(g->comm, &state) == ncclSuccess &&
         state != ncclInProgress)
-        went(p, state);
-    if (p->failure == ncclSuccess)
+        went(g, state);
+    if (g->failure == ncclSuccess)
         return 0;
     return error_set(err, ERROR_RUNTIME, "communication with the other ranks failed: %s",
-                     nccl.error_string(p->failure));
+                     nccl.error_string(g->failure));
 }
 
 /* -- messages ------------------------------------------------------------------------ */
 
-void gpu_peers_begin(struct gpu_peers *p)
+void gpu_peers_begin(struct gpu_peers *g)
 {
-    p->n_messages = 0;
+    g->n_messages = 0;
 }
 
 /* Collected first: NCCL's groups belong to the thread that begins them. */
-static void add_message(struct gpu_peers *p, struct message message)
+static void add_message(struct gpu_peers *g, struct message message)
 {
-    if (p->n_messages == p->capacity) {
-        int capacity = p->capacity ? 2 * p->capacity : 8;
+    if (g->n_messages == g->capacity) {
+        int capacity = g->capacity ? 2 * g->capacity : 8;
         struct message *more =
-            realloc(p->messages, (size_t)capacity * sizeof *p->messages);
+            realloc(g->messages, (size_t)capacity * sizeof *g->messages);
         if (!more) {
-            went(p, ncclSystemError);
+            went(g, ncclSystemError);
             return;
         }
-        p->messages = more;
-        p->capacity = capacity;
+        g->messages = more;
+        g->capacity = capacity;
     }
-    p->messages[p->n_messages++] = message;
+    g->messages[g->n_messages++] = message;
 }
 
-void gpu_peers_send(struct gpu_peers *p, const void *x, size_t bytes, int to)
+void gpu_peers_send(struct gpu_peers *g, const void *x, size_t bytes, int to)
 {
-    add_message(p, (struct message){true, (void *)(uintptr_t)x, bytes, to}); // only read
+    add_message(g, (struct message){true, (void *)(uintptr_t)x, bytes, to}); // only read
 }
 
-void gpu_peers_recv(struct gpu_peers *p, void *x, size_t bytes, int from)
+void gpu_peers_recv(struct gpu_peers *g, void *x, size_t bytes, int from)
 {
-    add_message(p, (struct message){false, x, bytes, from});
+    add_message(g, (struct message){false, x, bytes, from});
 }
 
-static ncclResult_t enqueue(struct gpu_peers *p)
+static ncclResult_t enqueue(struct gpu_peers *g)
 {
-    cudaStream_t s = cuda_stream(p->stream);
+    cudaStream_t s = cuda_stream(g->stream);
     ncclResult_t rc = nccl.group_start();
     if (rc != ncclSuccess)
         return rc;
-    for (int i = 0; i < p->n_messages && rc == ncclSuccess; i++) {
-        const struct message *m = &p->messages[i];
-        rc = m->is_send ? nccl.send(m->x, m->bytes, ncclInt8, m->peer, p->comm, s)
-                        : nccl.recv(m->x, m->bytes, ncclInt8, m->peer, p->comm, s);
+    for (int i = 0; i < g->n_messages && rc == ncclSuccess; i++) {
+        const struct message *m = &g->messages[i];
+        rc = m->is_send ? nccl.send(m->x, m->bytes, ncclInt8, m->peer, g->comm, s)
+                        : nccl.recv(m->x, m->bytes, ncclInt8, m->peer, g->comm, s);
     }
     ncclResult_t end = nccl.group_end();
     return rc != ncclSuccess ? rc : end;
@@ -267,20 +267,20 @@ static ncclResult_t enqueue(struct gpu_peers *p)
 
 static void *enqueue_first(void *peers)
 {
-    struct gpu_peers *p = peers;
+    struct gpu_peers *g = peers;
     cuda_use();
-    p->result = enqueue(p);
-    atomic_store(&p->is_through, true);
+    g->result = enqueue(g);
+    atomic_store(&g->is_through, true);
     return NULL;
 }
 
-void gpu_peers_end(struct gpu_peers *p)
+void gpu_peers_end(struct gpu_peers *g)
 {
-    if (p->failure != ncclSuccess || p->n_messages == 0)
+    if (g->failure != ncclSuccess || g->n_messages == 0)
         return;
     cuda_use();
-    if (p->is_connected)
-        went(p, enqueue(p));
+    if (g->is_connected)
+        went(g, enqueue(g));
     else
-        p->is_connected = run_beside(p, enqueue_first);
+        g->is_connected = run_beside(g, enqueue_first);
 }

@@ -33,45 +33,45 @@ int gpu_peers_open(struct gpu_peers **peers, const char id[DEVICE_PEERS_ID_BYTES
     return error_set(err, ERROR_RUNTIME, "the plug-in for GPUs was built without NCCL");
 }
 
-void gpu_peers_close(struct gpu_peers *peers)
+void gpu_peers_close(struct gpu_peers *g)
 {
-    (void)peers;
+    (void)g;
 }
 
-void gpu_peers_begin(struct gpu_peers *peers)
+void gpu_peers_begin(struct gpu_peers *g)
 {
-    (void)peers;
+    (void)g;
 }
 
-void gpu_peers_send(struct gpu_peers *peers, const void *x, size_t bytes, int to)
+void gpu_peers_send(struct gpu_peers *g, const void *x, size_t bytes, int to)
 {
-    (void)peers;
+    (void)g;
     (void)x;
     (void)bytes;
     (void)to;
 }
 
-void gpu_peers_recv(struct gpu_peers *peers, void *x, size_t bytes, int from)
+void gpu_peers_recv(struct gpu_peers *g, void *x, size_t bytes, int from)
 {
-    (void)peers;
+    (void)g;
     (void)x;
     (void)bytes;
     (void)from;
 }
 
-void gpu_peers_end(struct gpu_peers *peers)
+void gpu_peers_end(struct gpu_peers *g)
 {
-    (void)peers;
+    (void)g;
 }
 
-int gpu_peers_check(struct gpu_peers *peers, struct error *err)
+int gpu_peers_check(struct gpu_peers *g, struct error *err)
 {
-    (void)peers;
+    (void)g;
     (void)err;
     return 0;
 }
 
-void gpu_peers_abort(struct gpu_peers *peers)
+void gpu_peers_abort(struct gpu_peers *g)
 {
-    (void)peers;
+    (void)g;
 }

@@ -64,7 +64,8 @@ static void push(struct note_queue *q, const struct note *note)
 {
     if (q->n == q->capacity) {
         int64_t n = q->n - q->first;
-        memmove(q->notes, q->notes + q->first, (size_t)n * sizeof *q->notes);
+        if (n > 0)
+            memmove(q->notes, q->notes + q->first, (size_t)n * sizeof *q->notes);
         q->n = n;
         q->first = 0;
         if (n * 2 > q->capacity || q->capacity == 0) {
@@ -139,6 +140,10 @@ struct operation {
     struct message *messages;
 };
 
+struct enqueued { // what the stream keeps
+    struct operation *op;
+};
+
 static void begin_messages(struct operation *op)
 {
     const struct device_link *link = &op->group->link;
@@ -157,7 +162,7 @@ static void begin_messages(struct operation *op)
 /* True when the operation is over. */
 static bool run_operation(void *args)
 {
-    struct operation *op = *(struct operation **)args;
+    struct operation *op = ((struct enqueued *)args)->op;
     const struct device_link *link = &op->group->link;
     bool is_over = true;
     if (!pthread_equal(pthread_self(), op->group->thread))
@@ -251,7 +256,8 @@ void gpu_peers_end(struct gpu_peers *g)
         free(op);
         return;
     }
-    emulated_enqueue(g->stream, run_operation, &op, sizeof op);
+    emulated_enqueue(g->stream, run_operation, &(struct enqueued){op},
+                     sizeof(struct enqueued));
 }
 
 /* -- groups -------------------------------------------------------------------------- */

@@ -91,12 +91,12 @@ MUST_CHECK int gpu_peers_open(struct gpu_peers **peers,
                               const char id[DEVICE_PEERS_ID_BYTES], int rank, int size,
                               enum stream_name s, const struct device_link *link,
                               struct error *err);
-void gpu_peers_close(struct gpu_peers *peers);
-void gpu_peers_begin(struct gpu_peers *peers);
-void gpu_peers_send(struct gpu_peers *peers, const void *x, size_t bytes, int to);
-void gpu_peers_recv(struct gpu_peers *peers, void *x, size_t bytes, int from);
-void gpu_peers_end(struct gpu_peers *peers);
-MUST_CHECK int gpu_peers_check(struct gpu_peers *peers, struct error *err);
-void gpu_peers_abort(struct gpu_peers *peers);
+void gpu_peers_close(struct gpu_peers *g);
+void gpu_peers_begin(struct gpu_peers *g);
+void gpu_peers_send(struct gpu_peers *g, const void *x, size_t bytes, int to);
+void gpu_peers_recv(struct gpu_peers *g, void *x, size_t bytes, int from);
+void gpu_peers_end(struct gpu_peers *g);
+MUST_CHECK int gpu_peers_check(struct gpu_peers *g, struct error *err);
+void gpu_peers_abort(struct gpu_peers *g);
 
 #endif
