@@ -16,4 +16,8 @@
  * called in every test that runs them: cmocka's handler of SIGILL gives way then. */
 int kernel_tables(const struct kernels **tables, int max_tables);
 
+/* Of a program that tries the emulated GPU: the reference, and the GPU's kernels behind
+ * device_table.h, which is opened for every type at the first call. */
+int emulated_tables(const struct kernels **tables, int max_tables);
+
 #endif
