@@ -1,525 +1,131 @@
-/*
- * A scene is memory that holds the same numbers for every kernel: arrays of floats, and
- * arrays of the model's type. A kernel runs on its own copy of it; then all of the copy
- * has to be what the other table's kernel made of its own. Only scratch is not compared.
- *
- * Sizes are odd, and sums longer than the blocks that kernels add them by.
- */
+/* A kernel runs on its own copy of a scene; then all of the copy has to be what the other
+ * table's kernel made of its own, bit for bit or nearly. */
 #include "device/kernel_check.h"
 
-#include "device/device.h"
+#include "device/kernel_scene.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-#define N_FLOATS 8
-#define N_TYPED 8
-#define ARRAY_ELEMENTS 28000
-#define ARRAY_BYTES (ARRAY_ELEMENTS * sizeof(float))
-#define SCENE_BYTES ((N_FLOATS + N_TYPED) * ARRAY_BYTES)
-
-enum { B = 2, S = 21, N = B * S, H = 83, V = 97 }; // samples, tokens, columns, words
-enum { I = 301, O = 91 };                          // of a matrix
-enum { A = 4, A_KV = 2, D = 20, KEYS = 150 };      // of attention
-enum { Q_ROW = (A + 2 * A_KV) * D, KV_ROW = Q_ROW };
-
-struct scene {
-    struct device dev;
-    struct stream *s;
-    const struct kernels *k;
-    enum dtype dtype;
-    uint8_t *memory;
-    float *f[N_FLOATS]; // between -1 and 1; those of POSITIVE not below 0
-    void *t[N_TYPED];   // likewise, of the model's type
-    float *scratch;
-    int32_t tokens[N], positions[N], first_keys[KEYS];
-};
-
-enum { POSITIVE = N_FLOATS - 1 };
-
-/* -- the scene ----------------------------------------------------------------------- */
-
-static int scene_open(struct scene *c, const struct kernels *k, enum dtype dtype,
-                      struct error *err)
+static int no_memory(struct error *err)
 {
-    *c = (struct scene){.k = k, .dtype = dtype};
-    device_cpu_over(&c->dev, k, dtype);
-    c->s = device_stream(&c->dev, STREAM_COMPUTE);
-    c->memory = aligned_alloc(64, SCENE_BYTES);
-    c->scratch = aligned_alloc(64, 4 * ARRAY_BYTES);
-    if (!c->memory || !c->scratch)
-        return error_set(err, ERROR_RUNTIME, "not enough memory to compare kernels");
-    for (size_t i = 0; i < N_FLOATS; i++)
-        c->f[i] = (float *)(void *)(c->memory + i * ARRAY_BYTES);
-    for (size_t i = 0; i < N_TYPED; i++)
-        c->t[i] = c->memory + (N_FLOATS + i) * ARRAY_BYTES;
-    for (int i = 0; i < N; i++) {
-        c->tokens[i] = i * 31 % V;
-        c->positions[i] = i % S;
-    }
-    for (int i = 0; i < KEYS; i++)
-        c->first_keys[i] = i < 60 ? 0 : 60; // two documents
-    return 0;
+    return error_set(err, ERROR_RUNTIME, "not enough memory to compare kernels");
 }
-
-static void scene_close(struct scene *c)
-{
-    free(c->memory);
-    free(c->scratch);
-}
-
-static void scene_fill(struct scene *c)
-{
-    struct philox_key key = philox_key(5, PHILOX_SAMPLE_TOKEN, 0);
-    for (uint32_t a = 0; a < N_FLOATS + N_TYPED; a++) {
-        float *x = a < N_FLOATS ? c->f[a] : c->scratch;
-        for (uint32_t i = 0; i < ARRAY_ELEMENTS; i++) {
-            float u = philox_uniform(key, i, a);
-            x[i] = a == POSITIVE ? u : 2 * u - 1;
-        }
-        if (a >= N_FLOATS)
-            dtype_store(c->t[a - N_FLOATS], x, c->dtype, ARRAY_ELEMENTS);
-    }
-}
-
-static struct weight weight_of(const struct scene *c, int array, int64_t rows,
-                               int64_t cols)
-{
-    return (struct weight){
-        .data = c->t[array], .dtype = c->dtype, .rows = rows, .cols = cols, .version = 1};
-}
-
-static struct dropout some_dropout(void)
-{
-    return dropout_init(0.1, 7, PHILOX_DROP_MLP_OUT, 1, 3, 5);
-}
-
-/* -- one row of the table each ------------------------------------------------------- */
-
-static void run_embedding_fwd(struct scene *c)
-{
-    struct weight words = weight_of(c, 0, V, H), places = weight_of(c, 1, S, H);
-    struct embedding e = {&words, &places, c->tokens, c->positions, B, S, H};
-    c->k->embedding_fwd(c->s, c->f[0], &e);
-}
-
-static void run_embedding_bwd(struct scene *c)
-{
-    struct embedding_bwd e = {c->f[0],      c->f[1], c->t[0], c->tokens,
-                              c->positions, B,       S,       H};
-    c->k->embedding_bwd(c->s, &e);
-}
-
-static struct layernorm layernorm_of(const struct scene *c)
-{
-    return (struct layernorm){.y = c->t[0],
-                              .mean = c->f[0],
-                              .rstd = c->f[1],
-                              .x = c->t[1],
-                              .g = c->f[2],
-                              .b = c->f[3],
-                              .N = N,
-                              .C = H};
-}
-
-static void run_layernorm_fwd(struct scene *c)
-{
-    struct layernorm ln = layernorm_of(c);
-    c->k->layernorm_fwd(c->s, &ln);
-}
-
-static void run_layernorm_again(struct scene *c)
-{
-    struct layernorm ln = layernorm_of(c);
-    c->k->layernorm_again(c->s, &ln);
-}
-
-static void run_layernorm_bwd(struct scene *c)
-{
-    struct layernorm_bwd ln = {.dx = c->t[0],
-                               .dg = c->f[3],
-                               .db = c->f[4],
-                               .dy = c->t[1],
-                               .x = c->t[2],
-                               .g = c->f[0],
-                               .mean = c->f[1],
-                               .rstd = c->f[2],
-                               .partial = c->scratch,
-                               .N = N,
-                               .C = H};
-    c->k->layernorm_bwd(c->s, &ln);
-}
-
-static void run_gemm(struct scene *c)
-{
-    struct gemm g = {.m = N,
-                     .n = O,
-                     .k = I,
-                     .a = c->f[0],
-                     .a_row = I,
-                     .a_col = 1,
-                     .b = c->f[1],
-                     .b_row = 1,
-                     .b_col = I,
-                     .c = c->f[2],
-                     .c_row = O,
-                     .c_col = 1,
-                     .accumulate = true};
-    c->k->gemm(c->s, &g);
-}
-
-static void run_linear_fwd(struct scene *c)
-{
-    struct weight w = weight_of(c, 0, O, I);
-    struct linear l = {.w = &w,
-                       .x = c->t[1],
-                       .y = c->t[2],
-                       .y_dtype = c->dtype,
-                       .bias = c->f[0],
-                       .act = ACTIVATION_GELU,
-                       .act_y = c->t[3],
-                       .N = N};
-    c->k->linear_fwd(c->s, &l);
-    l.act = ACTIVATION_NONE;
-    l.y = c->f[1];
-    l.y_dtype = DTYPE_F32;
-    c->k->linear_fwd(c->s, &l);
-}
-
-static void run_linear_bwd_input(struct scene *c)
-{
-    struct weight w = weight_of(c, 0, O, I);
-    struct linear_bwd_input l = {
-        .dx = c->t[1], .dx_dtype = c->dtype, .dy = c->t[2], .dy_row = O, .w = &w, .N = N};
-    c->k->linear_bwd_input(c->s, &l);
-}
-
-static void run_linear_bwd_weight(struct scene *c)
-{
-    struct weight dw = weight_of(c, 0, O, I);
-    struct linear_bwd_weight l = {
-        .dw = &dw, .dy = c->t[1], .x = c->t[2], .dy_row = O, .accumulate = true, .N = N};
-    c->k->linear_bwd_weight(c->s, &l);
-    dw.data = c->f[0];
-    dw.dtype = DTYPE_F32;
-    c->k->linear_bwd_weight(c->s, &l);
-}
-
-static void run_matvec(struct scene *c)
-{
-    struct weight w = weight_of(c, 0, O, I);
-    struct matvec m = {
-        .y = c->t[1], .y_dtype = c->dtype, .w = &w, .x = c->t[2], .b = c->f[0], .R = 3};
-    c->k->matvec(c->s, &m);
-}
-
-static void run_bias_grad(struct scene *c)
-{
-    c->k->bias_grad(c->s, c->f[0], c->t[0], c->scratch, N, H);
-}
-
-static void run_add_partials(struct scene *c)
-{
-    c->k->add_partials(c->s, c->f[0], c->f[1], 200, 2 * (int64_t)H, H);
-}
-
-static void run_activation_fwd(struct scene *c)
-{
-    struct activation_fwd a = {ACTIVATION_GELU, c->t[0], c->t[1], c->f[0], N, H};
-    c->k->activation_fwd(c->s, &a);
-}
-
-static void run_activation_bwd(struct scene *c)
-{
-    struct activation_bwd a = {.act = ACTIVATION_GELU,
-                               .dx = c->t[0],
-                               .y = c->t[1],
-                               .db = c->f[0],
-                               .dy = c->t[2],
-                               .x = c->t[3],
-                               .b = c->f[1],
-                               .partial = c->scratch,
-                               .N = N,
-                               .C = H};
-    c->k->activation_bwd(c->s, &a);
-}
-
-static void run_bias_dropout_residual(struct scene *c)
-{
-    struct residual r = {.y = c->t[0],
-                         .res = c->t[1],
-                         .x = c->f[0],
-                         .b = c->f[1],
-                         .B = B,
-                         .S = S,
-                         .C = H,
-                         .drop = some_dropout()};
-    c->k->bias_dropout_residual(c->s, &r);
-}
-
-static void run_dropout_fwd(struct scene *c)
-{
-    struct dropout drop = some_dropout();
-    c->k->dropout_fwd(c->s, c->t[0], c->f[0], B, S, H, &drop);
-}
-
-static void run_dropout_bwd(struct scene *c)
-{
-    struct dropout drop = some_dropout();
-    c->k->dropout_bwd(c->s, c->t[0], c->t[1], B, S, H, &drop);
-}
-
-static struct attention attention_of(const struct scene *c)
-{
-    size_t element = dtype_bytes(c->dtype);
-    const uint8_t *q = c->t[0];
-    return (struct attention){.B = 1,
-                              .S = KEYS,
-                              .A = A,
-                              .A_kv = A_KV,
-                              .D = D,
-                              .q = q,
-                              .k = q + A * D * element,
-                              .v = q + (A + A_KV) * D * element,
-                              .q_row = Q_ROW,
-                              .kv_row = KV_ROW,
-                              .out = c->t[1],
-                              .lse = c->f[0],
-                              .drop = some_dropout(),
-                              .first_head = 1,
-                              .first_key = c->first_keys};
-}
-
-static void run_attention_fwd(struct scene *c)
-{
-    struct attention at = attention_of(c);
-    c->k->attention_fwd(c->s, &at);
-}
-
-static void run_attention_bwd(struct scene *c)
-{
-    size_t element = dtype_bytes(c->dtype);
-    uint8_t *dq = c->t[2];
-    struct attention_bwd at = {.fwd = attention_of(c),
-                               .dout = c->t[3],
-                               .dq = dq,
-                               .dk = dq + A * D * element,
-                               .dv = dq + (A + A_KV) * D * element,
-                               .delta = c->scratch,
-                               .scratch = c->scratch + ARRAY_ELEMENTS};
-    CHECK(attention_scratch(c->dtype, KEYS, A, A_KV, D) <= 3 * ARRAY_ELEMENTS,
-          "scratch of attention");
-    c->k->attention_fwd(c->s, &at.fwd);
-    c->k->attention_bwd(c->s, &at);
-}
-
-static void run_attention_decode(struct scene *c)
-{
-    struct attention_decode at = {.out = c->t[0],
-                                  .q = c->t[1],
-                                  .keys = c->t[2],
-                                  .values = c->t[3],
-                                  .kv_row = A_KV * D,
-                                  .scores = c->scratch,
-                                  .n_keys = KEYS,
-                                  .A = A,
-                                  .A_kv = A_KV,
-                                  .D = D};
-    c->k->attention_decode(c->s, &at);
-}
-
-static struct xent xent_of(struct scene *c)
-{
-    return (struct xent){.logits = c->f[0],
-                         .row_max = c->f[1],
-                         .row_sum = c->f[POSITIVE],
-                         .target_logit = c->f[2],
-                         .targets = c->tokens,
-                         .mask = c->f[3],
-                         .weight = 0.25F,
-                         .R = N,
-                         .V = V};
-}
-
-static void run_xent_max(struct scene *c)
-{
-    struct xent x = xent_of(c);
-    c->k->xent_max(c->s, &x);
-}
-
-static void run_xent_exp(struct scene *c)
-{
-    struct xent x = xent_of(c);
-    c->k->xent_exp(c->s, &x);
-}
-
-static void run_xent_grad(struct scene *c)
-{
-    struct xent x = xent_of(c);
-    c->k->xent_grad(c->s, &x);
-    for (int64_t r = 0; r < N; r++) { // what lies behind a row of few bytes is anything
-        uint8_t *row = (uint8_t *)(c->f[0] + r * V);
-        size_t used = V * dtype_bytes(c->dtype);
-        memset(row + used, 0, V * sizeof(float) - used);
-    }
-}
-
-static void run_xent_top(struct scene *c)
-{
-    struct xent x = xent_of(c);
-    c->k->xent_max(c->s, &x);
-    c->k->xent_top(c->s, (int32_t *)(void *)c->f[4], &x);
-}
-
-static void run_reduce(struct scene *c)
-{
-    const void *parts[] = {c->t[0], c->t[1], c->t[2]};
-    struct reduction r = {.op = REDUCE_SUM,
-                          .dtype = c->dtype,
-                          .x = c->t[3],
-                          .parts = parts,
-                          .n_parts = 3,
-                          .n = 1001};
-    c->k->reduce(c->s, &r);
-}
-
-static void run_adamw(struct scene *c)
-{
-    const struct adamw a = {.lr = 1e-3,
-                            .beta1 = 0.9,
-                            .beta2 = 0.999,
-                            .epsilon = 1e-8,
-                            .decay = 0.01,
-                            .bias1 = 0.1,
-                            .bias2 = 0.001,
-                            .grad_scale = 0.5};
-    struct update u = {.master = c->f[0],
-                       .param = c->dtype == DTYPE_F32 ? NULL : c->t[0],
-                       .param_dtype = c->dtype,
-                       .grad = c->t[1],
-                       .grad_dtype = c->dtype,
-                       .exp_avg = c->f[1],
-                       .exp_avg_sq = c->f[POSITIVE],
-                       .n = 1001};
-    c->k->adamw(c->s, &u, &a);
-}
-
-static void run_sum_squares(struct scene *c)
-{
-    c->k->sum_squares(c->s, (double *)(void *)c->f[0], c->t[0], c->dtype, 3001);
-}
-
-static void run_load(struct scene *c)
-{
-    c->k->load(c->s, c->f[0], c->t[0], c->dtype, 1001);
-}
-
-static void run_store(struct scene *c)
-{
-    c->k->store(c->s, c->t[0], c->f[0], c->dtype, 1001);
-}
-
-static void run_store_add(struct scene *c)
-{
-    c->k->store_add(c->s, c->t[0], c->f[0], c->dtype, 1001);
-}
-
-static void run_add_stored(struct scene *c)
-{
-    c->k->add_stored(c->s, c->t[0], c->t[1], c->dtype, 1001);
-}
-
-static void run_copy(struct scene *c)
-{
-    c->k->copy(c->s, c->f[0], c->f[1], 1001);
-}
-
-static void run_add(struct scene *c)
-{
-    c->k->add(c->s, c->f[0], c->f[1], 1001);
-}
-
-static void run_add_rows(struct scene *c)
-{
-    static const int32_t rows[] = {5, 0, 17};
-    c->k->add_rows(c->s, c->f[0], c->f[1], rows, 3, H);
-}
-
-static void run_fill(struct scene *c)
-{
-    c->k->fill(c->s, c->f[0], 0.5F, 1001);
-}
-
-static const struct {
-    const char *name;
-    void (*run)(struct scene *c);
-} checks[] = {
-    {"embedding_fwd", run_embedding_fwd},
-    {"embedding_bwd", run_embedding_bwd},
-    {"layernorm_fwd", run_layernorm_fwd},
-    {"layernorm_again", run_layernorm_again},
-    {"layernorm_bwd", run_layernorm_bwd},
-    {"gemm", run_gemm},
-    {"linear_fwd", run_linear_fwd},
-    {"linear_bwd_input", run_linear_bwd_input},
-    {"linear_bwd_weight", run_linear_bwd_weight},
-    {"matvec", run_matvec},
-    {"bias_grad", run_bias_grad},
-    {"add_partials", run_add_partials},
-    {"activation_fwd", run_activation_fwd},
-    {"activation_bwd", run_activation_bwd},
-    {"bias_dropout_residual", run_bias_dropout_residual},
-    {"dropout_fwd", run_dropout_fwd},
-    {"dropout_bwd", run_dropout_bwd},
-    {"attention_fwd", run_attention_fwd},
-    {"attention_bwd", run_attention_bwd},
-    {"attention_decode", run_attention_decode},
-    {"xent_max", run_xent_max},
-    {"xent_exp", run_xent_exp},
-    {"xent_grad", run_xent_grad},
-    {"xent_top", run_xent_top},
-    {"reduce", run_reduce},
-    {"adamw", run_adamw},
-    {"sum_squares", run_sum_squares},
-    {"load", run_load},
-    {"store", run_store},
-    {"store_add", run_store_add},
-    {"add_stored", run_add_stored},
-    {"copy", run_copy},
-    {"add", run_add},
-    {"add_rows", run_add_rows},
-    {"fill", run_fill},
-};
-_Static_assert(sizeof(struct kernels) ==
-                   sizeof(char *) + ARRAY_LEN(checks) * sizeof(void (*)(void)),
-               "a kernel that is new is checked as well");
 
 int kernel_check_count(void)
 {
-    return (int)ARRAY_LEN(checks);
+    return n_scene_kernels;
 }
 
 int kernel_check(const struct kernels *k, const struct kernels *judge, enum dtype dtype,
                  const char **different, struct error *err)
 {
     struct scene judged = {0}, right = {0};
-    uint8_t *numbers = aligned_alloc(64, SCENE_BYTES);
+    struct device over_k, over_judge;
+    uint8_t *numbers = calloc(1, SCENE_BYTES);
     int rc = -1;
     *different = NULL;
+    device_cpu_over(&over_k, k, dtype);
+    device_cpu_over(&over_judge, judge, dtype);
     if (!numbers) {
-        error_set(err, ERROR_RUNTIME, "not enough memory to compare kernels");
+        no_memory(err);
         goto done;
     }
-    if (scene_open(&judged, k, dtype, err) || scene_open(&right, judge, dtype, err))
+    if (scene_open(&judged, &over_k, err) || scene_open(&right, &over_judge, err))
         goto done;
-    scene_fill(&right);
-    memcpy(numbers, right.memory, SCENE_BYTES);
-    for (size_t i = 0; i < ARRAY_LEN(checks) && !*different; i++) {
-        memcpy(judged.memory, numbers, SCENE_BYTES);
-        memcpy(right.memory, numbers, SCENE_BYTES);
-        checks[i].run(&judged);
-        checks[i].run(&right);
-        if (memcmp(judged.memory, right.memory, SCENE_BYTES) != 0)
-            *different = checks[i].name;
+    scene_numbers(numbers, dtype);
+    for (int i = 0; i < n_scene_kernels && !*different; i++) {
+        scene_run(&judged, numbers, &scene_kernels[i]);
+        scene_run(&right, numbers, &scene_kernels[i]);
+        if (memcmp(judged.result, right.result, SCENE_BYTES) != 0 ||
+            memcmp(judged.squares, right.squares, sizeof right.squares) != 0)
+            *different = scene_kernels[i].name;
+    }
+    rc = 0;
+done:
+    scene_close(&judged);
+    scene_close(&right);
+    free(numbers);
+    return rc;
+}
+
+/* -- a device of its own ------------------------------------------------------------- */
+
+/* Relative to |want| and the mean of its array, so that what cancels is judged by what it
+ * was made of. NaN against a number is infinite. */
+static double apart(double got, double want, double mean)
+{
+    if (got == want || (isnan(got) && isnan(want)))
+        return 0;
+    double difference = fabs(got - want) / (fabs(want) + mean);
+    return isfinite(difference) ? difference : HUGE_VAL;
+}
+
+static double array_apart(const uint8_t *got, const uint8_t *want, enum dtype dtype)
+{
+    double mean = 0, largest = 0;
+    size_t element = dtype_bytes(dtype);
+    float g, w;
+    for (size_t i = 0; i < SCENE_ELEMENTS; i++) {
+        dtype_load(&w, want + i * element, dtype, 1);
+        mean += fabs((double)w) / SCENE_ELEMENTS;
+    }
+    for (size_t i = 0; i < SCENE_ELEMENTS; i++) {
+        if (memcmp(got + i * element, want + i * element, element) == 0)
+            continue;
+        dtype_load(&g, got + i * element, dtype, 1);
+        dtype_load(&w, want + i * element, dtype, 1);
+        largest = fmax(largest, apart((double)g, (double)w, mean));
+    }
+    return largest;
+}
+
+static double scenes_apart(const struct scene *got, const struct scene *want)
+{
+    double largest = 0;
+    for (size_t i = 0; i < SCENE_SQUARE_SUMS; i++)
+        largest = fmax(largest, apart(got->squares[i], want->squares[i], 0));
+    for (size_t a = 0; a < SCENE_ARRAYS; a++) {
+        const uint8_t *g = got->result + a * SCENE_ARRAY_BYTES,
+                      *w = want->result + a * SCENE_ARRAY_BYTES;
+        if (memcmp(g, w, SCENE_ARRAY_BYTES) != 0)
+            largest = fmax(largest,
+                           array_apart(g, w, a < SCENE_FLOATS ? DTYPE_F32 : got->dtype));
+    }
+    return largest;
+}
+
+/* What other orders of sums, and a rounding that falls on the other side, may change: a
+ * few units of the type. */
+static double allowed_apart(bool is_exact, enum dtype dtype)
+{
+    if (is_exact)
+        return 0;
+    return dtype == DTYPE_F32 ? 2e-5 : dtype == DTYPE_F16 ? 4 * 0x1p-10 : 4 * 0x1p-7;
+}
+
+int kernel_check_device(struct device *dev, const struct kernels *judge,
+                        kernel_check_fn *tell, void *context, struct error *err)
+{
+    struct scene judged = {0}, right = {0};
+    struct device over_judge;
+    uint8_t *numbers = calloc(1, SCENE_BYTES);
+    int rc = -1;
+    device_cpu_over(&over_judge, judge, dev->dtype);
+    if (!numbers) {
+        no_memory(err);
+        goto done;
+    }
+    if (scene_open(&judged, dev, err) || scene_open(&right, &over_judge, err))
+        goto done;
+    scene_numbers(numbers, dev->dtype);
+    for (int i = 0; i < n_scene_kernels; i++) {
+        scene_run(&judged, numbers, &scene_kernels[i]);
+        scene_run(&right, numbers, &scene_kernels[i]);
+        if (device_check(dev, err))
+            goto done;
+        tell(context, scene_kernels[i].name, scenes_apart(&judged, &right),
+             allowed_apart(scene_kernels[i].is_exact, dev->dtype));
     }
     rc = 0;
 done:

@@ -12,6 +12,15 @@
  * those of `judge`, or NULL. Fails for lack of memory; after kernels_start(). */
 MUST_CHECK int kernel_check(const struct kernels *k, const struct kernels *judge,
                             enum dtype dtype, const char **different, struct error *err);
+/* Every kernel of an open device against `judge`, a table of the processor: how far apart
+ * an element is at most, relative to its size and that of its neighbours, and how far it
+ * may be. Fails when the device does, or for lack of memory. */
+typedef void kernel_check_fn(void *context, const char *kernel, double apart,
+                             double allowed);
+struct device;
+MUST_CHECK int kernel_check_device(struct device *dev, const struct kernels *judge,
+                                   kernel_check_fn *tell, void *context,
+                                   struct error *err);
 /* How many kernels a table has. */
 int kernel_check_count(void);
 
