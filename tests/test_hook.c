@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -159,17 +160,19 @@ static void test_hook__a_command_that_takes_too_long_is_killed(void **state)
     setenv("TEST_DIR", dir, 1);
     snprintf(path, sizeof path, "%s/pipe", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
-    hook_init(&h, "exec > \"$TEST_DIR/pipe\"; sleep 1000 & sleep 1000");
+    hook_init(&h, "exec > \"$TEST_DIR/pipe\"; sleep 30 & echo; sleep 30");
     hook_event_begin(&e, "stall");
     hook_run(&h, &e);
     pid_t shell = h.pid;
-    int fd = open(path, O_RDONLY); // once the command has opened it, too
+    int fd = open(path, O_RDONLY);
     assert_true(fd >= 0);
+    assert_int_equal(read(fd, &byte, 1), 1);
     hook_poll(&h);
     assert_int_equal(h.pid, shell);
     h.started -= HOOK_SECONDS;
     hook_poll(&h);
     assert_int_equal(h.pid, 0);
+    assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000), 1);
     assert_int_equal(read(fd, &byte, 1), 0);
     close(fd);
     remove_directory(dir);

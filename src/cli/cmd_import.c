@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "hub/hf_import.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,10 +110,11 @@ static int run_import(void *context, struct error *err)
         fs_join(tokenizer, sizeof tokenizer, im->output, CKPT_TOKENIZER_DIR, err))
         return -1;
     log_info("imported '%s' as '%s'", im->input, path);
-    log_info("to go on training it on text of yours: trefoil prepare --input TEXT "
-             "--tokenizer %s --output DATA, then trefoil pretrain -c %s -o "
+    log_info("to go on training it on text of yours: %s prepare --input TEXT "
+             "--tokenizer %s --output DATA, then %s pretrain -c %s -o "
              "dataset.input_dir=DATA",
-             fs_exists(tokenizer) ? tokenizer : "ITS_TOKENIZER", recipe);
+             program_invocation_name, fs_exists(tokenizer) ? tokenizer : "ITS_TOKENIZER",
+             program_invocation_name, recipe);
     return 0;
 }
 

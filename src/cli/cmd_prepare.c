@@ -278,9 +278,9 @@ static void print_next(const struct prepare *p, const struct encode_counts *c)
                  LITTLE_BYTES / 1000);
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
         if (c->n_text_bytes <= sizes[i].most_bytes) {
-            log_info("to train a small model on it: trefoil pretrain -c "
+            log_info("to train a small model on it: %s pretrain -c "
                      "configs/laptop.yaml -o dataset.input_dir=%s%s%s",
-                     p->set.output, sizes[i].settings,
+                     program_invocation_name, p->set.output, sizes[i].settings,
                      has_validation ? "" : " -o eval_freq=0");
             return;
         }
