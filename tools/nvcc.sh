@@ -1,7 +1,8 @@
 #!/bin/bash
 # Compiles one .cu for the plug-in, quietly:  tools/nvcc.sh NVCC OBJECT SOURCE [OPTION...]
 # What ptxas says of every kernel goes to OBJECT.ptxas, and a kernel that spills registers to
-# memory is an error. The headers that were read go to OBJECT.d.
+# memory is an error, but for sm_70, which has not the instructions these kernels are made for.
+# The headers that were read go to OBJECT.d.
 set -uo pipefail
 nvcc=$1
 object=$2
@@ -29,7 +30,7 @@ if grep -vE '^ptxas info|^    [0-9]+ bytes stack frame|^$' "$log.tmp" >&2; then
 fi
 if awk -v source="$source" '
     /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2]; arch = quoted[4] }
-    /bytes spill/ && !/ 0 bytes spill stores, 0 bytes spill loads/ {
+    /bytes spill/ && !/ 0 bytes spill stores, 0 bytes spill loads/ && arch != "sm_70" {
         print source ": " kernel " for " arch " spills:" $0; bad = 1 }
     END { exit !bad }' "$log.tmp" >&2; then
     rm -f "$object" "$log.tmp"
