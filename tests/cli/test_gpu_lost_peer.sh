@@ -1,0 +1,38 @@
+#!/bin/bash
+# A rank that is stopped or killed while others wait for its GPU's messages, by peers or
+# through the host, is named as on the processor.
+. "$(dirname "$0")/layout_lib.sh"
+export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
+make_corpus
+make_layout_config
+sed -i 's/num_layers: 4/num_layers: 3/; s/eval_freq: 2/eval_freq: 0/' run.yaml
+
+start() { # start OPTIONS settings...: in the background, until it has made two steps
+    local options=$1
+    shift
+    rm -rf out
+    TREFOIL_EMULATED=$options "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out \
+        -o device=emulated -o max_steps=1000000 -o hang_timeout=5 "$@" >run.log 2>&1 &
+    job=$!
+    for _ in $(seq 2400); do
+        [ "$(cat out/metrics.jsonl 2>/dev/null | grep -c '"loss"')" -lt 2 ] || return 0
+        kill -0 $job 2>/dev/null || fail "ended before step 2: $(tail -5 run.log)"
+        sleep 0.05
+    done
+    fail "no step: $(cat run.log)"
+}
+ends() { # ends SIGNAL RANK WORDS: of the sentence about that rank
+    local process
+    process=$(rank_pid "$2")
+    [ -n "$process" ] && kill "-$1" "$process" || fail "no rank $2: $(tail -3 run.log)"
+    wait $job
+    local code=$?
+    [ $code = 3 ] || fail "$1 of rank $2: ended with $code: $(tail -3 run.log)"
+    grep -qE "rank $2 on $(hostname) (\(pid [0-9]+\) )?$3" run.log || fail "$1 not named: $(cat run.log)"
+}
+start peers=on -o Distributed.pp_degree=3
+ends STOP 1 'is stopped'
+start peers=off -o Distributed.dp_degree=3
+ends STOP 0 'is stopped'
+start peers=on -o Distributed.dp_degree=3
+ends KILL 2 'was killed'
