@@ -42,7 +42,7 @@ static int try_all(const char *base, int n_local, double available,
     struct config cfg = load(base, "");
     char copy[FIT_CHANGES_BYTES], *saved;
     int n_changes = 0;
-    fit_changes(words, &cfg, NULL, n_local, available, INFINITY);
+    fit_changes(words, &cfg, NULL, n_local, available, (double)INFINITY);
     snprintf(copy, sizeof copy, "%s", words);
     for (char *c = strtok_r(copy, ";", &saved); c; c = strtok_r(NULL, ";", &saved)) {
         n_changes++;
@@ -168,7 +168,7 @@ static void test_fit__knows_the_divisors_of_great_batches(void **state)
                                  "batch_size.micro_batch_size=9";
     char words[FIT_CHANGES_BYTES];
     struct config cfg = load(prime, "Model.num_layers=1");
-    fit_changes(words, &cfg, NULL, 1, 1e11, INFINITY);
+    fit_changes(words, &cfg, NULL, 1, 1e11, (double)INFINITY);
     assert_string_equal(words, ""); // its only one, 1, gives too many micro-batches
     cfg = load(power, "Model.num_layers=1");
     fit_changes(words, &cfg, NULL, 1, 0.3 * needed_by(&cfg, 1), INFINITY);

@@ -431,7 +431,7 @@ int fit_refuse(const struct plan_memory *mem, int rank, double needed, double av
 {
     char changes[FIT_CHANGES_BYTES], whose[64] = "";
     fit_changes(changes, cfg, data, n_local,
-                available + fit_needed(mem, n_local) - needed, INFINITY);
+                available + fit_needed(mem, n_local) - needed, (double)INFINITY);
     if (n_local > 1)
         snprintf(whose, sizeof whose, "for each of the %d processes here", n_local);
     return error_set(
@@ -492,7 +492,7 @@ int fit_check_machine(int64_t n_ranks, bool is_oversubscribed, const struct conf
         snprintf(crowd, sizeof crowd, ", where more than %d need --oversubscribe",
                  RANKS_PER_PROCESSOR * n_processors);
     else
-        fit_changes(changes, cfg, data, n_local, each, INFINITY);
+        fit_changes(changes, cfg, data, n_local, each, (double)INFINITY);
     return error_set(err, is_crowded ? ERROR_INPUT : ERROR_RUNTIME,
                      "%s: %lld process%s on this machine of %d processor%s%s; the "
                      "fullest, rank %d, needs %.2f GB of memory, and %.2f GB are free "
