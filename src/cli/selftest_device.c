@@ -159,8 +159,10 @@ static int count_other_rows(struct device *dev, const struct row_shape *shape,
                        .version = 1};
     int rc = 0;
     *n_other = 0;
-    if (!whole || !part || !x || !y || !w.data)
-        rc = error_set(err, ERROR_RUNTIME, "not enough memory for products");
+    if (!whole || !part || !x || !y || !w.data) {
+        error_set(err, ERROR_RUNTIME, "not enough memory for products");
+        rc = -1;
+    }
     for (int i = (int)ARRAY_LEN(parts); i >= 0 && rc == 0; i--) {
         int64_t N = i == (int)ARRAY_LEN(parts) ? shape->N : parts[i];
         size_t n_bytes = (size_t)(N * out) * each;

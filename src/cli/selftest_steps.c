@@ -250,14 +250,15 @@ static int measure_steps(struct device_test *t, struct selftest *st, int model,
     struct settings settings;
     struct selftest_layout one;
     struct step_figures f = {0};
-    settings_of(&settings, d, dtype);
-    st->settings = settings.list;
     if (selftest_layout_parse(&one, "1", 1, err))
         return -1;
     one.recompute = d->is_recompute;
+    settings_of(&settings, d, dtype);
+    st->settings = settings.list;
     log_status("training %s in %s", d->name, dtype_name(dtype));
     int rc = selftest_train(st, &one, err);
     log_status_clear();
+    st->settings = NULL;
     if (rc == 0)
         rc = selftest_lines(st, take_line, &f, err);
     if (rc)
