@@ -38,7 +38,8 @@ int kernel_check(const struct kernels *k, const struct kernels *judge, enum dtyp
         scene_run(&judged, numbers, &scene_kernels[i]);
         scene_run(&right, numbers, &scene_kernels[i]);
         if (memcmp(judged.result, right.result, SCENE_BYTES) != 0 ||
-            memcmp(judged.squares, right.squares, sizeof right.squares) != 0)
+            memcmp((const char *)judged.squares, (const char *)right.squares,
+                   sizeof right.squares) != 0)
             *different = scene_kernels[i].name;
     }
     rc = 0;

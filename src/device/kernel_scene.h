@@ -13,8 +13,8 @@
 
 #define SCENE_FLOATS 8 // arrays; behind them those of the model's type
 #define SCENE_ARRAYS 16
-#define SCENE_ELEMENTS 28000 // of an array
-#define SCENE_ARRAY_BYTES (SCENE_ELEMENTS * sizeof(float))
+#define SCENE_ELEMENTS 28000                           // of an array
+#define SCENE_ARRAY_BYTES ((size_t)SCENE_ELEMENTS * 4) // of float, the widest type
 #define SCENE_BYTES (SCENE_ARRAYS * SCENE_ARRAY_BYTES)
 #define SCENE_TOKENS 42
 #define SCENE_KEYS 150
