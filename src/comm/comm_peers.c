@@ -23,15 +23,16 @@
  *   - Give each operation the time at which a job of one process per stage would do it.
  *     Replicas of a stage give theirs the same times. Whatever an operation waits for,
  *     here or at a peer, has an earlier time: so the earliest that has not run can run.
- *   - Hosts wait for nobody in all of this but where groups are opened and where
- *     NCCL connects two ranks, at their first message: which is sent when the groups are
- *     opened, by all of them, in one order.
+ *   - Hosts wait for nobody in all of this but where groups are opened and closed and
+ *     where NCCL connects two ranks, at their first message: which is sent when the groups
+ *     are opened. All ranks do all of that in one order.
  */
 #include "base/beat.h"
 #include "comm/comm_mpi.h"
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #define PEERS_BYTES ((int64_t)32 << 20) // of device memory, for addends
 #define ADDENDS_LEAST ((int64_t)16 << 10)
@@ -317,42 +318,62 @@ static int open_group(struct comm *c, struct error *err)
     return 0;
 }
 
-/* The connection from rank `from` of a pipe to its neighbour `to`, if this rank is one. */
-static int open_edge(struct comm *c, int from, int to, bool is_forward, struct error *err)
+/* A connection of two neighbours of a pipe, `to` being the next rank or the previous one.
+ * All ranks open and close them in one order, 0 to 2 * size - 1: with another at each, the
+ * first one would wait for ever. */
+struct edge {
+    int from, to;
+    bool is_forward;
+    bool is_mine;
+    enum comm_link_place place; // at this rank, if it is one of the two
+};
+
+static struct edge edge_of(const struct comm *c, int i)
 {
-    bool is_mine = c->rank == from || c->rank == to, is_sender = c->rank == from;
-    int place = is_forward  ? is_sender ? COMM_LINK_TO_NEXT : COMM_LINK_FROM_PREVIOUS
-                : is_sender ? COMM_LINK_TO_PREVIOUS
-                            : COMM_LINK_FROM_NEXT;
+    int r = i / 2, next = (r + 1) % c->size;
+    struct edge e = {.from = r, .to = next, .is_forward = true};
+    if (i % 2 == 1)
+        e = (struct edge){.from = next, .to = r};
+    bool is_sender = c->rank == e.from;
+    e.is_mine = is_sender || c->rank == e.to;
+    if (e.is_forward)
+        e.place = is_sender ? COMM_LINK_TO_NEXT : COMM_LINK_FROM_PREVIOUS;
+    else
+        e.place = is_sender ? COMM_LINK_TO_PREVIOUS : COMM_LINK_FROM_NEXT;
+    return e;
+}
+
+static int open_edge(struct comm *c, const struct edge *e, struct error *err)
+{
     static const enum stream_name streams[COMM_N_LINKS] = {
         [COMM_LINK_TO_NEXT] = STREAM_TO_NEXT,
         [COMM_LINK_FROM_PREVIOUS] = STREAM_FROM_PREVIOUS,
         [COMM_LINK_TO_PREVIOUS] = STREAM_TO_PREVIOUS,
         [COMM_LINK_FROM_NEXT] = STREAM_FROM_NEXT,
     };
-    struct comm_link *l = &c->links[place];
-    if (is_mine)
+    struct comm_link *l = &c->links[e->place];
+    int rank = c->rank == e->from ? 0 : 1; // of the two
+    if (e->is_mine) {
         *l = (struct comm_link){.comm = c,
-                                .tag = COMM_LINK_TAG + (is_forward ? 1 : 2),
-                                .ranks = {from, to},
-                                .stream = streams[place]};
-    if (is_mine) {
-        l->pair[0] = c->world_ranks[from];
-        l->pair[1] = c->world_ranks[to];
+                                .tag = COMM_LINK_TAG + (e->is_forward ? 1 : 2),
+                                .ranks = {e->from, e->to},
+                                .stream = streams[e->place]};
+        l->pair[0] = c->world_ranks[e->from];
+        l->pair[1] = c->world_ranks[e->to];
         l->world_ranks = l->pair;
     }
-    if (open_peers(c, l, is_mine ? !is_sender : -1, 2, streams[place], from, err))
+    if (open_peers(c, l, e->is_mine ? rank : -1, 2, streams[e->place], e->from, err))
         return -1;
-    if (is_mine)
-        connect_ranks(c, l, !is_sender, 2, true);
+    if (e->is_mine)
+        connect_ranks(c, l, rank, 2, true);
     return 0;
 }
 
 static int open_edges(struct comm *c, struct error *err)
 {
-    for (int r = 0; r < c->size && c->size > 1; r++) {
-        int next = (r + 1) % c->size;
-        if (open_edge(c, r, next, true, err) || open_edge(c, next, r, false, err))
+    for (int i = 0; i < 2 * c->size && c->size > 1; i++) {
+        struct edge e = edge_of(c, i);
+        if (open_edge(c, &e, err))
             return -1;
     }
     return 0;
@@ -370,7 +391,8 @@ static int open_memory(struct comm_job *job, int size, struct error *err)
     if (!job->addends)
         return error_set(
             err, ERROR_RUNTIME,
-            "cannot get %.1f MB of the device's memory for sums over ranks: %s",
+            "cannot get %.1f MB of the device's memory for sums over ranks: %s; other "
+            "processes may have taken it, and TREFOIL_PEERS=off does without",
             (double)bytes / 1e6, strerror(errno));
     job->addends_bytes = (int64_t)bytes;
     return 0;
@@ -401,22 +423,51 @@ int comm_peers_open(struct comm *world, struct comm *const *groups, int n_groups
     return comm_agree(world, open_edges(pipe, err), err);
 }
 
+static void close_link(struct comm_link *l)
+{
+    if (l->peers)
+        l->comm->job->dev->peers->close(l->peers);
+    l->peers = NULL;
+}
+
+/* In one order at all ranks: that of job->groups, since all make their groups in one. */
+static void close_links(struct comm_job *job)
+{
+    for (struct comm *c = job->groups; c; c = c->next) {
+        close_link(&c->links[COMM_LINK_GROUP]);
+        for (int i = 0; i < 2 * c->size; i++) {
+            struct edge e = edge_of(c, i);
+            if (e.is_mine)
+                close_link(&c->links[e.place]);
+        }
+    }
+}
+
+static void forget_links(struct comm_job *job)
+{
+    for (struct comm *c = job->groups; c; c = c->next)
+        for (int i = 0; i < COMM_N_LINKS; i++)
+            c->links[i].peers = NULL;
+}
+
 void comm_peers_close(struct comm_job *job)
 {
+    static const struct timespec nap = {.tv_nsec = 20000};
     struct device *dev = job->dev;
     if (!job->addends)
         return;
     bool is_broken = job->groups && comm_is_broken(job->groups);
-    if (is_broken)
+    comm_peers_progress(job);
+    while (job->airborne && !is_broken) {
+        on_wait(job);
+        nanosleep(&nap, NULL);
+    }
+    if (is_broken) {
         give_up(job); // the others may not come
-    while (job->airborne && !is_broken)
-        comm_peers_progress(job);
-    for (struct comm *c = job->groups; c; c = c->next)
-        for (int i = 0; i < COMM_N_LINKS; i++) {
-            if (!is_broken)
-                dev->peers->close(c->links[i].peers);
-            c->links[i].peers = NULL;
-        }
+        forget_links(job);
+    } else {
+        close_links(job);
+    }
     dev->ops->on_wait(dev, NULL, NULL);
     device_free(dev, job->addends, (size_t)job->addends_bytes);
     job->addends = NULL;

@@ -28,11 +28,11 @@ compare bf16 1 order=reverse mix_precision.dtype=bfloat16 use_recompute=True
 compare fp16 1 streams=random:7 mix_precision.use_pure_fp16=True
 compare offload 1 streams=prefer:copy Distributed.sharding.sharding_offload=True \
     save_load.save_steps=1
-compare mp2 2 streams=late,peers=off Distributed.mp_degree=2 Distributed.sequence_parallel=True
+TREFOIL_PEERS=off compare mp2 2 streams=late Distributed.mp_degree=2 Distributed.sequence_parallel=True
 compare mp2_peers 2 streams=random:3 Distributed.mp_degree=2
-compare pp2 2 peers=off,streams=prefer:comm Distributed.pp_degree=2 \
+TREFOIL_PEERS=off compare pp2 2 streams=prefer:comm Distributed.pp_degree=2 \
     batch_size.micro_batch_size=1
 compare pp2_peers 2 streams=late Distributed.pp_degree=2 batch_size.micro_batch_size=1
-compare stage2 2 peers=off,streams=prefer:compute $(stage 2 2) save_load.save_steps=1
+TREFOIL_PEERS=off compare stage2 2 streams=prefer:compute $(stage 2 2) save_load.save_steps=1
 compare stage3 2 streams=random:5 $(stage 2 3) save_load.save_steps=1
 echo passed

@@ -12,24 +12,24 @@ STEPS=2
 run one 1
 run pp2 2 $D.pp_degree=2
 same pp2 one
-TREFOIL_EMULATED=peers=off run pp2_v2 2 $D.pp_degree=2 $D.virtual_pp_degree=2 use_recompute=True
+TREFOIL_PEERS=off run pp2_v2 2 $D.pp_degree=2 $D.virtual_pp_degree=2 use_recompute=True
 same pp2_v2 one
 run mp2 2 $D.mp_degree=2
 near mp2 one
-TREFOIL_EMULATED=peers=off run sp 2 $D.mp_degree=2 $D.sequence_parallel=True
+TREFOIL_PEERS=off run sp 2 $D.mp_degree=2 $D.sequence_parallel=True
 near sp one
 
 # one micro-batch: all stages have the bits of plain data parallelism
 sed -i 's/  micro_batch_size: 1/  micro_batch_size: 2/' run.yaml
 run dp2 2 $D.dp_degree=2
 near dp2 one
-TREFOIL_EMULATED=peers=off run sh1 2 $S.sharding_degree=2 $S.sharding_stage=1
+TREFOIL_PEERS=off run sh1 2 $S.sharding_degree=2 $S.sharding_stage=1
 same sh1 dp2
 run sh2 2 $S.sharding_degree=2 $S.sharding_stage=2 $S.sharding_offload=True
 same sh2 dp2
 run sh3 2 $S.sharding_degree=2 $S.sharding_stage=3
 same sh3 dp2
-TREFOIL_EMULATED=peers=off,streams=random:3 run sh3_offloaded 2 $S.sharding_degree=2 \
+TREFOIL_PEERS=off TREFOIL_EMULATED=streams=random:3 run sh3_offloaded 2 $S.sharding_degree=2 \
     $S.sharding_stage=3 $S.sharding_offload=True save_load.save_steps=1
 same sh3_offloaded dp2
 

@@ -7,11 +7,11 @@ make_corpus
 make_layout_config
 sed -i 's/num_layers: 4/num_layers: 3/; s/eval_freq: 2/eval_freq: 0/' run.yaml
 
-start() { # start OPTIONS settings...: in the background, until it has made two steps
-    local options=$1
+start() { # start PEERS settings...: in the background, until it has made two steps
+    local peers=$1
     shift
     rm -rf out
-    TREFOIL_EMULATED=$options "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out \
+    TREFOIL_PEERS=$peers "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out \
         -o device=emulated -o max_steps=1000000 -o hang_timeout=5 "$@" >run.log 2>&1 &
     job=$!
     for _ in $(seq 2400); do
@@ -30,9 +30,9 @@ ends() { # ends SIGNAL RANK WORDS: of the sentence about that rank
     [ $code = 3 ] || fail "$1 of rank $2: ended with $code: $(tail -3 run.log)"
     grep -qE "rank $2 on $(hostname) (\(pid [0-9]+\) )?$3" run.log || fail "$1 not named: $(cat run.log)"
 }
-start peers=on -o Distributed.pp_degree=3
+start on -o Distributed.pp_degree=3
 ends STOP 1 'is stopped'
-start peers=off -o Distributed.dp_degree=3
+start off -o Distributed.dp_degree=3
 ends STOP 0 'is stopped'
-start peers=on -o Distributed.dp_degree=3
+start on -o Distributed.dp_degree=3
 ends KILL 2 'was killed'

@@ -45,6 +45,8 @@ TREFOIL_EMULATED=memory=90 expect 3 \
 TREFOIL_EMULATED=memory=180 expect 3 \
     'not enough memory of the GPU.*The cheapest changes that fit: -o' \
     run -o device=emulated -o Model.hidden_size=512 -o Model.num_layers=4
+TREFOIL_PEERS=none expect 2 "TREFOIL_PEERS is 'none'; it must be one of on off" \
+    run -o device=emulated
 expect 2 '--device is .xpu.; it must be one of cpu gpu emulated' \
     "$trefoil" eval --ckpt seed --data data --device xpu
 expect 2 'on a GPU each is at most' run -o device=emulated -o Model.vocab_size=3000000

@@ -12,10 +12,13 @@
 /* -- a library that has nothing ------------------------------------------------------ */
 
 static int n_asked;
+static int64_t most_asked; // columns of one product
 
 bool cuda_product_run(const struct cuda_product *p)
 {
     assert_true(p->m > 0 && p->n > 0 && p->k > 0);
+    assert_true(!p->bias || p->d_dtype == DTYPE_F32); // it adds no other
+    most_asked = i64_max(most_asked, p->n);
     n_asked++;
     return false;
 }
@@ -149,7 +152,23 @@ static void test_products__with_a_bias_come_in_parts(void **state)
     check_forward(DTYPE_BF16, &shape, DTYPE_BF16, true);
     int64_t rows = CUDA_PRODUCT_OURS_BYTES / (33 * (int64_t)sizeof(float));
     assert_true(rows < 70);
-    assert_int_equal(n_asked, 1 + (70 + rows - 1) / rows); // once with a bias
+    int64_t n_parts = (70 + rows - 1) / rows;
+    assert_int_equal(n_asked, n_parts);
+    n_asked = 0;
+    check_forward(DTYPE_BF16, &shape, DTYPE_F32, true);
+    assert_int_equal(n_asked, 1 + n_parts); // once with its bias
+}
+
+static void test_products__come_in_even_parts(void **state)
+{
+    (void)state;
+    int64_t most = CUDA_PRODUCT_OURS_BYTES / (int64_t)sizeof(float);
+    const struct shape shape = {most + 64, 1, 2};
+    n_asked = 0;
+    most_asked = 0;
+    check_forward(DTYPE_BF16, &shape, DTYPE_BF16, true);
+    assert_int_equal(n_asked, 2);
+    assert_true(most_asked >= shape.N / 2 && most_asked < shape.N / 2 + 64);
 }
 
 static void check_backward(enum dtype dtype, const struct shape *shape, enum dtype of_dx)
@@ -308,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products__forward_with_and_without_bias),
         cmocka_unit_test(test_products__with_a_bias_come_in_parts),
+        cmocka_unit_test(test_products__come_in_even_parts),
         cmocka_unit_test(test_products__by_input),
         cmocka_unit_test(test_products__by_weight),
         cmocka_unit_test(test_products__are_rounded_before_they_are_added),

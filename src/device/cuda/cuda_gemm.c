@@ -4,9 +4,9 @@
  *
  *   forward    (O, N) = w^T x        by input  (I, N) = w dy        by weight  (I, O) = x dy^T
  *
- * Two things the library does otherwise than kernels.h says: to a result of 16 bits it
- * adds no bias of float on most GPUs, and it adds to what is there before it rounds, not
- * after. Such products are computed in parts that fit into half of the workspace, each
+ * Two things the library does otherwise than kernels.h says: a bias of float is not among
+ * those that it adds to a result of 16 bits, and it adds to what is there before it rounds,
+ * not after. Such products are computed in parts that fit into half of the workspace, each
  * followed by a kernel that adds and rounds.
  */
 #include "device/cuda/cuda_gemm.h"
@@ -111,12 +111,15 @@ static void *at(const void *x, int64_t elements, enum dtype dtype)
     return (char *)(uintptr_t)x + elements * (int64_t)dtype_bytes(dtype);
 }
 
-/* Rows of C elements that fit into `part`. */
-static int64_t rows_of_part(int64_t C, enum dtype dtype)
+/* Of N > 0 rows of C elements, those of a part: about as many in each, so that none is so
+ * short that the GPU is half empty. */
+static int64_t rows_of_part(int64_t N, int64_t C, enum dtype dtype)
 {
-    int64_t rows = (int64_t)(CUDA_PRODUCT_OURS_BYTES / ((size_t)C * dtype_bytes(dtype)));
-    CHECK(rows > 0, "a row of %lld elements is longer than the workspace", (long long)C);
-    return rows > PART_UNIT ? rows / PART_UNIT * PART_UNIT : rows;
+    int64_t most = (int64_t)(CUDA_PRODUCT_OURS_BYTES / ((size_t)C * dtype_bytes(dtype)));
+    CHECK(most > 0, "a row of %lld elements is longer than the workspace", (long long)C);
+    most = most > PART_UNIT ? most / PART_UNIT * PART_UNIT : most;
+    int64_t n_parts = (N + most - 1) / most, rows = (N + n_parts - 1) / n_parts;
+    return i64_min(most, (rows + PART_UNIT - 1) / PART_UNIT * PART_UNIT);
 }
 
 /* -- linear -------------------------------------------------------------------------- */
@@ -146,16 +149,17 @@ void gpu_linear_fwd(enum stream_name s, enum dtype dtype, const struct linear *l
 {
     CHECK(s == STREAM_COMPUTE, "products run on one stream");
     struct cuda_product p = forward(dtype, l);
-    if (p.n == 0 || cuda_product_run(&p))
+    bool is_by_parts = p.bias && p.d_dtype != DTYPE_F32;
+    if (p.n == 0 || (!is_by_parts && cuda_product_run(&p)))
         return;
     if (!p.bias) {
         run_plainly(&p);
         return;
     }
-    int64_t most = rows_of_part(p.m, DTYPE_F32);
-    for (int64_t r = 0; r < l->N; r += most) {
+    int64_t n_rows = rows_of_part(l->N, p.m, DTYPE_F32);
+    for (int64_t r = 0; r < l->N; r += n_rows) {
         struct cuda_product rows = p;
-        rows.n = i64_min(most, l->N - r);
+        rows.n = i64_min(n_rows, l->N - r);
         rows.b = at(p.b, r * p.k, dtype);
         rows.d = part;
         rows.d_dtype = DTYPE_F32;
@@ -198,10 +202,10 @@ void gpu_linear_bwd_input(enum stream_name s, enum dtype dtype,
 /* Rows of dw at a time: their sums are rounded, and then added. */
 static void add_rounded(const struct cuda_product *p)
 {
-    int64_t most = rows_of_part(p->m, p->d_dtype);
-    for (int64_t o = 0; o < p->n; o += most) {
+    int64_t n_rows = rows_of_part(p->n, p->m, p->d_dtype);
+    for (int64_t o = 0; o < p->n; o += n_rows) {
         struct cuda_product rows = *p;
-        rows.n = i64_min(most, p->n - o);
+        rows.n = i64_min(n_rows, p->n - o);
         rows.b = at(p->b, o, p->dtype);
         rows.d = part;
         rows.accumulate = false;

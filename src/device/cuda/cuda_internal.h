@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #define CUDA_REMEDY "-o device=cpu trains on the processor"
+#define CUDA_HOLDERS "nvidia-smi shows which processes have the GPU; " CUDA_REMEDY
 
 /* -- refusals, cuda_start.c ---------------------------------------------------------- */
 

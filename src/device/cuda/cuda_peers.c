@@ -4,15 +4,16 @@
  * The library is opened when it is first asked for, so that the plug-in works without it:
  * messages go through the host then.
  *
- * Two of NCCL's calls wait for other ranks inside the library, where a peer that is gone
- * would not be noticed: opening a communicator, and the first operation, for which it
- * connects the ranks. They run on a thread of their own, and link.wait() is called until
- * they are through. All ranks make both when all of them are there (comm_peers.c); later
- * operations are enqueued and wait on the GPU alone.
+ * Three of NCCL's calls wait for other ranks inside the library, where a peer that is gone
+ * would not be noticed: opening a communicator, closing it, and the first operation, for
+ * which it connects the ranks. They run on a thread of their own, and link.wait() is called
+ * until they are through. All ranks make them when all of them are there (comm_peers.c);
+ * later operations are enqueued and wait on the GPU alone.
  *
  * An operation that waits for its peers occupies multiprocessors until they come. Those
  * of all groups have room beside each other: one runs on STREAM_COMM at a time, with up
- * to BLOCKS_MANY blocks, and one on each stream of messages, with up to BLOCKS_FEW.
+ * to BLOCKS_MANY blocks, and one on each stream of messages, with up to BLOCKS_FEW: those
+ * of a pipeline are posted long before they come, and what they occupy computes nothing.
  */
 #include "device/cuda/cuda_internal.h"
 #include "device/device_peers.h"
@@ -24,8 +25,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PEERS_REMEDY                                                                     \
+    "NCCL_DEBUG=WARN tells more, a container needs some shared memory (--shm-size=1g), " \
+    "and TREFOIL_PEERS=off sends messages by way of the host"
+
 #define BLOCKS_MANY 16
-#define BLOCKS_FEW 4
+#define BLOCKS_FEW 2
 
 _Static_assert(sizeof(ncclUniqueId) == DEVICE_PEERS_ID_BYTES, "an id fits its place");
 
@@ -117,32 +122,51 @@ int cuda_peers_version(void)
 
 /* -- groups -------------------------------------------------------------------------- */
 
+/* A failure is the GPU's, too: what waits for its stream asks that for errors. */
 static bool went(struct gpu_peers *g, ncclResult_t rc)
 {
+    if (rc != ncclSuccess)
+        cuda_failed("NCCL (NCCL_DEBUG=WARN tells more)", nccl.error_string(rc));
     if (g->failure == ncclSuccess)
         g->failure = rc;
     return g->failure == ncclSuccess;
 }
 
 /* Run `call`, which sets g->result and then g->is_through, on a thread of its own. */
-static bool run_beside(struct gpu_peers *g, void *(*call)(void *peers))
+static ncclResult_t run_beside(struct gpu_peers *g, void *(*call)(void *peers))
 {
     pthread_t thread;
     atomic_store(&g->is_through, false);
     if (pthread_create(&thread, NULL, call, g))
-        return went(g, ncclSystemError);
+        return ncclSystemError;
     while (!atomic_load(&g->is_through))
         g->link.wait(g->link.context);
     pthread_join(thread, NULL);
-    return went(g, g->result);
+    return g->result;
+}
+
+/* Launches that wait until they have run wait for peers, one of which then waits for what
+ * this rank would have launched next. */
+static int check_launches(struct error *err)
+{
+    const char *value = getenv("CUDA_LAUNCH_BLOCKING");
+    if (!value || strcmp(value, "") == 0 || strcmp(value, "0") == 0)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "CUDA_LAUNCH_BLOCKING is '%s', with which GPUs that send each other "
+                     "messages would wait for ever: unset it, or set TREFOIL_PEERS=off, "
+                     "which sends them by way of the host",
+                     value);
 }
 
 int gpu_peers_id(char id[DEVICE_PEERS_ID_BYTES], struct error *err)
 {
     ncclUniqueId unique;
+    if (check_launches(err))
+        return -1;
     ncclResult_t rc = has_library() ? nccl.get_unique_id(&unique) : ncclSystemError;
     if (rc != ncclSuccess)
-        return error_set(err, ERROR_RUNTIME, "NCCL cannot start: %s",
+        return error_set(err, ERROR_RUNTIME, "NCCL cannot start: %s; " PEERS_REMEDY,
                          nccl.library ? nccl.error_string(rc) : "there is no library");
     memcpy(id, &unique, sizeof unique);
     return 0;
@@ -172,14 +196,24 @@ int gpu_peers_open(struct gpu_peers **peers, const char id[DEVICE_PEERS_ID_BYTES
     g->stream = s;
     g->link = *link;
     memcpy(&g->id, id, sizeof g->id);
-    if (!run_beside(g, open_comm)) {
-        error_set(err, ERROR_RUNTIME, "NCCL cannot connect the GPUs of %d ranks: %s",
-                  size, nccl.error_string(g->failure));
+    if (!went(g, run_beside(g, open_comm))) {
+        error_set(err, ERROR_RUNTIME,
+                  "NCCL cannot connect the GPUs of %d ranks: %s; " PEERS_REMEDY, size,
+                  nccl.error_string(g->failure));
         gpu_peers_close(g);
         return -1;
     }
     *peers = g;
     return 0;
+}
+
+static void *close_comm(void *peers)
+{
+    struct gpu_peers *g = peers;
+    cuda_use();
+    g->result = nccl.comm_destroy(g->comm);
+    atomic_store(&g->is_through, true);
+    return NULL;
 }
 
 void gpu_peers_close(struct gpu_peers *g)
@@ -188,7 +222,7 @@ void gpu_peers_close(struct gpu_peers *g)
         return;
     cuda_use();
     if (g->comm && g->failure == ncclSuccess)
-        (void)nccl.comm_destroy(g->comm);
+        (void)run_beside(g, close_comm);
     else if (g->comm)
         (void)nccl.comm_abort(g->comm);
     free(g->messages);
@@ -212,7 +246,8 @@ int gpu_peers_check(struct gpu_peers *g, struct error *err)
         went(g, state);
     if (g->failure == ncclSuccess)
         return 0;
-    return error_set(err, ERROR_RUNTIME, "communication with the other ranks failed: %s",
+    return error_set(err, ERROR_RUNTIME,
+                     "communication with the other ranks failed: %s; " PEERS_REMEDY,
                      nccl.error_string(g->failure));
 }
 
@@ -282,5 +317,5 @@ void gpu_peers_end(struct gpu_peers *g)
     if (g->is_connected)
         went(g, enqueue(g));
     else
-        g->is_connected = run_beside(g, enqueue_first);
+        g->is_connected = went(g, run_beside(g, enqueue_first));
 }

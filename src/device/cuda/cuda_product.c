@@ -55,7 +55,7 @@ int cuda_product_open(void **ours, struct error *err)
         return error_set(
             err, ERROR_RUNTIME,
             "cannot get %.0f MB of the GPU's memory for matrix products: %.0f "
-            "MB are left",
+            "MB are left; " CUDA_HOLDERS,
             (double)GPU_WORKSPACE_BYTES / 1e6, (double)gpu_memory_left() / 1e6);
     *ours = (char *)products.workspace + LIBRARY_BYTES;
     cublasStatus_t rc = products.blas.cublasLtCreate(&products.library);

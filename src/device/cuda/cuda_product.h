@@ -21,7 +21,7 @@ struct cuda_product {
     void *d;
     enum dtype d_dtype;
     int64_t d_ld;
-    const float *bias; // NULL: none
+    const float *bias; // NULL: none; else d is of float, too
     bool accumulate;
     bool is_by_column; // the bits of a column of d do not depend on n
 };

@@ -61,7 +61,11 @@ int gpu_error(struct error *err)
     pthread_mutex_lock(&gpu.lock);
     int rc = 0;
     if (gpu.has_failed)
-        rc = error_set(err, ERROR_RUNTIME, "the GPU failed: %s", gpu.error);
+        rc =
+            error_set(err, ERROR_RUNTIME,
+                      "the GPU failed: %s; the driver's messages (dmesg, those with Xid) "
+                      "may tell why; " CUDA_REMEDY,
+                      gpu.error);
     pthread_mutex_unlock(&gpu.lock);
     return rc;
 }
@@ -87,7 +91,8 @@ int cuda_runtime_open(int device, struct error *err)
     if (rc == cudaSuccess)
         return 0;
     cuda_runtime_close();
-    return error_set(err, ERROR_RUNTIME, "cannot take GPU %d of this machine: %s", device,
+    return error_set(err, ERROR_RUNTIME,
+                     "cannot take GPU %d of this machine: %s; " CUDA_HOLDERS, device,
                      cudaGetErrorString(rc));
 }
 

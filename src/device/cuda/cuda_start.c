@@ -13,6 +13,22 @@
 #include <stdlib.h>
 
 #define BF16_LEAST 80
+#define QUEUES_LEAST 8 // of the device: one for each stream, and the library's own
+
+/* -- environment --------------------------------------------------------------------- */
+
+/* What CUDA reads once, at its first call. Receives that have been enqueued occupy the GPU
+ * until their peers have come, which may need work of this one that comes later:
+ *   - that work must not stand behind them in a queue: one a stream;
+ *   - a kernel must not be loaded at its first launch, since that may wait until nothing
+ *     runs. So all of them are loaded at the start, ours and the libraries'. */
+static void set_environment(void)
+{
+    const char *queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (!queues || strtol(queues, NULL, 10) < QUEUES_LEAST)
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+}
 
 /* -- refusals ------------------------------------------------------------------------ */
 
@@ -98,6 +114,7 @@ static int check_capability(int device, enum dtype dtype, struct error *err)
 int cuda_look(int n_local, enum dtype dtype, struct error *err)
 {
     int n_gpus;
+    set_environment();
     if (count_gpus(&n_gpus, err) || check_count(n_gpus, n_local, err))
         return -1;
     for (int i = 0; i < n_gpus && i < (n_local > 0 ? n_local : 1); i++)
@@ -147,8 +164,7 @@ static int read_facts(int device, struct gpu_facts *facts, struct error *err)
 int gpu_start(int local_rank, int n_local, struct gpu_facts *facts, struct error *err)
 {
     int n_gpus;
-    // one queue a stream: messages that wait must not hold up those they wait for
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    set_environment();
     if (count_gpus(&n_gpus, err) || check_count(n_gpus, n_local, err) ||
         check_capability(local_rank, DTYPE_F32, err) ||
         cuda_runtime_open(local_rank, err))

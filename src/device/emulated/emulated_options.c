@@ -66,14 +66,6 @@ int emulated_streams(const char *value)
     return -1;
 }
 
-/* Mutable, but set before the device is there. */
-static bool is_without_peers;
-
-bool emulated_has_peers(void)
-{
-    return !is_without_peers;
-}
-
 static int take_option(struct emulated_options *o, const char *key, const char *value)
 {
     int64_t x = number_of(value);
@@ -81,10 +73,6 @@ static int take_option(struct emulated_options *o, const char *key, const char *
         return emulated_order(value);
     if (strcmp(key, "streams") == 0)
         return emulated_streams(value);
-    if (strcmp(key, "peers") == 0) {
-        is_without_peers = strcmp(value, "off") == 0;
-        return is_without_peers || strcmp(value, "on") == 0 ? 0 : -1;
-    }
     if (strcmp(key, "counters") == 0)
         return snprintf(o->counters, sizeof o->counters, "%s", value) <
                        (int)sizeof o->counters
@@ -121,11 +109,10 @@ int emulated_options_read(struct emulated_options *o, struct error *err)
         if (value)
             *value++ = 0;
         if (!value || take_option(o, option, value))
-            return error_set(
-                err, ERROR_INPUT,
-                "TREFOIL_EMULATED has no '%s%s%s': it takes order, streams, "
-                "memory, gpus, capability, peers and counters, as KEY=VALUE,...",
-                option, value ? "=" : "", value ? value : "");
+            return error_set(err, ERROR_INPUT,
+                             "TREFOIL_EMULATED has no '%s%s%s': it takes order, streams, "
+                             "memory, gpus, capability and counters, as KEY=VALUE,...",
+                             option, value ? "=" : "", value ? value : "");
     }
     return 0;
 }

@@ -8,7 +8,6 @@
  *   memory=MEGABYTES                      that the device has; all of the host's
  *   gpus=NUMBER                           on this machine; as many as are asked for
  *   capability=MAJOR.MINOR                8.0
- *   peers=on|off                          messages between devices, or by the host
  *   counters=FILE                         one line of JSON is added to it at the end
  *
  * Whatever is chosen, the results are the same, or something is wrong with them.
@@ -27,8 +26,6 @@ struct emulated_options {
 
 /* Read the variable and set orders; the rest is given back. */
 MUST_CHECK int emulated_options_read(struct emulated_options *o, struct error *err);
-
-bool emulated_has_peers(void); // peers=, on
 
 /* The values of order= and streams=, from now on; -1: no such value. */
 MUST_CHECK int emulated_order(const char *value);

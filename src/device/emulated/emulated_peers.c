@@ -264,7 +264,7 @@ void gpu_peers_end(struct gpu_peers *g)
 
 bool gpu_has_peers(void)
 {
-    return emulated_has_peers();
+    return true;
 }
 
 /* A number that no other group of the job gets: of this process and of the time. */

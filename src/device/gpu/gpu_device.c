@@ -212,7 +212,8 @@ static int open_ring(struct ring *r, int stream, struct error *err)
         return 0;
     return error_set(err, ERROR_RUNTIME,
                      "cannot get %.1f MB of the GPU's memory, and as much pinned memory "
-                     "of the host, for what passes between them",
+                     "of the host, for what passes between them: other processes may "
+                     "have taken it; -o device=cpu trains on the processor",
                      (double)bytes / 1e6);
 }
 
@@ -462,18 +463,24 @@ static int start_gpu(const struct device_request *r, struct error *err)
     return 0;
 }
 
-int gpu_device_open(struct device *dev, const struct device_request *r, struct error *err)
+static int check_type(enum dtype dtype, struct error *err)
 {
     enum { SM_80 = 8 };
+    if (dtype != DTYPE_BF16 || gpu.facts.major >= SM_80)
+        return 0;
+    return error_set(
+        err, ERROR_INPUT,
+        "mix_precision.dtype is bfloat16, and the GPU, %s of compute capability "
+        "%d.%d, has none: that begins with 8.0; use -o "
+        "mix_precision.dtype=float16",
+        gpu.facts.name, gpu.facts.major, gpu.facts.minor);
+}
+
+int gpu_device_open(struct device *dev, const struct device_request *r, struct error *err)
+{
     if (start_gpu(r, err))
         return -1;
-    if (dev->dtype == DTYPE_BF16 && gpu.facts.major < SM_80) {
-        error_set(
-            err, ERROR_INPUT,
-            "mix_precision.dtype is bfloat16, and the GPU, %s of compute capability "
-            "%d.%d, has none: that begins with 8.0; use -o "
-            "mix_precision.dtype=float16",
-            gpu.facts.name, gpu.facts.major, gpu.facts.minor);
+    if (check_type(dev->dtype, err) || gpu_peers_find(&dev->peers, err)) {
         close_gpu(dev);
         return -1;
     }
@@ -481,6 +488,5 @@ int gpu_device_open(struct device *dev, const struct device_request *r, struct e
     dev->ops = &gpu_ops;
     dev->k = gpu_kernels();
     dev->facts = &gpu.facts;
-    dev->peers = gpu_peers_table();
     return 0;
 }

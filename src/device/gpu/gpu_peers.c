@@ -2,6 +2,9 @@
 
 #include "device/gpu/gpu_runtime.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static const struct device_peers table = {
     .id = gpu_peers_id,
     .open = gpu_peers_open,
@@ -14,7 +17,15 @@ static const struct device_peers table = {
     .abort = gpu_peers_abort,
 };
 
-const struct device_peers *gpu_peers_table(void)
+int gpu_peers_find(const struct device_peers **peers, struct error *err)
 {
-    return gpu_has_peers() ? &table : NULL;
+    const char *value = getenv("TREFOIL_PEERS");
+    bool is_off = value && strcmp(value, "off") == 0;
+    *peers = NULL;
+    if (value && !is_off && strcmp(value, "on") != 0)
+        return error_set(err, ERROR_INPUT,
+                         "TREFOIL_PEERS is '%s'; it must be one of on off", value);
+    if (!is_off && gpu_has_peers())
+        *peers = &table;
+    return 0;
 }

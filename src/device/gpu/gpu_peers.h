@@ -6,7 +6,9 @@
 
 #include "device/device_peers.h"
 
-/* NULL: messages go through the host. */
-const struct device_peers *gpu_peers_table(void);
+/* *peers NULL: messages go through the host, because the runtime has no others or the
+ * environment variable TREFOIL_PEERS is "off". -1 for a value that is neither "on" nor
+ * "off". */
+MUST_CHECK int gpu_peers_find(const struct device_peers **peers, struct error *err);
 
 #endif
