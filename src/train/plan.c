@@ -168,6 +168,18 @@ static double saving_bytes(const struct plan *p, const struct config *cfg)
     return copy > 0 ? copy + writing : 0;
 }
 
+/* Room for NCCL's buffers, of a few channels to each peer of each group, up to what it
+ * shares among many. Not measured. */
+static double nccl_bytes(enum device_kind kind, const struct grid_shape *s)
+{
+    enum { EDGES = 4, TIED = 1, PEERS_MOST = 32 };
+    const double for_a_peer = 16e6;
+    int n_peers = s->mp - 1 + s->dp * s->sharding - 1 + s->sharding - 1;
+    n_peers += s->sharding > 1 ? s->dp - 1 : 0;
+    n_peers += s->pp > 1 ? EDGES + TIED : 0;
+    return kind == DEVICE_GPU ? for_a_peer * (double)i64_min(n_peers, PEERS_MOST) : 0;
+}
+
 /* What of it is not a GPU's: tables, what is pinned, offloaded state, staged messages. */
 static void move_to_host(struct plan_memory *mem, const struct plan *p,
                          const struct gpt_memory *model, const struct zero_memory *zero,
@@ -184,6 +196,7 @@ static void move_to_host(struct plan_memory *mem, const struct plan *p,
     mem->staging = staging_bytes(p) + pinned_bytes(p);
     mem->workspace = (double)device_own_bytes(kind);
     mem->workspace += (double)comm_peers_bytes(largest_group(&p->layout.shape));
+    mem->nccl = nccl_bytes(kind, &p->layout.shape);
     mem->on_gpu = mem->params + mem->grads + mem->optimizer + mem->activations +
                   mem->comm + mem->scratch + mem->workspace;
     mem->emulated = kind == DEVICE_EMULATED ? mem->on_gpu : 0;

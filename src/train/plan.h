@@ -53,6 +53,7 @@ struct plan_memory { // bytes
     double params, grads, optimizer, activations, comm, scratch;
     double workspace; // of a GPU: of its products, and of what passes to and from it
     double on_gpu;    // all the above, where a GPU has memory of its own; else 0
+    double nccl;      // of a GPU, beside that: an estimate of NCCL's buffers
     double state;     // offloaded by a GPU to this machine's memory
     double tables;    // beside a GPU: the host's own of a model, and pinned memory
     double staging;   // beside a GPU: of messages
@@ -64,6 +65,9 @@ struct plan_memory { // bytes
     double shared;    // of `data`, resident once per machine
     double emulated;  // of a GPU that is emulated: this machine has it, too
 };
+/* About what CUDA takes for its context and all kernels when a GPU is opened. */
+#define PLAN_CONTEXT_BYTES 500e6
+
 /* *data NULL: it is not known. */
 struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
                                const struct plan_data *data);

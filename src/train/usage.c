@@ -148,11 +148,25 @@ static void print_rows(print_fn *print, const struct table *t,
     }
 }
 
+/* What the plan cannot know, of a GPU that is one. */
+static void print_reserve(print_fn *print, const struct plan_memory *row)
+{
+    char line[LINE_BYTES];
+    if (row->emulated > 0)
+        return;
+    snprintf(line, sizeof line,
+             "beside that, a GPU needs about %.0f MB for CUDA's context and kernels, and "
+             "%.0f MB for NCCL",
+             PLAN_CONTEXT_BYTES / MB, row->nccl / MB);
+    print(line);
+}
+
 static void print_table(print_fn *print, const struct plan_memory *rows,
                         const double *peaks, int n)
 {
     if (rows[0].on_gpu > 0) {
         print_rows(print, &gpu_table, rows, NULL, n);
+        print_reserve(print, &rows[0]);
         print_rows(print, &machine_table, rows, peaks, n);
     } else {
         print_rows(print, &processor_table, rows, peaks, n);
@@ -331,12 +345,14 @@ void usage_log_end(const struct train *t)
 
 /* What can be refused is refused here, before time is lost. */
 
-/* What is left of an open GPU, and what it has taken of the plan already. */
+/* What is left of an open GPU, which has its context, and what it has taken of the plan
+ * already; memory of messages between GPUs comes later. */
 static double gpu_available(const struct train *t)
 {
-    double left = (double)device_memory_left(t->dev) + t->memory.workspace;
+    double left =
+        (double)device_memory_left(t->dev) + (double)device_own_bytes(t->dev->kind);
     double all = (double)t->dev->facts->memory_bytes;
-    return left < all ? left : all;
+    return (left < all ? left : all) - t->memory.nccl;
 }
 
 static int check_memory(const struct train *t, struct error *err)
