@@ -7,6 +7,7 @@ JOBS         ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 20
 BENCH_ARGS   ?=
 CMAKE_ARGS   ?=
+MUTATIONS    ?= mutations
 
 CONFIGURE = tools/configure.sh
 BUILD     = cmake --build
@@ -74,7 +75,7 @@ mutations: ## mistakes are put into kernels and what runs them, one by one: test
 	@tools/setup.sh build
 	@$(CONFIGURE) build $(CMAKE_ARGS)
 	@$(BUILD) build -j $(JOBS)
-	@tools/run_tests.sh build -C mutations -L mutations
+	@tools/run_tests.sh build -C $(MUTATIONS) -L '^$(MUTATIONS)$$'
 
 interop: all ## compare with PyTorch, transformers, llama.cpp, tiktoken and numpy (installs them)
 	@tools/setup.sh interop
@@ -90,7 +91,7 @@ fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each, at random
 
 nightly: ## all that .ci/run does, all mutations, the .deb in a clean Debian, and an hour of random fuzzing
 	@.ci/run
-	@$(MAKE) --no-print-directory mutations CMAKE_ARGS=-DTREFOIL_WERROR=ON
+	@$(MAKE) --no-print-directory mutations MUTATIONS=all_mutations CMAKE_ARGS=-DTREFOIL_WERROR=ON
 	@tools/setup.sh debootstrap
 	@tests/package/clean_system.sh build
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=900
