@@ -80,7 +80,7 @@ void help_print_version(void)
     kernels_words(kernels);
     comm_library_words(mpi);
     plugin_words(gpu, sizeof gpu);
-    printf("trefoil %s\nbuild: %s\nMPI: %s\nkernels: %s\ndevices: cpu, emulated\nplug-in "
-           "for gpu: %s\n",
+    printf("trefoil %s\nbuild: %s\nMPI: %s\nkernels: %s\ndevice: cpu, emulated; gpu by "
+           "plug-in: %s\n",
            TREFOIL_VERSION, TREFOIL_BUILD, mpi, kernels, gpu);
 }
