@@ -32,7 +32,7 @@ wait $job || fail "not started again: $(tail -3 run.log)"
 cmp <(curve out/metrics.jsonl) <(curve reference/metrics.jsonl) || fail "restarted with other bits"
 
 for peers in on off; do
-    export TREFOIL_EMULATED=peers=$peers
+    export TREFOIL_PEERS=$peers
     start 2 pretrain -o max_steps=1000000 -o Distributed.dp_degree=2 -o hang_timeout=5
     kill -STOP "$(rank_pid 1)" || fail "no rank to stop"
     wait $job
