@@ -171,10 +171,10 @@ static void test_fit__knows_the_divisors_of_great_batches(void **state)
     fit_changes(words, &cfg, NULL, 1, 1e11, (double)INFINITY);
     assert_string_equal(words, ""); // its only one, 1, gives too many micro-batches
     cfg = load(power, "Model.num_layers=1");
-    fit_changes(words, &cfg, NULL, 1, 0.3 * needed_by(&cfg, 1), INFINITY);
+    fit_changes(words, &cfg, NULL, 1, 0.3 * needed_by(&cfg, 1), (double)INFINITY);
     assert_non_null(strstr(words, "-o batch_size.micro_batch_size=4194304 "));
     cfg = load(square, "");
-    fit_changes(words, &cfg, NULL, 1, 0.99 * needed_by(&cfg, 1), INFINITY);
+    fit_changes(words, &cfg, NULL, 1, 0.99 * needed_by(&cfg, 1), (double)INFINITY);
     assert_non_null(strstr(words, "-o batch_size.micro_batch_size=6 "));
 }
 
