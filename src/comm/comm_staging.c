@@ -43,9 +43,12 @@ static char *pinned_alloc(struct comm_job *job, size_t bytes)
     if (memory)
         return memory;
     if (!job->has_failed)
-        error_set(&job->failure, ERROR_RUNTIME,
-                  "cannot get %.1f MB of pinned memory for messages between ranks: %s",
-                  (double)bytes / 1e6, strerror(errno));
+        error_set(
+            &job->failure, ERROR_RUNTIME,
+            "cannot get %.1f MB of pinned memory for messages between ranks: %s; free "
+            "some of the machine's memory, or raise the limit of locked memory "
+            "(ulimit -l)",
+            (double)bytes / 1e6, strerror(errno));
     job->has_failed = true;
     return NULL;
 }

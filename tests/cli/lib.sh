@@ -96,6 +96,22 @@ expect() {
         fail "'$*' does not say '$pattern' but: $(cat expect.err)"
 }
 
+# start STEPS COMMAND...: in the background, as $job, until the run in out/ has made so many
+# steps; the log goes to run.log
+start() {
+    local steps=$1
+    shift
+    rm -rf out
+    "$@" >run.log 2>&1 &
+    job=$!
+    for _ in $(seq 2400); do
+        [ "$(cat out/metrics.jsonl 2>/dev/null | grep -c '"loss"')" -lt "$steps" ] || return 0
+        kill -0 $job 2>/dev/null || fail "ended before step $steps: $(tail -5 run.log)"
+        sleep 0.05
+    done
+    fail "no step: $(cat run.log)"
+}
+
 # rank_pid RANK: its process in the job that writes to out/.
 rank_pid() {
     local process

@@ -8,20 +8,6 @@ make_layout_config
 sed -i 's/device: cpu/device: emulated/; s/global_batch_size: 12/global_batch_size: 2/
     s/save_steps: -1/save_steps: 2/; s/eval_freq: 2/eval_freq: 0/; s/num_layers: 4/num_layers: 2/' run.yaml
 
-# start STEPS COMMAND...: in the background, until so many steps were made
-start() {
-    local steps=$1
-    shift
-    rm -rf out
-    "$@" >run.log 2>&1 &
-    job=$!
-    for _ in $(seq 1200); do
-        [ "$(cat out/metrics.jsonl 2>/dev/null | grep -c '"loss"')" -lt "$steps" ] || return 0
-        kill -0 $job 2>/dev/null || fail "ended before step $steps: $(tail -5 run.log)"
-        sleep 0.05
-    done
-    fail "no step: $(cat run.log)"
-}
 pretrain() { "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out "$@"; }
 
 STEPS=8

@@ -7,18 +7,6 @@ make_corpus
 make_layout_config
 sed -i 's/save_steps: -1/save_steps: 10/; s/eval_freq: 2/eval_freq: 0/' run.yaml
 
-# start COMMAND...: in the background, until the run in out/ has made `steps` steps
-start() {
-    rm -rf out
-    "$@" >run.log 2>&1 &
-    job=$!
-    for _ in $(seq 1200); do
-        [ "$(cat out/metrics.jsonl 2>/dev/null | grep -c '"loss"')" -lt "$steps" ] || return 0
-        kill -0 $job 2>/dev/null || fail "ended before step $steps: $(tail -5 run.log)"
-        sleep 0.05
-    done
-    fail "no step: $(cat run.log)"
-}
 freeze() { # freeze RANK
     local process
     process=$(rank_pid "$1")
@@ -36,8 +24,7 @@ named() { # named RANK: with the exit code of the job
 }
 
 # -- stopped: a table, the rank, its stack in its log
-steps=3
-start train_job -o Distributed.pp_degree=2 -o hang_timeout=5
+start 3 train_job -o Distributed.pp_degree=2 -o hang_timeout=5
 freeze 0
 named 0
 for rank in 0 1; do
@@ -45,7 +32,7 @@ for rank in 0 1; do
 done
 
 # -- the same without our launcher; its watcher ends with it
-start "$mpirun" "$mpiexec" 2 "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out \
+start 3 "$mpirun" "$mpiexec" 2 "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out \
     -o max_steps=1000000 -o Distributed.dp_degree=2 -o hang_timeout=5
 freeze 1
 named 1
@@ -61,10 +48,10 @@ run_on() { # run_on settings...: as far as step 400
     "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o max_steps=400 \
         -o Distributed.dp_degree=2 "$@"
 }
-start run_on
+start 3 run_on
 wait $job || fail "the reference: $(tail -3 run.log)"
 curve out/metrics.jsonl | tail -1 >last
-start run_on -o hang_timeout=10 --max_restarts 1
+start 3 run_on -o hang_timeout=10 --max_restarts 1
 freeze 1
 sleep 1
 kill -CONT "$(rank_pid 1)"

@@ -199,6 +199,24 @@ GPU_KERNEL(gpu_test_too_far, 64, struct vector_args, a)
     a.y[element()] = 2 * a.x[element()];
 }
 
+/* Eight bytes at once, from n bytes on. */
+GPU_KERNEL(gpu_test_unaligned, 64, struct vector_args, a)
+{
+    uint64_t *y = (uint64_t *)(void *)((char *)a.y + a.n);
+    y[threadIdx.x] = threadIdx.x;
+}
+
+/* As kernels move runs of elements. */
+GPU_KERNEL(gpu_test_unaligned_run, 64, struct vector_args, a)
+{
+    float x[4] = {0};
+    const char *from = (const char *)a.x + a.n;
+    check_aligned(from, sizeof x);
+    for (int i = 0; i < 4; i++)
+        x[i] = ((const float *)(const void *)from)[i];
+    a.y[threadIdx.x] = x[threadIdx.x % 4];
+}
+
 /* Neighbours of other blocks. */
 GPU_KERNEL(gpu_test_blocks_meet, 64, struct vector_args, a)
 {

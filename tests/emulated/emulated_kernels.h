@@ -40,6 +40,8 @@ struct matrix_args {
     X(gpu_test_lost_lane)                                                                \
     X(gpu_test_two_shuffles)                                                             \
     X(gpu_test_too_far)                                                                  \
+    X(gpu_test_unaligned)                                                                \
+    X(gpu_test_unaligned_run)                                                            \
     X(gpu_test_blocks_meet)                                                              \
     X(gpu_test_unwritten)                                                                \
     X(gpu_test_past_shared)                                                              \

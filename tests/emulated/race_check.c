@@ -13,7 +13,8 @@
  *     have ordered them, whatever order they happened to run in;
  *   - shared memory is read that no thread of the block has written;
  *   - an address is touched that is in no allocation of device memory, not in the block's
- *     shared memory, not on the thread's own stack and no constant.
+ *     shared memory, not on the thread's own stack and no constant;
+ *   - an element is touched at an address that its size does not divide.
  *
  * Since every barrier is one of the whole block, or of a whole warp, an access is known
  * by its thread, its phase (barriers so far, counted on over all blocks and launches) and
@@ -336,6 +337,13 @@ static void check_cells(uintptr_t first, size_t bytes, enum watched_access how)
     check_orders(first, bytes, how);
 }
 
+/* What the compiler knows to lie anywhere it reads and writes by bytes, there as here. */
+static void check_place(const void *memory, size_t bytes)
+{
+    if (emulated_here.kernel)
+        check_aligned(memory, bytes);
+}
+
 static void access_memory(const void *memory, size_t bytes, enum watched_access how)
 {
     uintptr_t first = (uintptr_t)memory;
@@ -418,10 +426,12 @@ __attribute__((constructor)) static void begin(void)
 #define CALLED_OF_SIZE(n)                                                                \
     CALLED(__tsan_read##n, void *p)                                                      \
     {                                                                                    \
+        check_place(p, n);                                                               \
         access_memory(p, n, ACCESS_READ);                                                \
     }                                                                                    \
     CALLED(__tsan_write##n, void *p)                                                     \
     {                                                                                    \
+        check_place(p, n);                                                               \
         access_memory(p, n, ACCESS_WRITE);                                               \
     }                                                                                    \
     CALLED(__tsan_unaligned_read##n, void *p)                                            \

@@ -277,6 +277,11 @@ static void past_device(void)
     launch_wrong(LAUNCH_OF(gpu_test_too_far, 17, 64, 0), 64);
 }
 
+static void unaligned_run(void)
+{
+    launch_wrong(LAUNCH_OF(gpu_test_unaligned_run, 1, 64, 0), 8);
+}
+
 static void too_deep(void)
 {
     launch_wrong(LAUNCH_OF(gpu_test_deep, 1, 64, 0), 64);
@@ -295,6 +300,7 @@ static void test_block__what_is_wrong_is_told(void **state)
     assert_dies(too_many_threads, "launched with 128 threads, it was made for 64");
     assert_dies(past_shared, "kernel gpu_test_past_shared, block (0, 0, 0), thread ");
     assert_dies(past_device, "kernel gpu_test_too_far, block (16, 0, 0), thread ");
+    assert_dies(unaligned_run, ", moves 16 bytes at once at 0x");
     assert_dies(too_deep, "kernel gpu_test_deep, block (0, 0, 0), thread ");
 }
 

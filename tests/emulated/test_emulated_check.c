@@ -57,6 +57,12 @@ static void too_far(void) // by less than a page, and less than what is aligned
     launch_checked(LAUNCH_OF(gpu_test_too_far, 1, 64, 0), 63, 63);
 }
 
+static void unaligned(void)
+{
+    launch_checked(LAUNCH_OF(gpu_test_unaligned, 1, 64, 0), 8, 256); // as it has to be
+    launch_checked(LAUNCH_OF(gpu_test_unaligned, 1, 64, 0), 4, 256);
+}
+
 static void blocks_meet(void)
 {
     launch_checked(LAUNCH_OF(gpu_test_blocks_meet, 4, 64, 0), 256, 256);
@@ -91,6 +97,7 @@ static void test_check__wrong_kernels_are_told(void **state)
     assert_dies(no_warp_barrier, "of shared memory, which ");
     assert_dies(too_far, " 4 bytes at ");
     assert_dies(too_far, "thread 63, ");
+    assert_dies(unaligned, "moves 8 bytes at once at ");
     assert_dies(blocks_meet, "which another block wrote: nothing orders them");
     assert_dies(unwritten, "thread 7, reads byte 28 of shared memory, which nobody has");
     assert_dies(past_shared, "which are not its own");

@@ -270,6 +270,12 @@ void *emulated_shared(size_t bytes)
     return emulated_here.shared;
 }
 
+void emulated_tell_unaligned(const void *memory, size_t bytes)
+{
+    CHECK(false, "%s, moves %zu bytes at once at %p, which they do not divide",
+          block_words(), bytes, memory);
+}
+
 void emulated_barrier(int line)
 {
     struct runner *r = runner;

@@ -56,6 +56,14 @@ extern _Thread_local struct emulated_here emulated_here;
 const void *emulated_args(size_t bytes, uint32_t most_threads);
 void *emulated_shared(size_t bytes);
 
+void emulated_tell_unaligned(const void *memory, size_t bytes);
+
+GPU_FN void check_aligned(const void *memory, size_t bytes)
+{
+    if ((uintptr_t)memory % bytes != 0)
+        emulated_tell_unaligned(memory, bytes);
+}
+
 /* -- meeting other threads ----------------------------------------------------------- */
 
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names

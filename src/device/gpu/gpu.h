@@ -42,6 +42,10 @@
  *   GPU_FN                                 the head of a function that kernels call
  *   SHARED(type, name)                     type *name: the block's shared memory
  *
+ *   check_aligned(x, bytes)                before so many bytes at x are moved at once: x
+ *                                          is a multiple of them, or a GPU faults. The
+ *                                          emulated device tells
+ *
  *   float    half_bits_to_float(uint16_t)    and back, by round to nearest, ties to even;
  *   uint16_t float_to_half_bits(float)       the same for bfloat16
  *   float    bf16_bits_to_float(uint16_t)

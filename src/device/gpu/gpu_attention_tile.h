@@ -295,6 +295,7 @@ GPU_FN void store_tile(T *to, const struct gpu_attention *a, int64_t row, int n_
             if (r >= n_rows || column >= a->D)
                 continue;
             if (a->is_aligned) {
+                check_aligned(y, 4);
                 *(uint32_t *)(void *)y = both;
                 continue;
             }

@@ -119,13 +119,15 @@ static void *pinned_memory(struct device *dev, size_t bytes)
 {
     (void)dev;
     void *memory = gpu_alloc_host(bytes);
+    if (memory)
+        memset(memory, 0, bytes);
+    if (memory && !add_range(gpu.pinned, memory, bytes)) {
+        gpu_free_host(memory, bytes);
+        memory = NULL;
+    }
     if (!memory)
-        return NULL;
-    memset(memory, 0, bytes);
-    if (add_range(gpu.pinned, memory, bytes))
-        return memory;
-    gpu_free_host(memory, bytes);
-    return NULL;
+        errno = ENOMEM;
+    return memory;
 }
 
 static void pinned_memory_free(struct device *dev, void *memory, size_t bytes)

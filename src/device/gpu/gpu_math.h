@@ -226,10 +226,12 @@ GPU_FN void load_raw(uint32_t *raw, int width, const void *x, int64_t at, int64_
             memcpy(&raw[i / 2], half, sizeof half);
         }
     } else if (dtype != DTYPE_F32 && width == 4) {
+        check_aligned(from, 8);
         struct gpu_two_words w = *(const struct gpu_two_words *)(const void *)from;
         raw[0] = w.at[0];
         raw[1] = w.at[1];
     } else {
+        check_aligned(from, 16);
         for (int i = 0; i < run_words(width, dtype); i += 4) {
             struct gpu_four_words w =
                 ((const struct gpu_four_words *)(const void *)from)[i / 4];
@@ -284,9 +286,11 @@ GPU_FN void store_run(void *y, int64_t at, const float *v, int width, int64_t n,
         struct gpu_two_words w;
         w.at[0] = raw[0];
         w.at[1] = raw[1];
+        check_aligned(to, 8);
         *(struct gpu_two_words *)(void *)to = w;
         return;
     }
+    check_aligned(to, 16);
     for (int i = 0; i < run_words(width, dtype); i += 4) {
         struct gpu_four_words w;
         for (int j = 0; j < 4; j++)
