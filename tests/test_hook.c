@@ -4,8 +4,10 @@
 #include "base/hook.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,6 +151,18 @@ static void test_hook__values_that_do_not_fit_are_cut(void **state)
     remove_directory(dir);
 }
 
+/* kill(pid, 0) knows a dead process, too, until its end was asked for. */
+static void assert_leaves_no_dead_process(struct hook *h, pid_t pid)
+{
+    for (int i = 0; i < 10000 && kill(pid, 0) == 0; i++) {
+        hook_poll(h);
+        poll(NULL, 0, 1);
+    }
+    assert_int_equal(kill(pid, 0), -1);
+    assert_int_equal(errno, ESRCH);
+    assert_int_equal(h->n_killed, 0);
+}
+
 /* With what it has started: the reading end of a pipe sees when the last of them is gone. */
 static void test_hook__a_command_that_takes_too_long_is_killed(void **state)
 {
@@ -174,6 +188,7 @@ static void test_hook__a_command_that_takes_too_long_is_killed(void **state)
     assert_int_equal(h.pid, 0);
     assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000), 1);
     assert_int_equal(read(fd, &byte, 1), 0);
+    assert_leaves_no_dead_process(&h, shell);
     close(fd);
     remove_directory(dir);
     log_set_level(level);

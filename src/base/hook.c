@@ -148,25 +148,42 @@ static void tell_end(const struct hook *h, int status)
                     WEXITSTATUS(status));
 }
 
+/* With all that it started in its session. The signal takes its time, and one that a disk
+ * holds may take for ever: it is not waited for, but kept in mind until it is gone. */
+static void end_by_force(struct hook *h)
+{
+    kill(-h->pid, SIGKILL);
+    kill(h->pid, SIGKILL); // its session may not be there yet
+    if (h->n_killed < (int)ARRAY_LEN(h->killed))
+        h->killed[h->n_killed++] = h->pid;
+    log_warning("on_event: the command for '%s' took longer than %.0f s and was killed",
+                h->what, HOOK_SECONDS);
+}
+
+/* What is left of a killed command once it is dead stays until somebody asks for it. */
+static void forget_dead(struct hook *h)
+{
+    int n = 0;
+    for (int i = 0; i < h->n_killed; i++)
+        if (waitpid(h->killed[i], NULL, WNOHANG) == 0)
+            h->killed[n++] = h->killed[i];
+    h->n_killed = n;
+}
+
 /* Whether no command runs any more. */
 static bool is_idle(struct hook *h)
 {
     int status = 0;
+    forget_dead(h);
     if (h->pid == 0)
         return true;
     pid_t rc = waitpid(h->pid, &status, WNOHANG);
     if (rc == 0 && clock_seconds() - h->started < HOOK_SECONDS)
         return false;
-    if (rc == 0) {
-        kill(-h->pid, SIGKILL);
-        kill(h->pid, SIGKILL);          // its session may not be there yet
-        waitpid(h->pid, NULL, WNOHANG); // one that a disk holds is not waited for
-        log_warning("on_event: the command for '%s' took longer than %.0f s and was "
-                    "killed",
-                    h->what, HOOK_SECONDS);
-    } else if (rc == h->pid) {
+    if (rc == 0)
+        end_by_force(h);
+    else if (rc == h->pid)
         tell_end(h, status);
-    }
     h->pid = 0;
     return true;
 }
@@ -177,6 +194,7 @@ void hook_init(struct hook *h, const char *command)
 {
     h->command = command && command[0] ? command : NULL;
     h->pid = 0;
+    h->n_killed = 0;
     h->n_waiting = 0;
 }
 

@@ -21,6 +21,7 @@
 #define HOOK_SECONDS 30.0
 #define HOOK_WAITING_MOST 4 // events; more of them are told of and left out
 #define HOOK_EVENT_BYTES 8192
+#define HOOK_KILLED_MOST 8 // that are looked for until they are gone
 
 struct hook_event { // "NAME=value", each with its NUL
     size_t n_bytes;
@@ -33,6 +34,8 @@ struct hook {
     pid_t pid;           // of the one that runs; 0: none
     double started;      // clock_seconds()
     char what[32];       // it was started for
+    int n_killed;
+    pid_t killed[HOOK_KILLED_MOST]; // but perhaps not gone yet
     int n_waiting;
     struct hook_event waiting[HOOK_WAITING_MOST]; // in order
 };
