@@ -145,12 +145,15 @@ must_be 200 "a saved page"
 must_have '<script type="application/json" id="saved">{"saved_at"' "a saved page has its data"
 must_lack '</script><script>"' "a saved page whose data would end its script"
 must_lack 'src="board.js"' "a saved page that asks for more"
+must_have "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; " \
+    "a saved page that may ask nobody"
 get / 'Accept-Encoding: gzip\r\n'
 must_have 'Content-Encoding: gzip' "the page is packed"
 get /
 must_have '<!DOCTYPE html>' "the page, for who does not unpack"
 for header in "Content-Security-Policy: default-src 'none'" 'X-Content-Type-Options: nosniff' \
-    'X-Frame-Options: DENY' 'Referrer-Policy: no-referrer'; do
+    'X-Frame-Options: DENY' 'Referrer-Policy: no-referrer' 'Cache-Control: no-store' \
+    'Cross-Origin-Resource-Policy: same-origin' 'Cross-Origin-Opener-Policy: same-origin'; do
     must_have "$header" "a header that keeps the page in"
 done
 must_lack 'Access-Control' "no other site may read"
@@ -161,7 +164,7 @@ must_lack '"run"' "HEAD has no body"
 # -- what is refused -----------------------------------------------------------------------------
 
 for host in evil.example evil.example:$port 127.0.0.1.evil.example 192.0.2.1 '' 'localhost:x' \
-    '[::1' "$(hostname)x"; do
+    localhost:123456 '[::1' '[::1]x' "$(hostname)x"; do
     ask "GET /api/runs HTTP/1.1\r\nHost: $host\r\nConnection: close\r\n\r\n"
     [ "$(status)" = 403 ] || [ "$(status)" = 400 ] || fail "Host '$host': $(head -1 answer.txt)"
     must_lack '"run"' "Host '$host'"
@@ -174,6 +177,8 @@ for host in localhost "localhost:9" "[::1]:$port" 127.0.0.1; do
 done
 get /api/runs 'Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n'
 must_be 403 "a page of another site"
+get /api/runs 'Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n'
+must_be 200 "a link on a page of another site"
 for method in POST PUT DELETE OPTIONS TRACE PATCH BREW; do
     ask "$method /api/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     [ "$(status)" != 200 ] || fail "$method was answered"

@@ -25,6 +25,10 @@ for command in 'exit 7' no-such-command-here; do
         fail "'$command': not told: $(cat run.log)"
 done
 
+# shellcheck disable=SC2016 # as above
+train -o max_steps=2 -o on_event='kill -TERM $$' || fail "failed with it: $(tail -3 run.log)"
+grep -q "on_event: the command for 'end' was ended by SIGTERM" run.log || fail "not told: $(cat run.log)"
+
 # -- a file for node_exporter, and no TensorBoard files when they are not wanted
 rm -rf out
 train -o max_steps=2 -o prometheus_file=run.prom -o tensorboard=False || fail "$(tail -3 run.log)"
