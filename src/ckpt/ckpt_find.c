@@ -25,7 +25,9 @@ static int candidates_open(struct candidates *c, const char *ckpt_dir, struct er
     if (fs_look(ckpt_dir, &type, err))
         return -1;
     if (type != FS_DIRECTORY)
-        return error_set(err, ERROR_INPUT, "cannot find the checkpoint: '%s' is %s",
+        return error_set(err, ERROR_INPUT,
+                         "cannot find the checkpoint: '%s' is %s; name the output_dir of "
+                         "a run, or a checkpoint in it",
                          ckpt_dir, type == FS_NOTHING ? "not there" : "not a directory");
     if (snprintf(c->dir, sizeof c->dir, "%s", ckpt_dir) >= (int)sizeof c->dir)
         return error_set(err, ERROR_INPUT, "path too long: '%.200s...'", ckpt_dir);

@@ -225,14 +225,15 @@ static int encode_files(struct prepare *p, struct error *err)
 static int refuse_nothing(const struct prepare *p, const struct encode_counts *c,
                           struct error *err)
 {
+    char inputs[PATH_MAX + 64];
     if (c->n_documents > 0)
         return 0;
+    text_files_say(&p->inputs, inputs, sizeof inputs);
     return error_set(err, ERROR_INPUT,
-                     "no documents in the %lld input files (%lld empty documents and "
-                     "%lld bad lines skipped%s%s); nothing was written",
-                     (long long)p->inputs.files.n_names, (long long)c->n_empty,
-                     (long long)c->n_bad_lines, p->bad_lines.n ? ": first " : "",
-                     p->bad_lines.first);
+                     "there is no text in %s (%lld empty documents and %lld bad lines "
+                     "skipped%s%s); nothing was written",
+                     inputs, (long long)c->n_empty, (long long)c->n_bad_lines,
+                     p->bad_lines.n ? ": first " : "", p->bad_lines.first);
 }
 
 static void print_summary(const struct prepare *p, const struct encode_counts *c)

@@ -21,6 +21,7 @@
 #include "text/word_split.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,12 +126,14 @@ static int read_inputs(struct training *tr, struct error *err)
         if (text_documents_read(path, &form, &sink, err))
             return -1;
     }
-    if (bpe_trainer_n_words(tr->trainer) == 0)
-        return error_set(err, ERROR_INPUT,
-                         "there is no text in the %lld input files (%lld bad lines "
-                         "skipped); nothing was written",
-                         (long long)tr->files.files.n_names, (long long)tr->bad_lines.n);
-    return 0;
+    if (bpe_trainer_n_words(tr->trainer) > 0)
+        return 0;
+    char inputs[PATH_MAX + 64];
+    text_files_say(&tr->files, inputs, sizeof inputs);
+    return error_set(
+        err, ERROR_INPUT,
+        "there is no text in %s (%lld bad lines skipped); nothing was written", inputs,
+        (long long)tr->bad_lines.n);
 }
 
 /* -- the run ------------------------------------------------------------------------- */

@@ -217,13 +217,31 @@ void command_list(const struct command_group *group, FILE *out)
             group->name);
 }
 
+/* The command that a misspelt word may stand for; NULL: none is near. */
+static const char *nearest_choice(const struct command_group *group, const char *word)
+{
+    const char *nearest = NULL;
+    int least = 3;
+    for (size_t i = 0; i < group->n_choices; i++) {
+        int distance = text_distance(word, group->choices[i].name);
+        if (distance < least) {
+            least = distance;
+            nearest = group->choices[i].name;
+        }
+    }
+    return nearest;
+}
+
 static int run_choice(const struct command_group *group, int argc, char **argv)
 {
     for (size_t i = 0; i < group->n_choices; i++)
         if (strcmp(argv[0], group->choices[i].name) == 0)
             return group->choices[i].run(argc, argv);
-    fprintf(stderr, "%s: unknown command '%s'; %s --help lists them\n", group->name,
-            argv[0], group->name);
+    const char *nearest = nearest_choice(group, argv[0]);
+    fprintf(stderr, "%s: unknown command '%s'; ", group->name, argv[0]);
+    if (nearest)
+        fprintf(stderr, "did you mean %s? ", nearest);
+    fprintf(stderr, "%s --help lists them\n", group->name);
     return 2;
 }
 

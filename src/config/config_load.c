@@ -13,9 +13,11 @@
 #include "config/config_print.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* -- one value ----------------------------------------------------------------------- */
 
@@ -330,6 +332,26 @@ int config_load_text(struct config *cfg, const char *name, const char *text, siz
                 err);
 }
 
+/* *err := that of a file that could not be read, with what to do about it. The usual reason
+ * is a path of the sources, given from elsewhere. */
+static int refuse_unread(const char *path, struct error *err)
+{
+    char from[PATH_MAX];
+    enum fs_type type;
+    struct error ignored;
+    if (fs_look(path, &type, &ignored))
+        return -1;
+    if (type == FS_DIRECTORY)
+        return error_set(err, ERROR_INPUT,
+                         "cannot read '%s': it is a directory; name a YAML file", path);
+    if (type == FS_NOTHING && path[0] != '/' && getcwd(from, sizeof from))
+        return error_set(err, ERROR_INPUT,
+                         "cannot open '%s': No such file or directory; it is looked for "
+                         "from '%s', where trefoil was started",
+                         path, from);
+    return -1;
+}
+
 int config_load_run(struct config *cfg, const char *path, char *const *overrides,
                     int n_overrides, int64_t n_processes, config_look_fn *look,
                     struct error *err)
@@ -338,7 +360,7 @@ int config_load_run(struct config *cfg, const char *path, char *const *overrides
     size_t n = 0;
     int rc;
     if (path && fs_read_all(path, CONFIG_MAX_BYTES, &text, &n, err))
-        return -1;
+        return refuse_unread(path, err);
     if (look)
         rc = load(
             cfg,

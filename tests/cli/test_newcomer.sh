@@ -84,6 +84,29 @@ sed 's/"vocab_size": 300/"vocab_size": 0/' data/mine.meta.json >bare/mine.meta.j
 expect 2 "'bare/mine.meta.json': \"vocab_size\": 0 is out of range" laptop -o dataset.input_dir=bare
 expect 2 "'nowhere' is no directory" laptop -o dataset.input_dir=nowhere
 
+# -- wrong turns before there is data --------------------------------------------------------
+
+mkdir empty
+: >empty.txt
+cp empty.txt bare/first.txt
+cp empty.txt bare/second.txt
+for command in "tokenizer train --vocab_size 300" "prepare --tokenizer tokens"; do
+    # shellcheck disable=SC2086
+    set -- $command --output wrong/turn
+    expect 2 "cannot open 'my_texts/': No such file or directory; name a file of text or a directory of such" \
+        "$trefoil" "$@" --input my_texts/
+    expect 2 "the directory 'empty' has no files in it; put text there" "$trefoil" "$@" --input empty
+    expect 2 "there is no text in 'empty.txt' \(" "$trefoil" "$@" --input empty.txt
+    expect 2 "there is no text in the 2 files from 'bare/first.txt' on" \
+        "$trefoil" "$@" --input bare/first.txt bare/second.txt
+    [ -z "$(find wrong -type f 2>/dev/null)" ] || fail "$command left something: $(find wrong)"
+done
+expect 2 "cannot find the checkpoint: 'output/other' is not there; name the output_dir of a run" \
+    "$trefoil" generate --ckpt output/other --prompt leaf
+expect 2 "cannot read 'configs': it is a directory; name a YAML file" "$trefoil" pretrain -c configs
+(cd empty && expect 2 "cannot open 'configs/laptop.yaml': No such file or directory; it is looked for from '$work/empty'" \
+    "$trefoil" pretrain -c configs/laptop.yaml) || exit 1
+
 # machines that see different data
 for rank in 0 1; do
     mkdir -p "rank$rank/data"
@@ -157,4 +180,6 @@ for command in $(awk '/^commands:/ { on = 1; next } on && NF { print $1 }' all |
     grep -q "^usage: trefoil $command" help.out || fail "help $command: $(cat help.out)"
 done
 "$trefoil" version >version.out && "$trefoil" --version | cmp - version.out || fail "version"
-expect 2 "unknown command 'nothing'" "$trefoil" help nothing
+expect 2 "unknown command 'nothing'; trefoil --help lists them" "$trefoil" help nothing
+expect 2 "unknown command 'pretran'; did you mean pretrain\?" "$trefoil" pretran -c configs/laptop.yaml
+expect 2 "unknown command 'trian'; did you mean train\?" "$trefoil" tokenizer trian

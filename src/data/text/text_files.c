@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -139,13 +140,17 @@ static int add_input(struct walk *w, const char *path, struct error *err)
     if (strcmp(path, TEXT_STANDARD_INPUT) == 0)
         return add_standard_input(w, err);
     if (stat(path, &st))
-        return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
+        return error_set(
+            err, ERROR_INPUT,
+            "cannot open '%s': %s; name a file of text or a directory of such", path,
+            strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return add_file(w, path, &st, err);
     if (add_directory(w, path, 0, err))
         return -1;
     if (w->out->files.n_names == n_before)
-        return error_set(err, ERROR_INPUT, "the directory '%s' has no files in it", path);
+        return error_set(err, ERROR_INPUT,
+                         "the directory '%s' has no files in it; put text there", path);
     return 0;
 }
 
@@ -179,4 +184,14 @@ void text_files_release(struct text_files *f)
 {
     fs_names_release(&f->files);
     *f = (struct text_files){0};
+}
+
+void text_files_say(const struct text_files *f, char *buf, size_t size)
+{
+    const char *first = f->files.n_names > 0 ? f->files.names[0] : "";
+    if (f->files.n_names == 1)
+        snprintf(buf, size, "'%s'", first);
+    else
+        snprintf(buf, size, "the %lld files from '%s' on", (long long)f->files.n_names,
+                 first);
 }

@@ -24,6 +24,9 @@ MUST_CHECK int text_files_init(struct text_files *f, char *const *inputs, int n_
                                const char *output, struct error *err);
 void text_files_release(struct text_files *f); // all zero is fine
 
+/* "'words.txt'", or "the 3 files from 'words.txt' on": for a sentence about all of them. */
+void text_files_say(const struct text_files *f, char *buf, size_t size);
+
 /* Does the name, without .gz or .zst, say JSON lines? */
 bool text_files_is_json(const char *path);
 
