@@ -149,9 +149,10 @@ static int find_prefix(struct dataset_list *list, const char *prefix, struct err
     }
     if (list->n_entries == 0)
         return error_set(err, ERROR_INPUT,
-                         "'%s' is no directory and no dataset: none of '%s.bin', "
+                         "'%s' is no directory and no dataset%s: none of '%s.bin', "
                          "'%s_ids.npy' and '%s_ids.npz' exists; " HOW_TO_MAKE_ONE,
-                         prefix, prefix, prefix, prefix);
+                         prefix, fs_exists(prefix) ? "" : ", and there is no such file",
+                         prefix, prefix, prefix);
     return 0;
 }
 
