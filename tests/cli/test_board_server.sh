@@ -24,9 +24,12 @@ start_board() {
 stop_board() {
     kill "$board"
     wait "$board" || fail "the board ended with $?: $(cat board.err)"
+    board=
 }
 
 trap '' PIPE
+board=
+trap '[ -z "$board" ] || kill "$board" 2>/dev/null; rm -rf "$work"' EXIT # also of a test that fails
 
 # ask TEXT: the answer to these bytes, up to the end of the connection, in answer.txt.
 ask() {

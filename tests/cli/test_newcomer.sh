@@ -184,6 +184,9 @@ for command in $(awk '/^commands:/ { on = 1; next } on && NF { print $1 }' all |
     grep -q "^usage: trefoil $command" help.out || fail "help $command: $(cat help.out)"
 done
 "$trefoil" version >version.out && "$trefoil" --version | cmp - version.out || fail "version"
+# where it was built is nobody's concern; a sanitizer has names of files of its own
+grep -qaE '__(a|t)san_init' "$trefoil" || ! grep -qaF "$root/" "$trefoil" ||
+    fail "the program names '$root'"
 expect 2 "unknown command 'nothing'; trefoil --help lists them" "$trefoil" help nothing
 expect 2 "unknown command 'pretran'; did you mean pretrain\?" "$trefoil" pretran -c configs/laptop.yaml
 expect 2 "unknown command 'trian'; did you mean train\?" "$trefoil" tokenizer trian
