@@ -88,15 +88,17 @@ static void assert_same(struct pair *p, const char *what)
 
 /* -- more than passes at once -------------------------------------------------------- */
 
-enum { TOKENS = 20000, WORDS = 300, PLACES = 1000, H = 6 };
+enum { TOKENS = 20000, WORDS = 70000, PLACES = 1000, H = 6 }; // rows of 17 bits
 
 static int32_t *rows_new(int64_t n, int32_t n_rows, bool has_none)
 {
     int32_t *rows = malloc((size_t)n * sizeof *rows);
     assert_non_null(rows);
-    for (int64_t i = 0; i < n; i++) // every row, the first ones often
-        rows[i] = (int32_t)(i % 3 == 0 ? i % 7 : i * 31 % n_rows) -
+    for (int64_t i = 0; i < n; i++) { // every row, some often that differ by 2^16
+        int64_t far = i % 2 && n_rows > UINT16_MAX + 7 ? UINT16_MAX + 1 : 0;
+        rows[i] = (int32_t)(i % 3 == 0 ? far + i % 7 : i * 31 % n_rows) -
                   (has_none && i % 11 == 0 ? n_rows : 0);
+    }
     return rows;
 }
 
@@ -127,6 +129,9 @@ static void test_embedding_fwd__of_many_tokens_is_the_processor_s(void **state)
     (void)state;
     struct pair wte = floats_new(WORDS * H, 4), wpe = floats_new(PLACES * H, 5);
     struct pair x = floats_new(N * H, 6);
+    for (int i = 0; i < PLACES * H; i += 5) // a token that is not here adds no 0 to it
+        ((float *)wpe.host)[i] = -0.0F;
+    device_copy(stream, wpe.gpu, wpe.host, wpe.bytes, COPY_TO_DEVICE);
     int32_t *tokens = rows_new(N, WORDS, true), *places = rows_new(N, PLACES, false);
     struct weight words = {.data = wte.gpu, .rows = WORDS, .cols = H, .version = 1};
     struct weight at = {.data = wpe.gpu, .rows = PLACES, .cols = H, .version = 1};
@@ -203,6 +208,78 @@ static void test_sum_squares__of_many_chunks_come_to_the_host(void **state)
     pair_free(&x);
     free(got);
     free(want);
+}
+
+/* -- the rings between host and device ---------------------------------------------- */
+
+#define RING_PART_BYTES ((size_t)256 << 10) // of a stream of messages, which has four
+
+/* What was not waited for stays where it is, however much follows. */
+static void test_downloads__wait_for_their_place(void **state)
+{
+    enum { LONG = 7, SHORT = 600, FLOATS = 50000 };
+    struct stream *s = device_stream(gpu, STREAM_COMM);
+    (void)state;
+    struct pair x = floats_new(LONG * FLOATS, 34);
+    float *got = malloc(x.bytes);
+    assert_non_null(got);
+    device_synchronize(stream);
+    assert_int_equal(emulated_streams("eager"),
+                     0); // so that the ring has no other reason
+    for (int i = 0; i < LONG; i++)
+        device_copy(s, got + i * FLOATS, (float *)x.gpu + i * FLOATS,
+                    FLOATS * sizeof(float), COPY_TO_HOST);
+    device_synchronize(s);
+    assert_int_equal(emulated_streams("late"), 0);
+    assert_memory_equal(got, x.host, x.bytes);
+    memset(got, 0, x.bytes);
+    for (int i = 0; i < SHORT; i++)
+        device_copy(s, got + i, (float *)x.gpu + i, sizeof(float), COPY_TO_HOST);
+    device_synchronize(s);
+    assert_memory_equal(got, x.host, SHORT * sizeof(float));
+    pair_free(&x);
+    free(got);
+}
+
+/* An array that is asked for again is there, or comes again: kernels that wrote in its
+ * place have left what the host knows of it. */
+static void test_arrays__are_not_found_where_scratch_was(void **state)
+{
+    enum { ROWS = RING_PART_BYTES / (2 * sizeof(float)), N_ADDED = 10 };
+    struct stream *s = device_stream(gpu, STREAM_COMM);
+    int32_t rows[N_ADDED];
+    float *got = malloc(ROWS * sizeof *got); // half a part of the ring
+    (void)state;
+    assert_non_null(got);
+    struct pair x = floats_new(ROWS, 35), y = floats_new(ROWS, 36), g = floats_new(1, 37);
+    struct pair partial = floats_new(kernel_partials(ROWS, 2), 38),
+                sum = floats_new(16, 39);
+    device_synchronize(stream);
+    for (int32_t i = 0; i < N_ADDED; i++)
+        rows[i] = N_ADDED - i;
+    for (int turn = 0; turn < 2; turn++) {
+        gpu->k->add_rows(s, sum.gpu, x.gpu, rows, N_ADDED, 1);
+        cpu()->add_rows(cpu_stream(), sum.host, x.host, rows, N_ADDED, 1);
+        if (turn > 0)
+            break;
+        for (int i = 0; i < 7; i++) // to the end of the ring's last part
+            device_copy(s, got, x.gpu, x.bytes, COPY_TO_HOST);
+        gpu->k->layernorm_bwd(s, &(struct layernorm_bwd){.dx = y.gpu,
+                                                         .dy = x.gpu,
+                                                         .x = x.gpu,
+                                                         .g = g.gpu,
+                                                         .mean = x.gpu,
+                                                         .rstd = x.gpu,
+                                                         .partial = partial.gpu,
+                                                         .N = ROWS,
+                                                         .C = 1});
+    }
+    device_synchronize(s);
+    assert_same(&sum, "rows that were added twice");
+    free(got);
+    struct pair *rest[] = {&x, &y, &g, &partial};
+    for (size_t i = 0; i < ARRAY_LEN(rest); i++)
+        pair_free(rest[i]);
 }
 
 /* -- ranks --------------------------------------------------------------------------- */
@@ -295,16 +372,17 @@ static void *at(void *memory, int64_t elements)
 static void test_kernels__take_tensors_that_begin_anywhere(void **state)
 {
     enum { ELEMENTS = 1000, N_UPDATED = 497 };
-    const struct adamw rule = {.lr = 1e-3,
-                               .beta1 = 0.9,
-                               .beta2 = 0.999,
-                               .epsilon = 1e-8,
-                               .decay = 0.01,
-                               .bias1 = 0.1,
-                               .bias2 = 0.001,
-                               .grad_scale = 0.5};
+    static const int steps[] = {1, 16, 17, 21}; // whose biases round otherwise in float
+    struct adamw rule = {.lr = 1e-3,
+                         .beta1 = 0.9,
+                         .beta2 = 0.999,
+                         .epsilon = 1e-8,
+                         .decay = 0.01,
+                         .grad_scale = 0.5};
     (void)state;
     for (int64_t first = 0; first < 4; first++) {
+        rule.bias1 = 1 - pow(rule.beta1, steps[first]);
+        rule.bias2 = 1 - pow(rule.beta2, steps[first]);
         struct pair p = floats_new(ELEMENTS + 3, 28), m = floats_new(ELEMENTS + 3, 29);
         struct pair v = floats_new(ELEMENTS + 3, 30), half = floats_new(ELEMENTS + 3, 31);
         for (int64_t i = 0; i < ELEMENTS + 3; i++)
@@ -332,7 +410,7 @@ static void test_kernels__take_tensors_that_begin_anywhere(void **state)
 }
 
 /* Columns behind a row are none of its own, though what lies there is taken for 0. */
-static void test_xent_top__looks_at_the_row_alone(void **state)
+static void test_xent_max_and_top__look_at_the_row_alone(void **state)
 {
     (void)state;
     struct pair logits = pair_new(5 * sizeof(float)), top = pair_new(sizeof(float));
@@ -347,7 +425,43 @@ static void test_xent_top__looks_at_the_row_alone(void **state)
         stream, column.gpu,
         &(struct xent){.logits = logits.gpu, .row_max = top.gpu, .R = 1, .V = 5});
     assert_same(&column, "the column of a maximum that is not there");
+    gpu->k->xent_max(
+        stream, &(struct xent){.logits = logits.gpu, .row_max = top.gpu, .R = 1, .V = 5});
+    *(float *)top.host = -1;
+    assert_same(&top, "the maximum of a row");
     pair_free(&logits);
+}
+
+/* From where they are 0 to where they are cut: each has the processor's bits, which its
+ * sum does not show. */
+static void test_xent_exp__has_the_processor_s_exponentials(void **state)
+{
+    enum { V = 20001 };
+    const int32_t behind = V; // another part's
+    (void)state;
+    struct pair logits = pair_new(V * sizeof(float)), top = pair_new(sizeof(float));
+    struct pair sum = floats_new(1, 32), target = floats_new(1, 33);
+    for (int c = 0; c < V; c++)
+        ((float *)logits.host)[c] = -95.0F + (float)c * 0.01F;
+    *(float *)top.host = 1;
+    device_copy(stream, logits.gpu, logits.host, logits.bytes, COPY_TO_DEVICE);
+    device_copy(stream, top.gpu, top.host, top.bytes, COPY_TO_DEVICE);
+    struct xent x = {.logits = logits.gpu,
+                     .row_max = top.gpu,
+                     .row_sum = sum.gpu,
+                     .target_logit = target.gpu,
+                     .targets = &behind,
+                     .R = 1,
+                     .V = V};
+    gpu->k->xent_exp(stream, &x);
+    x.logits = logits.host;
+    x.row_max = top.host;
+    x.row_sum = sum.host;
+    x.target_logit = target.host;
+    cpu()->xent_exp(cpu_stream(), &x);
+    assert_same(&logits, "exponentials");
+    assert_same(&target, "the logit of a target that is not there");
+    pair_free(&sum);
     pair_free(&top);
 }
 
@@ -358,6 +472,7 @@ static void test_kernels__without_elements_are_no_launch(void **state)
     (void)state;
     struct pair x = floats_new(8, 27);
     struct weight w = {.data = x.gpu, .rows = 2, .cols = 2, .version = 1};
+    struct linear_bwd_weight added = {&w, x.gpu, x.gpu, 2, true, 0};
     struct dropout none = dropout_none();
     int32_t id = 0;
     device_synchronize(stream);
@@ -371,6 +486,7 @@ static void test_kernels__without_elements_are_no_launch(void **state)
                           &(struct layernorm_bwd){x.gpu, x.gpu, x.gpu, x.gpu, x.gpu,
                                                   x.gpu, x.gpu, x.gpu, x.gpu, 0, 2});
     gpu->k->linear_fwd(stream, &(struct linear){.w = &w, .x = x.gpu, .y = x.gpu, .N = 0});
+    gpu->k->linear_bwd_weight(stream, &added);
     gpu->k->bias_grad(stream, x.gpu, x.gpu, x.gpu, 0, 2);
     gpu->k->activation_fwd(
         stream, &(struct activation_fwd){ACTIVATION_GELU, x.gpu, x.gpu, x.gpu, 0, 2});
@@ -391,7 +507,10 @@ static void test_kernels__without_elements_are_no_launch(void **state)
     assert_int_equal(after.gemms, before.gemms);
     assert_int_equal(after.bytes_to_device, before.bytes_to_device);
     assert_int_equal(after.synchronisations, before.synchronisations + 1);
-    assert_same(&x, "what nothing was written to");
+    added.accumulate = false;
+    gpu->k->linear_bwd_weight(stream, &added);
+    memset(x.host, 0, (size_t)(w.rows * w.cols) * sizeof(float));
+    assert_same(&x, "a sum of nothing, and what nothing was written to");
 }
 
 int main(void)
@@ -402,10 +521,13 @@ int main(void)
         cmocka_unit_test(test_add_rows__of_many_rows_adds_each),
         cmocka_unit_test(test_layernorm_bwd__of_many_rows_has_its_chunks_in_order),
         cmocka_unit_test(test_sum_squares__of_many_chunks_come_to_the_host),
+        cmocka_unit_test(test_downloads__wait_for_their_place),
+        cmocka_unit_test(test_arrays__are_not_found_where_scratch_was),
         cmocka_unit_test(test_reduce__has_room_for_any_number_of_ranks),
         cmocka_unit_test(test_kernels__have_the_processor_s_bits_in_any_order_of_threads),
         cmocka_unit_test(test_kernels__take_tensors_that_begin_anywhere),
-        cmocka_unit_test(test_xent_top__looks_at_the_row_alone),
+        cmocka_unit_test(test_xent_max_and_top__look_at_the_row_alone),
+        cmocka_unit_test(test_xent_exp__has_the_processor_s_exponentials),
         cmocka_unit_test(test_kernels__without_elements_are_no_launch),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

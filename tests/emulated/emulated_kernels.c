@@ -189,6 +189,7 @@ GPU_KERNEL(gpu_test_copy_unwaited, 64, struct vector_args, a)
     int at = 4 * (int)threadIdx.x;
     copy_async_16(&sh->x[0][at], a.x + at);
     copy_async_commit();
+    copy_async_wait(1); // for all but this one
     for (int i = 0; i < 4; i++)
         a.y[at + i] = sh->x[0][at + i];
 }

@@ -232,6 +232,18 @@ static void test_block__asynchronous_copies_come_when_they_are_waited_for(void *
         assert_true(isnan(y[i]));
 }
 
+static void test_shared__is_nothing_before_it_is_written(void **state)
+{
+    float x[KERNEL_THREADS] = {0}, y[KERNEL_THREADS];
+    (void)state;
+    run_kernel(LAUNCH_OF(gpu_test_reverse, 1, KERNEL_THREADS, TILE_BYTES), "forward", y,
+               KERNEL_THREADS, x, KERNEL_THREADS);
+    run_kernel(LAUNCH_OF(gpu_test_unwritten, 1, KERNEL_THREADS, TILE_BYTES), "forward", y,
+               KERNEL_THREADS, x, KERNEL_THREADS);
+    for (int i = 0; i < KERNEL_THREADS; i++)
+        assert_true(i == 7 ? isnan(y[i]) : y[i] == 1);
+}
+
 /* -- what is told -------------------------------------------------------------------- */
 
 static void launch_wrong(struct launch_of of, int64_t n)
@@ -316,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_block__tensor_cores_multiply),
         cmocka_unit_test(test_block__matrices_are_loaded),
         cmocka_unit_test(test_block__asynchronous_copies_come_when_they_are_waited_for),
+        cmocka_unit_test(test_shared__is_nothing_before_it_is_written),
         cmocka_unit_test(test_block__what_is_wrong_is_told),
     };
     return cmocka_run_group_tests(tests, start_device, stop_device);

@@ -158,6 +158,51 @@ static void fill_without_event(void)
     gpu_synchronize(STREAM_COMM);
 }
 
+enum product { FORWARD, BY_INPUT, BY_WEIGHT };
+static struct {
+    enum product kind;
+    int tensor; // of those below, the one that is filled
+} filled;
+
+/* A tensor of a product of weights is filled while it may still run. */
+static void fill_beside_product(void)
+{
+    float *at[4]; // what goes in, the weight, what comes out, a bias
+    for (int i = 0; i < 4; i++)
+        at[i] = device_floats(NULL, 64);
+    struct weight w = {.data = at[1], .rows = 8, .cols = 8, .version = 1};
+    assert_int_equal(emulated_streams("eager"), 0);
+    if (filled.kind == FORWARD)
+        gpu_linear_fwd(
+            STREAM_COMPUTE, DTYPE_F32,
+            &(struct linear){.w = &w, .x = at[0], .y = at[2], .bias = at[3], .N = 8});
+    else if (filled.kind == BY_INPUT)
+        gpu_linear_bwd_input(STREAM_COMPUTE, DTYPE_F32,
+                             &(struct linear_bwd_input){
+                                 .w = &w, .dy = at[0], .dy_row = 8, .dx = at[2], .N = 8});
+    else
+        gpu_linear_bwd_weight(
+            STREAM_COMPUTE, DTYPE_F32,
+            &(struct linear_bwd_weight){
+                .dw = &w, .dy = at[0], .dy_row = 8, .x = at[2], .N = 8});
+    gpu_fill(STREAM_COMM, at[filled.tensor], 0, 32);
+    gpu_synchronize(STREAM_COMM);
+}
+
+static void test_check__whatever_a_product_touches_is_seen(void **state)
+{
+    (void)state;
+    for (int kind = FORWARD; kind <= BY_WEIGHT; kind++)
+        for (int tensor = 0; tensor < (kind == FORWARD ? 4 : 3); tensor++) {
+            filled.kind = (enum product)kind;
+            filled.tensor = tensor;
+            assert_dies(fill_beside_product,
+                        "an operation of stream comm writes byte 0 of "
+                        "256 bytes of device memory, which one of "
+                        "stream compute ");
+        }
+}
+
 static void test_check__operations_that_nothing_orders_are_told(void **state)
 {
     (void)state;
@@ -179,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_check__right_kernels_pass),
         cmocka_unit_test(test_check__wrong_kernels_are_told),
         cmocka_unit_test(test_check__operations_that_nothing_orders_are_told),
+        cmocka_unit_test(test_check__whatever_a_product_touches_is_seen),
     };
     return cmocka_run_group_tests(tests, start_device, stop_device);
 }

@@ -136,7 +136,7 @@ GPU_FN int last_query_of(const struct gpu_attention *a, int b, int key)
 GPU_FN uint32_t dropout_group(const struct gpu_attention *a, int h, int q, int key)
 {
     uint32_t S = (uint32_t)a->S, head = (uint32_t)(a->first_head + h);
-    uint32_t row = a->drop.first_row + head * S + (uint32_t)q;
+    uint32_t row = head * S + (uint32_t)q;
     return row * ((S + 127) / 128) + (uint32_t)key / 128;
 }
 

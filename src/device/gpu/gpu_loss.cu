@@ -69,7 +69,7 @@ GPU_KERNEL(gpu_xent_exp, THREADS, struct gpu_xent, a)
         load_run(x, RUN, row, c, a.V - c, DTYPE_F32);
         for (int i = 0; i < RUN; i++) {
             x[i] -= row_max;
-            if (c + i == target && target < a.V)
+            if (c + i == target) // behind the row: 0 comes after it
                 a.target_logit[blockIdx.x] = x[i];
             x[i] = gpu_exp(x[i]);
             sum += c + i < a.V ? x[i] : 0.0F;
