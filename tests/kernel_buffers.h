@@ -100,17 +100,19 @@ static inline int32_t whole_number(enum fill fill, int64_t i, const struct shape
     return (int32_t)(rng_below(r, s->C + 4) - 2); // targets, some in no column
 }
 
-/* Documents of single tokens in one sample, about 9 tokens in the next, about 90 in the
- * third, where one begins with the last key of a tile; which of them comes first depends
- * on the length. */
+/* Documents of single tokens in one sample, about 9 tokens in the next; long ones in the
+ * third, of which the second begins with the last key of a tile, covers whole tiles, and
+ * ends between two rows of a tile. Which of them comes first depends on the length. */
 static inline void fill_first_keys(int32_t *first, int64_t n, const struct shape *s,
                                    struct rng *r)
 {
-    static const int64_t lengths_about[] = {1, 9, 90};
+    static const int64_t lengths_about[] = {1, 9, 90}; // the third's are after LONG_END
+    enum { LONG_FIRST = 63, LONG_END = 260 };
     for (int64_t i = 0; i < n; i++) {
         int64_t q = i % s->S, kind = (i / s->S + s->S + s->S / 128) % 3;
-        bool begins =
-            q == 0 || (kind == 2 && q == 63) || rng_below(r, lengths_about[kind]) == 0;
+        bool begins = q == 0 || rng_below(r, lengths_about[kind]) == 0;
+        if (kind == 2 && q > 0 && q <= LONG_END)
+            begins = q == LONG_FIRST || q == LONG_END;
         first[i] = begins ? (int32_t)q : first[i - 1];
     }
 }
