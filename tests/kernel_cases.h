@@ -447,4 +447,12 @@ static void run_fill(const struct kernels *k, const struct shape *s, void **b)
 
 #include "kernel_case_table.h"
 
+/* Shape i of case c, in a type: they take turns, other than the rates of dropout do. */
+static inline struct shape shape_in_turn(size_t c, int64_t i)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    size_t turn = c + (size_t)(i + i / 3);
+    return shape_at(cases[c].family, i, types[turn % ARRAY_LEN(types)]);
+}
+
 #endif

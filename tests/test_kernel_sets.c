@@ -35,13 +35,6 @@ static void check_tables(const struct kernel_case *kc, const struct shape *s,
     set_close(&inputs, kc);
 }
 
-/* Shape i of a case, in a type: they take turns, other than the rates of dropout do. */
-static struct shape shape_in_turn(size_t c, int64_t i)
-{
-    size_t turn = c + (size_t)(i + i / 3);
-    return shape_at(cases[c].family, i, dtypes[turn % ARRAY_LEN(dtypes)]);
-}
-
 /* Every most-th shape; of plain products every one. */
 static void check_all_tables(enum numbers numbers, int64_t most)
 {
