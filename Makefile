@@ -39,11 +39,12 @@ lint: ## format, static analysis, warnings of gcc and clang, layering, unused ex
 	@tools/setup.sh build lint
 	@tools/lint.sh $(JOBS)
 
+# Without those that run what others run, to see whether documents are true.
 sanitize: ## the test suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/setup.sh build
 	@$(CONFIGURE) build-asan $(SANITIZE_ARGS)
 	@$(BUILD) build-asan -j $(JOBS)
-	@tools/run_tests.sh build-asan
+	@tools/run_tests.sh build-asan -E '^cli_(bench|docs|site|translation)$$'
 
 tsan: ## the tests of threads under ThreadSanitizer, and small runs
 	@tools/setup.sh build tsan
