@@ -190,7 +190,7 @@ static struct fiber *free_fiber(struct runner *r)
     return f ? f : fiber_make(fiber_main);
 }
 
-/* This thread cannot go on for now: others do. Returns when it can. */
+/* This thread has to wait for others. Returns when it can go on. */
 static void wait_turn(struct runner *r)
 {
     uint32_t self = r->now;
