@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/sysinfo.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Staging: COMM_STAGED blocks from each peer for each slot. Blocks are large enough to
@@ -442,8 +443,12 @@ void comm_world_close(struct comm *world)
 
 void comm_abort(struct comm *c, int exit_code)
 {
-    if (c && c->job->uses_mpi)
+    // MPICH's mpiexec drops what a rank has just said when it aborts: give it time to read
+    static const struct timespec nap = {.tv_nsec = 50000000};
+    if (c && c->job->uses_mpi) {
+        nanosleep(&nap, NULL);
         MPI_Abort(MPI_COMM_WORLD, exit_code);
+    }
     exit(exit_code);
 }
 
