@@ -90,8 +90,12 @@ fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each, at random
 	@tools/setup.sh build fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(JOBS)
 
-nightly: ## all that .ci/run does, all mutations, the .deb in a clean Debian, and an hour of random fuzzing
+# Every night another share of the shapes and types that kernels are compared on.
+TURN := $(shell expr `date +%s` / 86400 % 21)
+
+nightly: ## all that .ci/run does, other shapes of kernels, all mutations, the .deb in a clean Debian, and an hour of random fuzzing
 	@.ci/run
+	@echo "TEST_TURN=$(TURN)"; TEST_TURN=$(TURN) tools/run_tests.sh build -R 'test_(gpu_)?kernel'
 	@$(MAKE) --no-print-directory mutations MUTATIONS=all_mutations CMAKE_ARGS=-DTREFOIL_WERROR=ON
 	@tools/setup.sh debootstrap
 	@tests/package/clean_system.sh build

@@ -447,11 +447,26 @@ static void run_fill(const struct kernels *k, const struct shape *s, void **b)
 
 #include "kernel_case_table.h"
 
+/* Which share of the shapes and types is taken, where not all are: TEST_TURN, or 0. Turns 0
+ * to 20 take all of them, since no stride is more than LONGEST_STRIDE. */
+#define LONGEST_STRIDE 7
+static inline int64_t test_turn(void)
+{
+    const char *turn = getenv("TEST_TURN");
+    return turn ? strtoll(turn, NULL, 10) : 0;
+}
+
+/* The first shape of case c, of those that lie `stride` apart. */
+static inline int64_t first_shape(size_t c, int64_t stride)
+{
+    return ((int64_t)c + test_turn()) % stride;
+}
+
 /* Shape i of case c, in a type: they take turns, other than the rates of dropout do. */
 static inline struct shape shape_in_turn(size_t c, int64_t i)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-    size_t turn = c + (size_t)(i + i / 3);
+    size_t turn = c + (size_t)(i + i / 3 + test_turn() / LONGEST_STRIDE);
     return shape_at(cases[c].family, i, types[turn % ARRAY_LEN(types)]);
 }
 

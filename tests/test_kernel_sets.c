@@ -41,7 +41,7 @@ static void check_all_tables(enum numbers numbers, int64_t most)
     for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
         bool is_each = numbers == NUMBERS_PLAIN && cases[c].family == PRODUCT;
         int64_t stride = (is_each ? 1 : most) * TEST_SHAPE_STEP;
-        for (int64_t i = (int64_t)c % stride; i < shapes_of(cases[c].family);
+        for (int64_t i = first_shape(c, stride); i < shapes_of(cases[c].family);
              i += stride) {
             struct shape s = shape_in_turn(c, i);
             check_tables(&cases[c], &s, numbers, i / stride);
@@ -163,7 +163,7 @@ static void check_contracts(enum numbers numbers, int64_t stride)
     stride *= TEST_SHAPE_STEP;
     kernels_set_threads(1);
     for (size_t c = 0; c < ARRAY_LEN(cases); c++)
-        for (int64_t i = (int64_t)c % stride;
+        for (int64_t i = first_shape(c, stride);
              has_contract(&cases[c]) && i < shapes_of(cases[c].family); i += stride) {
             struct shape s = shape_in_turn(c, i);
             check_contract(&cases[c], &s, numbers);
