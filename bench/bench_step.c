@@ -188,7 +188,7 @@ static int configure(struct config *cfg, const struct bench *b, const char *dir,
 
 static struct {
     double *at; // (steps + WARM_UP + 1) when a step's gradients were there
-    int64_t n;
+    int64_t n, steps;
     bool has_clock;
 } seen;
 
@@ -200,6 +200,8 @@ void train_grads_hook(struct train *t)
         g->k = g->dev->k = kernel_clock_table(g->k); // the optimizer's device too
     if (seen.n == WARM_UP)
         kernel_clock_reset();
+    if (seen.n == WARM_UP + seen.steps) // the last update is no step's
+        kernel_clock_stop();
     seen.at[seen.n++] = clock_seconds();
 }
 
@@ -229,6 +231,7 @@ static int run(const struct bench *b, const char *dir, struct error *err)
     static struct config cfg;
     struct comm *world;
     seen.at = calloc((size_t)b->steps + WARM_UP + 1, sizeof *seen.at);
+    seen.steps = b->steps;
     seen.has_clock = b->has_clock;
     if (!seen.at)
         return error_set(err, ERROR_RUNTIME, "out of memory");

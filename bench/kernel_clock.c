@@ -19,6 +19,7 @@ static struct {
     const struct kernels *k;
     struct entry entries[MAX_ENTRIES];
     int n;
+    bool is_stopped;
 } all;
 
 static struct entry *entry_of(const char *name)
@@ -33,6 +34,8 @@ static struct entry *entry_of(const char *name)
 
 static void add(const char *name, double start, double flops, double bytes)
 {
+    if (all.is_stopped)
+        return;
     struct entry *e = entry_of(name);
     e->seconds += clock_seconds() - start;
     e->calls++;
@@ -227,6 +230,11 @@ const struct kernels *kernel_clock_table(const struct kernels *k)
     table.add = timed_add;
     table.fill = timed_fill;
     return &table;
+}
+
+void kernel_clock_stop(void)
+{
+    all.is_stopped = true;
 }
 
 void kernel_clock_reset(void)

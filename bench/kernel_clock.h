@@ -15,6 +15,9 @@ const struct kernels *kernel_clock_table(const struct kernels *k);
 /* Forget what was measured. */
 void kernel_clock_reset(void);
 
+/* Add up no more. */
+void kernel_clock_stop(void);
+
 /* [{"name", "calls", "seconds", "flops", "bytes"}, ...] of n_steps steps, a step's share;
  * bytes are what has to be read and written, flops 0 where memory is the bound. */
 void kernel_clock_print(int64_t n_steps);
