@@ -52,7 +52,7 @@ static void check_all_tables(enum numbers numbers, int64_t most)
 static void test_sets__have_the_bits_of_generic(void **state)
 {
     (void)state;
-    check_all_tables(NUMBERS_PLAIN, 3);
+    check_all_tables(NUMBERS_PLAIN, 2);
 }
 
 static void test_sets__have_the_bits_of_generic_for_numbers_of_any_kind(void **state)
@@ -64,13 +64,13 @@ static void test_sets__have_the_bits_of_generic_for_numbers_of_any_kind(void **s
 static void test_sets__have_the_bits_of_generic_where_some_are_no_numbers(void **state)
 {
     (void)state;
-    check_all_tables(NUMBERS_HOLES, 5);
+    check_all_tables(NUMBERS_HOLES, 4);
 }
 
 static void test_sets__have_the_bits_of_generic_for_subnormal_products(void **state)
 {
     (void)state;
-    check_all_tables(NUMBERS_SMALL, 7);
+    check_all_tables(NUMBERS_SMALL, 5);
 }
 
 /* -- many threads -------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static void check_contracts(enum numbers numbers, int64_t stride)
 static void test_generic__has_the_bits_of_the_contract(void **state)
 {
     (void)state;
-    check_contracts(NUMBERS_PLAIN, 3);
+    check_contracts(NUMBERS_PLAIN, 2);
 }
 
 static void
