@@ -22,7 +22,7 @@ packages_of() {
     lint) echo clang clang-format clang-tidy libomp-dev python3 ;;
     fuzz | tsan) echo clang libclang-rt-14-dev libomp-dev ;;
     aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
-        libcmocka-dev:arm64 ;;
+        libcmocka-dev:arm64 libgomp1:arm64 ;;
     interop) echo python3 python3-venv python3-numpy python3-torch bible-kjv bible-kjv-text ;;
     browser) echo python3 python3-venv chromium chromium-driver fonts-noto-cjk ;;
     bench) echo python3 libblis4-openmp libopenblas0-openmp ;;
