@@ -93,12 +93,13 @@ fuzz: ## every tests/fuzz/fuzz_*.c for FUZZ_SECONDS each, at random
 # Every night another share of the shapes and types that kernels are compared on.
 TURN := $(shell expr `date +%s` / 86400 % 21)
 
-nightly: ## all that .ci/run does, other shapes of kernels, all mutations, the .deb in a clean Debian, and an hour of random fuzzing
+nightly: ## all that .ci/run does, other shapes of kernels, all mutations, the .deb and each set-up in a clean Debian, and an hour of random fuzzing
 	@.ci/run
 	@echo "TEST_TURN=$(TURN)"; TEST_TURN=$(TURN) tools/run_tests.sh build -R 'test_(gpu_)?kernel'
 	@$(MAKE) --no-print-directory mutations MUTATIONS=all_mutations CMAKE_ARGS=-DTREFOIL_WERROR=ON
 	@tools/setup.sh debootstrap
 	@tests/package/clean_system.sh build
+	@tests/package/clean_setup.sh
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=900
 
 bench: ## speed, all of it, in two hours; BENCH_ARGS="--help" for parts of it

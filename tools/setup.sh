@@ -2,7 +2,8 @@
 # Installs what a make target needs and does not find: Debian packages, and Python packages
 # from PyPI into a virtual environment of the target's own, build/python-GROUP.
 #
-#   tools/setup.sh GROUP...        groups: build mpich demo lint fuzz tsan aarch64 interop browser bench pytorch site slurm deb package debootstrap
+#   tools/setup.sh GROUP...
+#   tools/setup.sh --groups        the names of the groups
 #
 # Says nothing when nothing is missing. Needs root or sudo only for Debian packages. Where
 # it cannot install those (another system, no rights) it says what is needed and goes on:
@@ -12,11 +13,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+groups="build mpich demo lint fuzz tsan aarch64 interop browser bench pytorch site slurm deb package debootstrap"
+
 packages_of() {
     case $1 in
     build) echo gcc libc6-dev cmake ninja-build pkg-config libsimde-dev \
         libyaml-dev libjansson-dev libxxhash-dev libpcre2-dev zlib1g-dev libzip-dev libzstd-dev \
-        libmicrohttpd-dev libcmocka-dev libopenmpi-dev openmpi-bin python3 ;;
+        libmicrohttpd-dev libcmocka-dev libopenmpi-dev openmpi-bin python3 procps perl ;;
     mpich) echo libmpich-dev mpich ;;
     demo) echo bible-kjv bible-kjv-text ;;
     lint) echo clang clang-format clang-tidy libomp-dev python3 ;;
@@ -28,13 +31,12 @@ packages_of() {
     bench) echo python3 libblis4-openmp libopenblas0-openmp ;;
     pytorch) echo python3 python3-venv ;;
     deb) echo dpkg-dev binutils ;;
-    package) echo mandoc groff-base bsdextrautils zsh fish shellcheck qemu-user python3 python3-venv ;;
+    package) echo git mandoc groff-base bsdextrautils zsh fish shellcheck qemu-user python3 python3-venv ;;
     debootstrap) echo debootstrap dpkg-dev binutils ;;
     site) echo python3 cmark-gfm ;;
     slurm) echo slurmctld slurmd slurm-client munge ;;
     *)
-        echo "setup: unknown group '$1'; the groups are" \
-            "build mpich demo lint fuzz tsan aarch64 interop browser bench pytorch site slurm deb package debootstrap" >&2
+        echo "setup: unknown group '$1'; the groups are $groups" >&2
         return 2
         ;;
     esac
@@ -123,6 +125,10 @@ install_python() {
     echo "setup: installed the packages of $list into $dir"
 }
 
+if [ "$*" = --groups ]; then
+    echo "$groups"
+    exit 0
+fi
 wanted=()
 for group in "$@"; do
     list=$(packages_of "$group")

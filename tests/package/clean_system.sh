@@ -9,7 +9,6 @@ cd "$(dirname "$(realpath "$0")")/../.."
 build=$(realpath "$1")
 mkdir -p "${2:-$build/debian12}"
 dir=$(realpath "${2:-$build/debian12}")
-suite=bookworm
 
 fail() {
     echo "clean_system: FAILED: $*" >&2
@@ -20,39 +19,21 @@ if [ "$(id -u)" -ne 0 ]; then
     exec sudo tests/package/clean_system.sh "$build" "$dir"
 fi
 
+# shellcheck source=tests/package/debian_lib.sh
+. tests/package/debian_lib.sh
+
 # -- the system ----------------------------------------------------------------------------
 
-# Where apt gets its packages, and by which proxy.
-# shellcheck disable=SC2016 # apt's own variables
-mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-    awk -v suite=$suite '$2 == suite && $3 == "main" { print $1; exit }')
-[ -n "$mirror" ] || fail "apt knows no source of $suite main"
-eval "$(apt-config shell proxy Acquire::http::Proxy)"
-# shellcheck disable=SC2154 # set by the line before
-if [ -n "${proxy:-}" ] && [ "$proxy" != DIRECT ]; then export http_proxy=$proxy; fi
-
-unmount() {
-    local at
-    for at in dev/shm proc; do
-        if mountpoint -q "$dir/$at"; then umount "$dir/$at"; fi
-    done
-}
+unmount() { unmount_debian "$dir"; }
 trap unmount EXIT
 unmount
 rm -rf --one-file-system "$dir"
-mkdir -p "$dir"
 deb=$(tools/make_deb.sh "$build")
 
 echo "clean_system: a Debian 12 in $dir"
-debootstrap --variant=minbase "$suite" "$dir" "$mirror" >"$dir.log" 2>&1 ||
-    fail "debootstrap: $(tail -3 "$dir.log")"
-inside() {
-    chroot "$dir" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-        DEBIAN_FRONTEND=noninteractive ${http_proxy:+http_proxy="$http_proxy"} "$@"
-}
-mount -t proc proc "$dir/proc"
-mkdir -p "$dir/dev/shm"
-mount -t tmpfs tmpfs "$dir/dev/shm"
+make_debian "$dir"
+inside() { in_debian "$dir" "$@"; }
+mount_debian "$dir"
 
 # -- the package ---------------------------------------------------------------------------
 
