@@ -289,35 +289,35 @@ grep -qF "the token is in '$token_file'" board.out || fail "no file named: $(cat
 ! grep -rqF "$first" runs page.html 2>/dev/null || fail "the token is in a run or a saved page"
 start_board --listen 0.0.0.0 runs
 [ "$token" = "$first" ] || fail "another token after a start: '$address'"
-get() { plain_get "$@"; } # from here on without the token
-get /api/runs
+plain_get /api/runs
 must_be 401 "without a token"
+# shellcheck disable=SC2016 # the name of the variable, not its value
 must_have 'in $XDG_STATE_HOME/trefoil/board.token of the user' "where the token is"
 must_have 'WWW-Authenticate: Bearer' "how it is given"
-get / ''
+plain_get / ''
 must_be 401 "the page without a token"
 for wrong in "${token%?}" "${token}0" "$token$token" "${token%?}x" "$(tr 0-9a-f 1-9a-f0 <<<"$token")" ''; do
-    get "/api/runs?token=$wrong"
+    plain_get "/api/runs?token=$wrong"
     must_be 401 "with the wrong token '$wrong'"
-    get /api/runs "Cookie: trefoil_board_$port=$wrong\r\n"
+    plain_get /api/runs "Cookie: trefoil_board_$port=$wrong\r\n"
     must_be 401 "with the wrong cookie '$wrong'"
-    get /api/runs "Authorization: Bearer $wrong\r\n"
+    plain_get /api/runs "Authorization: Bearer $wrong\r\n"
     must_be 401 "with the wrong header '$wrong'"
 done
 for path in /board.js /board.css /api/stream /api/series /metrics /save /nowhere; do
-    get "$path"
+    plain_get "$path"
     must_be 401 "$path without a token"
 done
-get "/api/runs?token=$token"
+plain_get "/api/runs?token=$token"
 must_be 200 "with the token"
-get "/?token=$token"
+plain_get "/?token=$token"
 must_be 303 "the page with the token"
 must_have "Set-Cookie: trefoil_board_$port=$token; Path=/; HttpOnly; SameSite=Strict" "a cookie"
-get /api/runs "Cookie: trefoil_board_$port=$token\r\n"
+plain_get /api/runs "Cookie: trefoil_board_$port=$token\r\n"
 must_be 200 "with the cookie"
-get /api/runs "authorization: bearer $token\r\n"
+plain_get /api/runs "authorization: bearer $token\r\n"
 must_be 200 "with the header"
-get /api/runs "Authorization: Basic $token\r\n"
+plain_get /api/runs "Authorization: Basic $token\r\n"
 must_be 401 "with a header of another kind"
 ask "GET /api/runs?token=$token HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
 must_be 403 "another name, with the token"
@@ -329,18 +329,18 @@ stop_board
 
 start_board --token_file mine/token runs
 [ "$token" = "$(cat mine/token)" ] || fail "not the token of --token_file: '$address'"
-get "/api/runs?token=$first"
+plain_get "/api/runs?token=$first"
 must_be 401 "the token of another file"
 stop_board
 start_board --token 0123456789abcdefX runs
 ! tr '\0' ' ' <"/proc/$board/cmdline" | grep -q 0123456789 || fail "ps shows the token"
-get "/api/runs?token=0123456789abcdefX"
+plain_get "/api/runs?token=0123456789abcdefX"
 must_be 200 "the token of --token"
 stop_board
 start_board --no_token runs
 grep -q 'every user of this machine can read' board.err || fail "--no_token: $(cat board.err)"
 [ -z "$token" ] || fail "--no_token: '$address'"
-get /api/runs
+plain_get /api/runs
 must_be 200 "--no_token"
 stop_board
 TREFOIL_BOARD=1 start_board runs # as pretrain --board does; not on a terminal
@@ -349,8 +349,8 @@ grep -qF "the token is in '$token_file'" board.out || fail "no file named: $(cat
 stop_board
 XDG_STATE_HOME=/dev/null start_board runs
 grep -q 'the token cannot be kept' board.err || fail "a token that is not kept: $(cat board.err)"
-[ "$token" ] && [ "$token" != "$first" ] || fail "no token of its own: '$address'"
-get /api/runs
+[[ -n $token && $token != "$first" ]] || fail "no token of its own: '$address'"
+plain_get /api/runs
 must_be 401 "without a token that is not kept"
 stop_board
 (umask 022 && : >board.out && chmod 644 board.out)
