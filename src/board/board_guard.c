@@ -1,12 +1,10 @@
 #include "board/board_guard.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 /* Of an address as text, IPv6 without brackets; false: it is none. */
@@ -25,32 +23,7 @@ static bool is_address(const char *text, bool *is_loopback)
     return false;
 }
 
-/* -- tokens -------------------------------------------------------------------------- */
-
-static int make_token(char token[BOARD_TOKEN_BYTES], struct error *err)
-{
-    unsigned char random[16];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return error_set(err, ERROR_RUNTIME, "cannot make a token: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(token + 2 * i, 3, "%02x", random[i]);
-    return 0;
-}
-
-/* It stands in an address and in a cookie as it is. */
-static int take_token(char token[BOARD_TOKEN_BYTES], const char *given, struct error *err)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789-_";
-    size_t n = strlen(given);
-    if (n < BOARD_TOKEN_LEAST || n >= BOARD_TOKEN_BYTES || strspn(given, letters) != n)
-        return error_set(err, ERROR_INPUT,
-                         "--token must have %d to %d letters, digits, '-' and '_': leave "
-                         "it out and one is made",
-                         BOARD_TOKEN_LEAST, BOARD_TOKEN_BYTES - 1);
-    memcpy(token, given, n + 1);
-    return 0;
-}
+/* -- addresses ----------------------------------------------------------------------- */
 
 /* By its own resolver: a name that merely begins like this machine's may be anybody's. */
 static void find_full_name(struct board_guard *guard)
@@ -68,6 +41,7 @@ int board_guard_init(struct board_guard *guard, const char *address, const char 
                      struct error *err)
 {
     *guard = (struct board_guard){.is_local = false};
+    snprintf(guard->token, sizeof guard->token, "%s", token);
     if (!is_address(address, &guard->is_local))
         return error_set(
             err, ERROR_INPUT,
@@ -78,9 +52,7 @@ int board_guard_init(struct board_guard *guard, const char *address, const char 
         snprintf(guard->host, sizeof guard->host, "localhost");
     if (!guard->is_local)
         find_full_name(guard);
-    if (token)
-        return take_token(guard->token, token, err);
-    return guard->is_local ? 0 : make_token(guard->token, err);
+    return 0;
 }
 
 bool board_guard_knows_token(const struct board_guard *guard, const char *token)
@@ -130,4 +102,18 @@ bool board_guard_knows_host(const struct board_guard *guard, const char *host)
     return !guard->is_local &&
            (strcasecmp(name, guard->host) == 0 ||
             (guard->full_name[0] && strcasecmp(name, guard->full_name) == 0));
+}
+
+/* -- what is asked for --------------------------------------------------------------- */
+
+int board_guard_uri_status(const char *uri)
+{
+    size_t n_path = strcspn(uri, "?"), n_parameters = 1;
+    for (const char *at = uri + n_path; *at; at++)
+        n_parameters += *at == '&';
+    if (n_parameters > BOARD_PARAMETERS_MOST)
+        return 414;
+    if (strstr(uri, "%00"))
+        return 400;
+    return memchr(uri, '%', n_path) ? 404 : 0;
 }

@@ -1,6 +1,7 @@
 #include "board/board_server.h"
 
 #include "base/clock.h"
+#include "board/board_head.h"
 #include "board/board_page.h"
 #include "board/board_streams.h"
 
@@ -10,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define CONNECTIONS_MOST 128
-#define REQUEST_BYTES 16384  // of a request, with what the library needs beside it
 #define IDLE_SECONDS 20      // without a byte either way
 #define REQUEST_SECONDS 10.0 // from the connection, or the last answer, to a request
 #define CROWDED_SECONDS 2.0  // the same when there are many
@@ -25,7 +26,8 @@
 struct connection {
     bool is_used, is_answering, is_stream;
     int fd;
-    double since; // clock_seconds() of the last change of these
+    int uri_status; // of the refusal of the request's address, or 0
+    double since;   // clock_seconds() of the last change of these
 };
 
 struct board_server {
@@ -35,6 +37,7 @@ struct board_server {
     struct board_streams streams;
     int port;
     char cookie[COOKIE_BYTES];
+    char token_place[BOARD_PLACE_BYTES];
     pthread_mutex_t mutex; // of the connections
     struct connection connections[CONNECTIONS_MOST];
 };
@@ -180,6 +183,8 @@ static enum MHD_Result send_refusal(struct MHD_Connection *connection, int statu
     add_header(response, "Connection", "close");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
         add_header(response, "Allow", "GET, HEAD");
+    if (status == MHD_HTTP_UNAUTHORIZED)
+        add_header(response, "WWW-Authenticate", "Bearer realm=\"trefoil board\"");
     return send_response(connection, status, response);
 }
 
@@ -226,8 +231,10 @@ static bool has_token(struct board_server *server, struct MHD_Connection *connec
     const char *header = header_of(connection, "Authorization");
     if (!server->guard.token[0])
         return true;
-    if (header && strncmp(header, bearer, sizeof bearer - 1) == 0)
-        header += sizeof bearer - 1;
+    if (header)
+        header = strncasecmp(header, bearer, sizeof bearer - 1) == 0
+                     ? header + sizeof bearer - 1
+                     : NULL;
     return board_guard_knows_token(&server->guard, argument_of(connection, "token")) ||
            board_guard_knows_token(&server->guard, header) ||
            board_guard_knows_token(
@@ -277,6 +284,57 @@ static enum MHD_Result answer(struct board_server *server,
                      found.file_name[0] ? found.file_name : NULL);
 }
 
+static enum MHD_Result refuse_token(struct board_server *server,
+                                    struct MHD_Connection *connection)
+{
+    char sentence[BOARD_PLACE_BYTES + 128];
+    snprintf(sentence, sizeof sentence,
+             "the board needs its token: open the address that it printed; the token is "
+             "%s",
+             server->token_place);
+    return send_refusal(connection, MHD_HTTP_UNAUTHORIZED, sentence);
+}
+
+/* Before the library takes the address apart. It has no answer where the parameters fill
+ * its memory. */
+static void *on_uri(void *context, const char *uri, struct MHD_Connection *connection)
+{
+    struct connection *c = connection_of(connection);
+    (void)context;
+    if (!c)
+        return NULL;
+    c->uri_status = board_guard_uri_status(uri);
+    if (c->uri_status == MHD_HTTP_URI_TOO_LONG)
+        board_head_refuse(c->fd, c->uri_status);
+    return NULL; // of the request, until its head is there
+}
+
+/* The first call for a request: its head is there. */
+static enum MHD_Result check_head(struct board_server *server,
+                                  struct MHD_Connection *connection, const char *method)
+{
+    struct connection *c = connection_of(connection);
+    int status;
+    set_phase(server, c, true, false);
+    if (!c || c->uri_status == MHD_HTTP_URI_TOO_LONG)
+        return MHD_NO;
+    if (board_head_is_full(connection)) {
+        board_head_refuse(c->fd, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE);
+        return MHD_NO;
+    }
+    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+        return send_refusal(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                            "the board only shows: GET and HEAD are all it knows");
+    const char *fault = board_head_fault(connection, &status);
+    if (fault)
+        return send_refusal(connection, status, fault);
+    if (c->uri_status)
+        return send_refusal(connection, c->uri_status,
+                            "no such page: its address has an escape that is not "
+                            "allowed");
+    return MHD_YES;
+}
+
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection,
                                   const char *path, const char *method,
                                   const char *version, const char *body, size_t *n_body,
@@ -287,17 +345,10 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     const char *mode = header_of(connection, "Sec-Fetch-Mode");
     (void)version;
     (void)body;
-    if (!*request_context) { // its head is there
+    (void)n_body;
+    if (!*request_context) {
         *request_context = server;
-        set_phase(server, connection_of(connection), true, false);
-        if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-            return send_refusal(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                                "the board only shows: GET and HEAD are all it knows");
-        return MHD_YES;
-    }
-    if (*n_body > 0) { // of no use to us
-        *n_body = 0;
-        return MHD_YES;
+        return check_head(server, connection, method);
     }
     if (!board_guard_knows_host(&server->guard, header_of(connection, "Host")))
         return send_refusal(connection, MHD_HTTP_FORBIDDEN,
@@ -308,9 +359,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return send_refusal(connection, MHD_HTTP_FORBIDDEN,
                             "the board does not answer to pages of other sites");
     if (!has_token(server, connection))
-        return send_refusal(
-            connection, MHD_HTTP_UNAUTHORIZED,
-            "the board needs its token: open the address that it printed");
+        return refuse_token(server, connection);
     return answer(server, connection, path);
 }
 
@@ -399,15 +448,17 @@ int board_server_open(struct board_server **opened, struct board *b,
         return -1;
     }
     server->port = port_of(fd);
+    snprintf(server->token_place, sizeof server->token_place, "%s", options->token_place);
     snprintf(server->cookie, sizeof server->cookie, "trefoil_board_%d", server->port);
     server->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0,
         NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET, fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MOST,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)BOARD_HEAD_BYTES,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, server, MHD_OPTION_END);
+        MHD_OPTION_URI_LOG_CALLBACK, on_uri, server, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
+        MHD_OPTION_END);
     if (!server->daemon) {
         close(fd);
         board_server_close(server);

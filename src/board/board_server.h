@@ -17,12 +17,15 @@
 #include "board/board_guard.h"
 
 #define BOARD_PORT 6060
+#define BOARD_PLACE_BYTES 256
 #define BOARD_PORTS_TRIED 20 // from BOARD_PORT on, where no port is asked for
 
 struct board_server_options {
     const char *address; // to listen on
     int64_t port;        // 0: any; -1: BOARD_PORT, or the next that is free
-    const char *token;   // NULL: one is made where it is needed
+    const char *token;   // "": none is asked for
+    /* Where readers find the token, as a refusal ends: "in ~/x". Everybody can read this. */
+    const char *token_place;
 };
 
 struct board_server; // opaque

@@ -26,6 +26,7 @@ static void become_board(pid_t parent, const char *output_dir)
     if (getppid() != parent)
         _exit(0); // it ended before it could be asked for
     setpgid(0, 0);
+    setenv(BOARD_START_ENV, "1", 1); // what it prints goes to the log of a run
     process_restore_signals();
     if (null >= 0)
         dup2(null, STDIN_FILENO);

@@ -70,10 +70,11 @@ def draw(browser, name, is_on=True):
 # -- the steps ------------------------------------------------------------------------------
 
 
-def check_size(address):
+def check_size(address, token):
     total = 0
     for path in ("", "board.css", "board.js"):
-        request = urllib.request.Request(address + path, headers={"Accept-Encoding": "gzip"})
+        request = urllib.request.Request(address + path, headers={
+            "Accept-Encoding": "gzip", "Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request) as answer:
             require(answer.headers["Content-Encoding"] == "gzip", f"/{path} is not packed")
             total += len(answer.read())
@@ -81,9 +82,10 @@ def check_size(address):
     return f"{total / 1000:.0f} kB"
 
 
-def check_live(browser, address):
-    browser.open(address)
+def check_live(browser, address, token):
+    browser.open(f"{address}?token={token}")
     browser.wait(lambda: "Training" in shown_state(browser), "a run that trains")
+    require("token" not in browser.run("return location.href"), "the token stays in the address")
     require(browser.text("#summary h2") == "live", "not the live run is looked at first")
     browser.wait(lambda: last_x(browser) > 0, "a curve")
     first = last_x(browser)
@@ -222,9 +224,9 @@ def check(trefoil, work, pictures):
         runs.train("finished", **{"Optimizer.lr.max_lr": "0.005"})
         runs.make_hostile()
         live = runs.train_on("live")
-        address = runs.open_board()
-        passed("the page is " + check_size(address))
-        check_live(browser, address)
+        address, token = runs.open_board()
+        passed("the page is " + check_size(address, token))
+        check_live(browser, address, token)
         passed("a live run is shown, and its curve grows")
         check_first_screen(browser)
         passed("the first screen answers its questions")

@@ -108,9 +108,11 @@ class Runs:
         (run / "metrics.jsonl").write_text(text + '\nno JSON\n{"step": 4, "lo', encoding="utf-8")
 
     def open_board(self):
-        """A board of all runs, at a port that is free; gives its address."""
-        child = self.start("board", "--port", "0", "runs", stdout=subprocess.PIPE, text=True)
-        return child.stdout.readline().split("?")[0].strip().rstrip("/") + "/"
+        """A board of all runs, at a port that is free; gives its address and token."""
+        child = self.start("board", "--port", "0", "--token_file", "board.token", "runs",
+                           stdout=subprocess.PIPE, text=True)
+        address, token = child.stdout.readline().strip().split("?token=")
+        return address, token
 
     def kill(self, child):
         """As the kernel does when memory runs out: the process and all below it, at once."""

@@ -4,6 +4,10 @@
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh"
 crowd=$(dirname "$trefoil")/tests/board_crowd
+export XDG_STATE_HOME=$work/state
+token_file=$XDG_STATE_HOME/trefoil/board.token
+auth= # the header with the token, of every proper request
+umask 077
 
 # -- helpers -----------------------------------------------------------------------------------
 
@@ -19,6 +23,8 @@ start_board() {
     done
     port=$(sed -E 's|.*:([0-9]+)/.*|\1|' <<<"$address")
     [[ $port =~ ^[0-9]+$ ]] || fail "no address in '$address'"
+    token=$(sed -nE 's/.*[?]token=([0-9a-zA-Z]*)$/\1/p' <<<"$address")
+    auth=${token:+Authorization: Bearer $token\\r\\n}
 }
 
 stop_board() {
@@ -39,10 +45,11 @@ ask() {
     exec 7>&-
 }
 
-# get PATH [MORE LINES]: by a proper request.
-get() {
+# get PATH [MORE LINES]: by a proper request. plain_get: without the token.
+plain_get() {
     ask "GET $1 HTTP/1.1\r\nHost: 127.0.0.1:$port\r\nConnection: close\r\n${2:-}\r\n"
 }
+get() { plain_get "$1" "$auth${2:-}"; }
 
 status() { head -1 answer.txt | cut -d' ' -f2; }
 
@@ -160,7 +167,7 @@ for header in "Content-Security-Policy: default-src 'none'" 'X-Content-Type-Opti
     must_have "$header" "a header that keeps the page in"
 done
 must_lack 'Access-Control' "no other site may read"
-ask "HEAD /api/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+ask "HEAD /api/runs HTTP/1.1\r\nHost: localhost\r\n${auth}Connection: close\r\n\r\n"
 must_be 200 HEAD
 must_lack '"run"' "HEAD has no body"
 
@@ -168,14 +175,14 @@ must_lack '"run"' "HEAD has no body"
 
 for host in evil.example evil.example:$port 127.0.0.1.evil.example 192.0.2.1 '' 'localhost:x' \
     localhost:123456 '[::1' '[::1]x' "$(hostname)x"; do
-    ask "GET /api/runs HTTP/1.1\r\nHost: $host\r\nConnection: close\r\n\r\n"
+    ask "GET /api/runs HTTP/1.1\r\nHost: $host\r\n${auth}Connection: close\r\n\r\n"
     [ "$(status)" = 403 ] || [ "$(status)" = 400 ] || fail "Host '$host': $(head -1 answer.txt)"
     must_lack '"run"' "Host '$host'"
 done
-ask "GET /api/runs HTTP/1.0\r\n\r\n"
+ask "GET /api/runs HTTP/1.0\r\n${auth}\r\n"
 must_be 403 "no Host at all"
 for host in localhost "localhost:9" "[::1]:$port" 127.0.0.1; do
-    ask "GET /api/runs HTTP/1.1\r\nHost: $host\r\nConnection: close\r\n\r\n"
+    ask "GET /api/runs HTTP/1.1\r\nHost: $host\r\n${auth}Connection: close\r\n\r\n"
     must_be 200 "Host '$host'"
 done
 get /api/runs 'Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n'
@@ -183,7 +190,7 @@ must_be 403 "a page of another site"
 get /api/runs 'Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n'
 must_be 200 "a link on a page of another site"
 for method in POST PUT DELETE OPTIONS TRACE PATCH BREW; do
-    ask "$method /api/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    ask "$method /api/runs HTTP/1.1\r\nHost: localhost\r\n${auth}Content-Length: 0\r\nConnection: close\r\n\r\n"
     [ "$(status)" != 200 ] || fail "$method was answered"
 done
 for path in /../secret.txt /secret.txt '/%2e%2e/secret.txt' '//secret.txt' /runs/one/metrics.jsonl \
@@ -196,7 +203,34 @@ for path in /../secret.txt /secret.txt '/%2e%2e/secret.txt' '//secret.txt' /runs
     must_lack secret-of "$path"
     must_lack root: "$path"
 done
+for path in /%00 '/api/runs%00.html' '/api/config?run=1%00x' "/api/runs?token=$token%00x" \
+    /api%2Fruns '/%2e%2e/api/runs' /api/%72uns; do
+    get "$path"
+    [ "$(status)" = 400 ] || [ "$(status)" = 404 ] || fail "$path: $(head -1 answer.txt)"
+done
+get /api/runs "Host: 127.0.0.1:$port\r\n"
+must_be 400 "two headers Host"
+get /api/runs 'host: evil.example\r\n'
+must_be 400 "two headers Host, one of them another"
+get /api/runs "$auth"
+must_be 400 "two headers Authorization"
+get "/api/runs?token=$token&token=$token"
+must_be 400 "two parameters token"
+get /api/runs 'Content-Length: 1\r\n'
+must_be 400 "a request with a body"
+for n in 65 300 3000; do
+    get "/api/runs?$(printf '&%.0s' $(seq "$n"))"
+    must_be 414 "$n parameters"
+done
+for n in 200 210 220 1000; do
+    get /api/runs "$(printf 'X%d: 1\\r\\n' $(seq "$n"))"
+    must_be 431 "$n headers"
+    get /api/runs "Cookie: $(printf 'a%d=1; ' $(seq "$n"))b=1\r\n"
+    must_be 431 "$n cookies"
+done
 long=$(printf 'a%.0s' $(seq 40000))
+get "/${long:0:16000}"
+must_be 431 "a request that leaves no space for an answer"
 ask "GET /$long HTTP/1.1\r\nHost: localhost\r\n\r\n"
 [ "$(status)" != 200 ] || fail "a request of 40 kB was answered"
 ask "\0\0\0\r\n\r\n"
@@ -210,7 +244,7 @@ crowd_pid=$!
 sleep 4
 for _ in 1 2 3; do
     timeout 20 bash -c "exec 7<>/dev/tcp/127.0.0.1/$port
-        printf 'GET /api/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&7
+        printf 'GET /api/runs HTTP/1.1\r\nHost: localhost\r\n${auth}Connection: close\r\n\r\n' >&7
         cat <&7" >answer.txt 2>/dev/null && [ "$(status)" = 200 ] && break
 done
 must_be 200 "a reader among 1000 clients that only take room"
@@ -227,7 +261,7 @@ fi
 opened=
 for _ in {1..20}; do # the crowd's connections may not all have ended yet
     exec 8<>"/dev/tcp/127.0.0.1/$port"
-    (printf 'GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n' >&8) || true
+    (printf 'GET /api/stream?token=%s HTTP/1.1\r\nHost: localhost\r\n\r\n' "$token" >&8) || true
     timeout 10 grep -qam1 'data: {"runs":' <&8 && opened=1 && break
     sleep 0.5
 done 2>/dev/null
@@ -244,36 +278,47 @@ wait_for '1 line is too long and left out' /api/runs
 must_have '"step":8,' "what follows a line of 100 MB"
 stop_board
 
-# -- for others ----------------------------------------------------------------------------------
+# -- who may read --------------------------------------------------------------------------------
 
+# The token is the same at every start and on every address, and its owner's alone.
+first=$token
+[[ $first =~ ^[0-9a-f]{32}$ ]] || fail "no token in the address: $(cat board.out)"
+[ "$(cat "$token_file")" = "$first" ] || fail "$token_file does not hold the token"
+[ "$(stat -c %a "$token_file")" = 600 ] || fail "$token_file: $(stat -c %a "$token_file")"
+grep -qF "the token is in '$token_file'" board.out || fail "no file named: $(cat board.out)"
+! grep -rqF "$first" runs page.html 2>/dev/null || fail "the token is in a run or a saved page"
 start_board --listen 0.0.0.0 runs
-token=$(sed -nE 's/.*token=([0-9a-f]{32})$/\1/p' <<<"$address")
-[ -n "$token" ] || fail "no token in '$address'"
-get /api/runs
+[ "$token" = "$first" ] || fail "another token after a start: '$address'"
+plain_get /api/runs
 must_be 401 "without a token"
-get / ''
+# shellcheck disable=SC2016 # the name of the variable, not its value
+must_have 'in $XDG_STATE_HOME/trefoil/board.token of the user' "where the token is"
+must_have 'WWW-Authenticate: Bearer' "how it is given"
+plain_get / ''
 must_be 401 "the page without a token"
 for wrong in "${token%?}" "${token}0" "$token$token" "${token%?}x" "$(tr 0-9a-f 1-9a-f0 <<<"$token")" ''; do
-    get "/api/runs?token=$wrong"
+    plain_get "/api/runs?token=$wrong"
     must_be 401 "with the wrong token '$wrong'"
-    get /api/runs "Cookie: trefoil_board_$port=$wrong\r\n"
+    plain_get /api/runs "Cookie: trefoil_board_$port=$wrong\r\n"
     must_be 401 "with the wrong cookie '$wrong'"
-    get /api/runs "Authorization: Bearer $wrong\r\n"
+    plain_get /api/runs "Authorization: Bearer $wrong\r\n"
     must_be 401 "with the wrong header '$wrong'"
 done
 for path in /board.js /board.css /api/stream /api/series /metrics /save /nowhere; do
-    get "$path"
+    plain_get "$path"
     must_be 401 "$path without a token"
 done
-get "/api/runs?token=$token"
+plain_get "/api/runs?token=$token"
 must_be 200 "with the token"
-get "/?token=$token"
+plain_get "/?token=$token"
 must_be 303 "the page with the token"
 must_have "Set-Cookie: trefoil_board_$port=$token; Path=/; HttpOnly; SameSite=Strict" "a cookie"
-get /api/runs "Cookie: trefoil_board_$port=$token\r\n"
+plain_get /api/runs "Cookie: trefoil_board_$port=$token\r\n"
 must_be 200 "with the cookie"
-get /api/runs "Authorization: Bearer $token\r\n"
+plain_get /api/runs "authorization: bearer $token\r\n"
 must_be 200 "with the header"
+plain_get /api/runs "Authorization: Basic $token\r\n"
+must_be 401 "with a header of another kind"
 ask "GET /api/runs?token=$token HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
 must_be 403 "another name, with the token"
 ask "GET /api/runs?token=$token HTTP/1.1\r\nHost: $(hostname).evil.example\r\nConnection: close\r\n\r\n"
@@ -282,10 +327,48 @@ ask "GET /api/runs?token=$token HTTP/1.1\r\nHost: $(hostname):$port\r\nConnectio
 must_be 200 "this machine's name, with the token"
 stop_board
 
+start_board --token_file mine/token runs
+[ "$token" = "$(cat mine/token)" ] || fail "not the token of --token_file: '$address'"
+plain_get "/api/runs?token=$first"
+must_be 401 "the token of another file"
+stop_board
+start_board --token 0123456789abcdefX runs
+! tr '\0' ' ' <"/proc/$board/cmdline" | grep -q 0123456789 || fail "ps shows the token"
+plain_get "/api/runs?token=0123456789abcdefX"
+must_be 200 "the token of --token"
+stop_board
+start_board --no_token runs
+grep -q 'every user of this machine can read' board.err || fail "--no_token: $(cat board.err)"
+[ -z "$token" ] || fail "--no_token: '$address'"
+plain_get /api/runs
+must_be 200 "--no_token"
+stop_board
+TREFOIL_BOARD=1 start_board runs # as pretrain --board does; not on a terminal
+[ -z "$token" ] || fail "the token in a run's log: '$address'"
+grep -qF "the token is in '$token_file'" board.out || fail "no file named: $(cat board.out)"
+stop_board
+XDG_STATE_HOME=/dev/null start_board runs
+grep -q 'the token cannot be kept' board.err || fail "a token that is not kept: $(cat board.err)"
+[[ -n $token && $token != "$first" ]] || fail "no token of its own: '$address'"
+plain_get /api/runs
+must_be 401 "without a token that is not kept"
+stop_board
+(umask 022 && : >board.out && chmod 644 board.out)
+start_board runs
+grep -q 'a file of mode 644' board.err || fail "a file that others read: $(cat board.err)"
+stop_board
+
 # -- words ---------------------------------------------------------------------------------------
 
 refuses "'here' is not an address" --listen here runs
 refuses 'must have 16 to' --token short runs
+refuses 'exclude each other' --token 0123456789abcdef --no_token runs
+chmod 644 "$token_file"
+refuses 'other users may know the token' runs
+chmod 600 "$token_file"
+echo short >"$token_file"
+refuses "the token in '$token_file' must have 16" runs
+refuses 'is not a file' --token_file runs runs
 refuses '0 to 65535' --port 70000 runs
 shows_without_a_server
 exit 0

@@ -43,7 +43,7 @@ case "\$* " in
 *--save*) ;;
 'selftest ') exec "$trefoil" selftest --steps 1 --layouts 1,dp2,pp2 ;;
 'board '* | 'top '*)
-    timeout -s INT 3 "$trefoil" "\$@"
+    XDG_STATE_HOME=$work/state timeout -s INT 3 "$trefoil" "\$@"
     code=\$?
     [ \$code -eq 124 ] && exit 0
     [ \$code -eq 2 ] && grep -qa 'shows the same in a terminal, and --save' "$trefoil" && exit 0

@@ -96,6 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(!is_known || strlen(text) < 64, "a host of %zu bytes", strlen(text));
     CHECK(!board_guard_knows_token(&guard, text) || strcmp(text, guard.token) == 0,
           "a token that is another");
+    int uri_status = board_guard_uri_status(text);
+    CHECK(uri_status != 0 || !strstr(text, "%00"), "a NUL byte was accepted");
     char *mark = strchr(text, '?');
     if (mark)
         *mark++ = 0;
