@@ -233,5 +233,6 @@ struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
         tensors = mem.state + mem.tables + mem.staging;
     }
     mem.total = tensors + mem.saving + mem.data + mem.program;
+    mem.in_machine = mem.total + mem.emulated;
     return mem;
 }
