@@ -9,7 +9,7 @@ void arena_measure(struct arena *ar)
     *ar = (struct arena){0};
 }
 
-int arena_open(struct arena *ar, size_t bytes, const char *what, struct error *err)
+int arena_open_sparse(struct arena *ar, size_t bytes, const char *what, struct error *err)
 {
     *ar = (struct arena){.capacity_bytes = bytes};
     if (bytes == 0)
@@ -19,8 +19,23 @@ int arena_open(struct arena *ar, size_t bytes, const char *what, struct error *e
     if (base == MAP_FAILED)
         return error_set(err, ERROR_RUNTIME, "cannot get %.1f MB of memory for %s: %s",
                          (double)bytes / 1e6, what, strerror(errno));
-    madvise(base, bytes, MADV_HUGEPAGE); // a wish: without huge pages only speed differs
+    madvise(base, bytes, MADV_NOHUGEPAGE);
     ar->base = base;
+    return 0;
+}
+
+/* Best effort: without huge pages only speed differs. */
+void arena_use_huge_pages(struct arena *ar)
+{
+    if (ar->base)
+        madvise(ar->base, ar->capacity_bytes, MADV_HUGEPAGE);
+}
+
+int arena_open(struct arena *ar, size_t bytes, const char *what, struct error *err)
+{
+    if (arena_open_sparse(ar, bytes, what, err))
+        return -1;
+    arena_use_huge_pages(ar);
     return 0;
 }
 

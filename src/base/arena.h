@@ -30,6 +30,12 @@ void arena_measure(struct arena *ar);
 /* Map `bytes` of memory. `what` names the memory in the error. arena_close() unmaps. */
 MUST_CHECK int arena_open(struct arena *ar, size_t bytes, const char *what,
                           struct error *err);
+/* The same for memory of which a part may never be used: it has small pages, so that only
+ * what is touched is resident. arena_use_huge_pages() ends that for what is not yet
+ * touched. */
+MUST_CHECK int arena_open_sparse(struct arena *ar, size_t bytes, const char *what,
+                                 struct error *err);
+void arena_use_huge_pages(struct arena *ar);
 void arena_close(struct arena *ar);
 
 /* A part of borrowed memory; base NULL: it is only measured. Not to be closed. */

@@ -1,12 +1,14 @@
 /*
- * A control group can limit memory at any level above the process, so all levels are
- * asked; what the group uses counts against it, except file pages it can give back.
+ * What a control group uses counts against its limit, except file pages that it can give
+ * back.
  */
 #include "base/memory.h"
 
+#include "base/control_group.h"
 #include "base/fs.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -56,7 +58,7 @@ uint64_t memory_resident_bytes(void)
 
 /* The two generations of control groups, as they are mounted everywhere. */
 struct group_kind {
-    const char *controllers; // second field of its line in /proc/self/cgroup
+    const char *controller; // "": version 2
     const char *mount;
     const char *limit, *usage; // files of a group
     const char *given_back;    // label in its memory.stat
@@ -68,68 +70,25 @@ static const struct group_kind group_kinds[] = {
      "total_inactive_file "},
 };
 
-/* The path of this process's group, which begins with a slash; false if it has none. */
-static bool find_group(char *group, size_t size, const char *root,
-                       const struct group_kind *kind)
-{
-    char path[PATH_MAX], line[PATH_MAX];
-    bool is_found = false;
-    struct error ignored;
-    FILE *file = NULL;
-    if (fs_join(path, sizeof path, root, "proc/self/cgroup", &ignored) == 0)
-        file = fopen(path, "re");
-    if (!file)
-        return false;
-    while (!is_found && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = 0;
-        char *controllers = strchr(line, ':');
-        char *at = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!at)
-            continue;
-        *at++ = 0;
-        is_found = at[0] == '/' && strcmp(controllers + 1, kind->controllers) == 0 &&
-                   snprintf(group, size, "%s", at) < (int)size;
-    }
-    fclose(file);
-    return is_found;
-}
-
 static uint64_t less_to_zero(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
 }
 
-/* Of one level; a group that is not there, or not in this mount, limits nothing. */
-static uint64_t available_in_group(const char *dir, const struct group_kind *kind)
+/* Of one level. */
+static double available_in_group(const char *dir, const void *context)
 {
+    const struct group_kind *kind = context;
     uint64_t limit = number_in(dir, kind->limit, ""); // "max" is no number: no limit
     uint64_t used = number_in(dir, kind->usage, "");
     uint64_t given_back = number_in(dir, "memory.stat", kind->given_back);
     if (limit == UNKNOWN)
-        return UNKNOWN;
+        return (double)INFINITY;
     if (used == UNKNOWN)
-        return limit;
+        return (double)limit;
     if (given_back != UNKNOWN)
         used = less_to_zero(used, given_back);
-    return less_to_zero(limit, used);
-}
-
-static uint64_t available_in_groups(const char *root, const struct group_kind *kind)
-{
-    char group[PATH_MAX], mount[PATH_MAX], dir[PATH_MAX];
-    struct error ignored;
-    uint64_t least = UNKNOWN;
-    if (!find_group(group, sizeof group, root, kind) ||
-        fs_join(mount, sizeof mount, root, kind->mount, &ignored))
-        return UNKNOWN;
-    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
-        *end = 0;
-        if (fs_join(dir, sizeof dir, mount, group[0] ? group + 1 : "", &ignored))
-            continue;
-        uint64_t here = available_in_group(dir, kind);
-        least = here < least ? here : least;
-    }
-    return least;
+    return (double)less_to_zero(limit, used);
 }
 
 uint64_t memory_available_under(const char *root)
@@ -137,8 +96,10 @@ uint64_t memory_available_under(const char *root)
     uint64_t kb = number_in(root, "proc/meminfo", "MemAvailable:");
     uint64_t least = kb == UNKNOWN ? UNKNOWN : kb * 1024;
     for (size_t i = 0; i < ARRAY_LEN(group_kinds); i++) {
-        uint64_t here = available_in_groups(root, &group_kinds[i]);
-        least = here < least ? here : least;
+        const struct group_kind *kind = &group_kinds[i];
+        double here = control_group_least(root, kind->controller, kind->mount,
+                                          available_in_group, kind);
+        least = here < (double)least ? (uint64_t)here : least;
     }
     return least;
 }

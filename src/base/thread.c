@@ -19,6 +19,21 @@ int thread_processors(void)
     return omp_get_num_procs();
 }
 
+cpu_set_t thread_processor_set(void)
+{
+    cpu_set_t all;
+    CPU_ZERO(&all);
+#pragma omp parallel
+    {
+        cpu_set_t mine;
+        if (sched_getaffinity(0, sizeof mine, &mine) == 0) {
+#pragma omp critical
+            CPU_OR(&all, &all, &mine);
+        }
+    }
+    return all;
+}
+
 bool thread_is_crowded(int64_t n_ranks)
 {
     return n_ranks > (int64_t)RANKS_PER_PROCESSOR * thread_processors();

@@ -5,6 +5,7 @@
 #include "base/base.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 /* As pthread_create(), but the thread gets no signals: those are for the thread that runs
  * the program. 0, or the number of an error. */
@@ -12,6 +13,8 @@ MUST_CHECK int thread_start(pthread_t *thread, void *(*run)(void *), void *conte
 
 /* The processors that this process may run on. */
 int thread_processors(void);
+/* The same as a set: those of all threads of a parallel region. */
+cpu_set_t thread_processor_set(void);
 /* Whether n_ranks are too many for those: more than RANKS_PER_PROCESSOR for each must be
  * asked for. */
 bool thread_is_crowded(int64_t n_ranks);

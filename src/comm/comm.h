@@ -107,8 +107,9 @@ int comm_local_rank(const struct comm *c); // among the job's processes on this 
 int comm_local_size(const struct comm *c);
 const char *comm_host(const struct comm *c); // this machine's name
 
-/* Memory that a group of this many ranks maps for itself; known without opening one. */
-size_t comm_group_bytes(int size);
+/* Memory that a group of this many ranks takes when its longest reduction has n_bytes;
+ * known without opening one. */
+size_t comm_group_bytes(int size, int64_t n_bytes);
 /* Pinned memory of the host that it takes when tensors of a device are reduced or
  * gathered in it; and what a process takes for messages of such tensors, of which at most
  * n_messages are under way. */

@@ -238,8 +238,8 @@ static bool slot_is_done(const struct comm *c, const struct comm_slot *s)
 
 /* -- slots --------------------------------------------------------------------------- */
 
-/* Reductions of so few elements have one owner: a second one would touch its staging,
- * huge pages and all, for them alone. */
+/* Reductions of so few elements have one owner: a second one would touch its staging for
+ * them alone. */
 #define TINY_ELEMENTS 16
 
 /* What rank r owns, in elements. */
@@ -262,13 +262,17 @@ struct comm_range comm_collective_range(const struct comm_request *req, int r)
 }
 
 /* x and ranges are set: nothing of them has been sent or received. */
-static void slot_begin_streams(const struct comm *c, struct comm_slot *s)
+static void slot_begin_streams(struct comm *c, struct comm_slot *s)
 {
     bool has_parts = s->req->kind != COMM_ALLGATHER;
     bool has_sums = s->req->kind != COMM_REDUCE_SCATTER;
     s->n_combined = 0;
     s->block_bytes = has_parts ? c->block_bytes : GATHER_BLOCK_BYTES;
     int64_t n_mine = n_blocks_of(s, c->rank);
+    if (has_parts && n_mine >= COMM_STAGED && !c->fills_staging) {
+        c->fills_staging = true;
+        arena_use_huge_pages(&c->memory);
+    }
     for (int peer = 0; peer < c->size; peer++) {
         int64_t n_theirs = n_blocks_of(s, peer);
         const int64_t n_blocks[N_FLOWS] = {
@@ -298,7 +302,7 @@ static int slot_begin(struct comm *c, struct comm_slot *s, struct comm_request *
 }
 
 /* False: a tensor's addends are still on their way to where MPI reads them. */
-static bool slot_is_filled(const struct comm *c, struct comm_slot *s, bool *moved)
+static bool slot_is_filled(struct comm *c, struct comm_slot *s, bool *moved)
 {
     if (!s->is_copying)
         return true;

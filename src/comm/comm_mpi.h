@@ -146,6 +146,7 @@ struct comm {
     MPI_Status *statuses; // fills besides
     const void **parts;   // (size) the addends of a block
     struct arena memory;
+    bool fills_staging; // a reduction had blocks for all of it: it has huge pages
     int64_t block_bytes;
     int depth; // blocks that a stream may have under way, >= COMM_STAGED
 

@@ -143,7 +143,15 @@ static void group_layout(struct comm *c, struct arena *ar)
         c->slots[i].staging = arena_bytes(ar, staging);
 }
 
-size_t comm_group_bytes(int size)
+static int64_t whole_pages(int64_t n_bytes)
+{
+    enum { PAGE_BYTES = 4096 };
+    return (n_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+/* Staging is touched up to the longest range of a rank, and all of it when that has as many
+ * blocks as are staged (comm_collective.c). */
+size_t comm_group_bytes(int size, int64_t n_bytes)
 {
     struct comm c = {.size = size};
     struct arena measure;
@@ -151,9 +159,13 @@ size_t comm_group_bytes(int size)
         return 0;
     c.block_bytes = block_bytes_for(size);
     c.depth = depth_for(size);
+    int64_t range = (n_bytes + size - 1) / size, first = i64_min(range, c.block_bytes);
+    int64_t second = i64_min(i64_max(range - first, 0), c.block_bytes);
     arena_measure(&measure);
+    c.block_bytes = 0;
     group_layout(&c, &measure);
-    return measure.used_bytes;
+    return measure.used_bytes +
+           (size_t)(COMM_SLOTS * (size - 1) * (whole_pages(first) + whole_pages(second)));
 }
 
 static int group_allocate(struct comm *c, struct error *err)
@@ -163,7 +175,7 @@ static int group_allocate(struct comm *c, struct error *err)
     c->depth = depth_for(c->size);
     arena_measure(&measure);
     group_layout(c, &measure);
-    if (arena_open(&c->memory, measure.used_bytes, "communication", err))
+    if (arena_open_sparse(&c->memory, measure.used_bytes, "communication", err))
         return -1;
     group_layout(c, &c->memory);
     int n_requests = c->size * N_FLOWS * c->depth;

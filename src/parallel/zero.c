@@ -248,10 +248,12 @@ struct zero_memory zero_measure(const struct zero_options *opt)
     mem.grads += (size_t)late_grad_bytes(opt);
     mem.buckets -= (size_t)late_grad_bytes(opt);
     if (opt->stage >= 3 && opt->offload_dir) {
+        size_t windows = OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
         mem.offloaded = (size_t)opt->map->n_local_bytes[STORE_PARAMS];
-        mem.buckets += OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
+        windows = windows < mem.offloaded ? windows : mem.offloaded;
+        mem.buckets += windows;
         if (!device_is_host(opt->dev))
-            mem.host += OFFLOAD_WINDOWS * OFFLOAD_WINDOW_BYTES;
+            mem.host += windows;
     }
     return mem;
 }

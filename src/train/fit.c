@@ -396,8 +396,7 @@ void fit_changes(char words[FIT_CHANGES_BYTES], const struct config *cfg,
 
 double fit_needed(const struct plan_memory *mem, int n_local)
 {
-    return mem->total + mem->emulated - mem->saving - mem->shared +
-           mem->shared / (double)n_local;
+    return mem->in_machine - mem->saving - mem->shared + mem->shared / (double)n_local;
 }
 
 /* Processes of a stage differ by a rounding of their shares: one stands for all. */

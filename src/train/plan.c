@@ -103,16 +103,18 @@ int plan_data_find(struct plan_data *d, const struct config *cfg, struct error *
 
 /* -- memory -------------------------------------------------------------------------- */
 
-/* Groups whose reductions need staging memory; those over mp are one message at most. */
+/* Groups whose reductions need staging memory: over mp of activations, over data ranks of
+ * gradients, between the ends of a pipeline of the tied embedding. */
 static double staging_bytes(const struct plan *p)
 {
     const struct grid_shape *s = &p->layout.shape;
     bool is_tied = s->pp > 1 &&
                    (p->layout.model.part.has_embedding || p->layout.model.part.has_head);
     int64_t message = p->layout.n_message * (int64_t)sizeof(float);
-    double total = (double)i64_min((int64_t)comm_group_bytes(s->mp), message);
-    total += (double)comm_group_bytes(s->dp * s->sharding);
-    return total + (double)comm_group_bytes(is_tied ? 2 : 1);
+    int64_t grads = p->layout.table.n_bytes[STORE_GRADS];
+    size_t total = comm_group_bytes(s->mp, message);
+    total += comm_group_bytes(s->dp * s->sharding, grads);
+    return (double)(total + comm_group_bytes(is_tied ? 2 : 1, grads));
 }
 
 static int largest_group(const struct grid_shape *s)
@@ -149,7 +151,7 @@ static double program_bytes(const struct plan *p, const struct config *cfg,
                             const struct plan_data *data)
 {
     enum { FEW_PEERS = 4 };
-    const double alone = 7.9e6, in_a_job = 20.4e6, for_a_peer = 1e6;
+    const double alone = 7.9e6, in_a_job = 20.4e6, for_a_peer = 0.6e6;
     double now = (double)memory_resident_bytes() - data->lengths; // of a run: has them
     int64_t n = grid_size(&p->layout.shape), few = i64_min(n, FEW_PEERS);
     int64_t share = i64_max(1, thread_processors() / n);
@@ -233,5 +235,6 @@ struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
         tensors = mem.state + mem.tables + mem.staging;
     }
     mem.total = tensors + mem.saving + mem.data + mem.program;
+    mem.in_machine = mem.total + mem.emulated;
     return mem;
 }

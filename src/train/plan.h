@@ -51,19 +51,20 @@ MUST_CHECK int plan_data_samples(int64_t *n_samples, const struct config *cfg,
 
 struct plan_memory { // bytes
     double params, grads, optimizer, activations, comm, scratch;
-    double workspace; // of a GPU: of its products, and of what passes to and from it
-    double on_gpu;    // all the above, where a GPU has memory of its own; else 0
-    double nccl;      // of a GPU, beside that: an estimate of NCCL's buffers
-    double state;     // offloaded by a GPU to this machine's memory
-    double tables;    // beside a GPU: the host's own of a model, and pinned memory
-    double staging;   // beside a GPU: of messages
-    double saving;    // the copy that a checkpoint in flight is written from
-    double data;      // lengths of documents, order of samples, batches
-    double program;   // what a process has before anything of this
-    double total;     // of this machine's memory: all the above but what is on a GPU
-    double offloaded; // on disk
-    double shared;    // of `data`, resident once per machine
-    double emulated;  // of a GPU that is emulated: this machine has it, too
+    double workspace;  // of a GPU: of its products, and of what passes to and from it
+    double on_gpu;     // all the above, where a GPU has memory of its own; else 0
+    double nccl;       // of a GPU, beside that: an estimate of NCCL's buffers
+    double state;      // offloaded by a GPU to this machine's memory
+    double tables;     // beside a GPU: the host's own of a model, and pinned memory
+    double staging;    // beside a GPU: of messages
+    double saving;     // the copy that a checkpoint in flight is written from
+    double data;       // lengths of documents, order of samples, batches
+    double program;    // what a process has before anything of this
+    double total;      // of this machine's memory: all the above but what is on a GPU
+    double offloaded;  // on disk
+    double shared;     // of `data`, resident once per machine
+    double emulated;   // of a GPU that is emulated: this machine has it, too
+    double in_machine; // total and emulated
 };
 /* About what CUDA takes for its context and all kernels when a GPU is opened. */
 #define PLAN_CONTEXT_BYTES 500e6

@@ -17,9 +17,25 @@
 /* Model FLOPs of one step of the whole job. */
 double rate_step_flops(const struct config *cfg);
 
+#define RATE_SET_BYTES 128 // of a set of processors, as of sched_getaffinity()
+
+/* What bounds the products of one process. */
+struct rate_rank {
+    double flops;     // per second, measured
+    double n_threads; // that take processors of its host; 0: a GPU
+    double quota;     // processors that its control groups allow
+    unsigned char processors[RATE_SET_BYTES]; // a bit for each that it may run on
+    char host[64];
+};
+
+/* FLOP/s of n processes together. Each has measured as if alone on its processors, so a
+ * host whose processes have more threads than it has processors for them, by their sets
+ * and by its quota, has that share of their sum. */
+double rate_together(const struct rate_rank *ranks, int n);
+
 struct rate {
     struct gpt_rate product; // of this process
-    double flops_all;        // per second: of all, which measured at the same time
+    double flops_all;        // per second: of all, by rate_together()
 };
 
 /* Run products as the model's MLP has them, (rows, hidden_size) by (hidden_size,

@@ -65,12 +65,25 @@ static const struct column machine_columns[] = {
     {"total", offsetof(struct plan_memory, total), 9},
 };
 
+static const struct column emulating_columns[] = {
+    {"emulated", offsetof(struct plan_memory, emulated), 8},
+    {"offloaded", offsetof(struct plan_memory, state), 9},
+    {"pinned", offsetof(struct plan_memory, tables), 8},
+    {"staging", offsetof(struct plan_memory, staging), 8},
+    {"saving", offsetof(struct plan_memory, saving), 8},
+    {"data", offsetof(struct plan_memory, data), 8},
+    {"program", offsetof(struct plan_memory, program), 7},
+    {"total", offsetof(struct plan_memory, in_machine), 9},
+};
+
 static const struct table processor_table = {"MB", processor_columns,
                                              ARRAY_LEN(processor_columns), false};
 static const struct table gpu_table = {"GPU, MB", gpu_columns, ARRAY_LEN(gpu_columns),
                                        true};
 static const struct table machine_table = {"host, MB", machine_columns,
                                            ARRAY_LEN(machine_columns), false};
+static const struct table emulating_table = {"host, MB", emulating_columns,
+                                             ARRAY_LEN(emulating_columns), false};
 
 typedef void print_fn(const char *line);
 
@@ -106,14 +119,13 @@ static void print_row(print_fn *print, const struct table *t, const char *name,
                       const struct plan_memory *row, const double *peak)
 {
     char line[LINE_BYTES];
-    double predicted = row->total + row->emulated;
     int used = snprintf(line, sizeof line, "%-10s", name);
     for (size_t i = 0; i < t->n_columns; i++)
         used += snprintf(line + used, sizeof line - (size_t)used, " %*.1f",
                          t->columns[i].width, cell(row, &t->columns[i]));
     if (peak)
         used += snprintf(line + used, sizeof line - (size_t)used, " %9.1f (%+.1f%%)",
-                         *peak / MB, 100.0 * (*peak / predicted - 1.0));
+                         *peak / MB, 100.0 * (*peak / row->in_machine - 1.0));
     if (row->offloaded > 0 && !t->is_gpu)
         snprintf(line + used, sizeof line - (size_t)used, "  and %.1f on disk",
                  row->offloaded / MB);
@@ -167,7 +179,8 @@ static void print_table(print_fn *print, const struct plan_memory *rows,
     if (rows[0].on_gpu > 0) {
         print_rows(print, &gpu_table, rows, NULL, n);
         print_reserve(print, &rows[0]);
-        print_rows(print, &machine_table, rows, peaks, n);
+        print_rows(print, rows[0].emulated > 0 ? &emulating_table : &machine_table, rows,
+                   peaks, n);
     } else {
         print_rows(print, &processor_table, rows, peaks, n);
     }
