@@ -17,7 +17,7 @@ groups="build mpich demo lint fuzz tsan aarch64 interop browser bench pytorch si
 
 packages_of() {
     case $1 in
-    build) echo gcc libc6-dev cmake ninja-build pkg-config libsimde-dev \
+    build) echo gcc binutils libc6-dev cmake ninja-build pkg-config libsimde-dev \
         libyaml-dev libjansson-dev libxxhash-dev libpcre2-dev zlib1g-dev libzip-dev libzstd-dev \
         libmicrohttpd-dev libcmocka-dev libopenmpi-dev openmpi-bin python3 procps perl ;;
     mpich) echo libmpich-dev mpich ;;

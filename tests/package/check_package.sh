@@ -9,6 +9,7 @@ build=$(realpath "$1")
 trefoil=$build/trefoil
 python=$build/python-package/bin
 version=$(sed -nE 's/^#define TREFOIL_VERSION "(.*)"/\1/p' src/base/base.h)
+. tests/cli/library_path_lib.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 n_passed=0
@@ -70,6 +71,7 @@ check_install() {
         cmp -s - <(grep -v '^device: ' "$work/version") || fail "the installed program"
     [ ! -e "$build/libtrefoil_cuda.so" ] || "$root/opt/some/bin/trefoil" --version |
         grep -q "^device: .*/opt/some/.*lib/trefoil/libtrefoil_cuda.so$" || fail "the installed program's plug-in"
+    check_library_paths "$root" || fail "the installed program loads libraries from the current directory"
     touch "$root/opt/some/share/man/man1/other.1"
     make -s uninstall DESTDIR="$root" PREFIX=/opt/some CMAKE_ARGS="$(cat "$build/configured-with")" \
         >"$work/log" || fail "make uninstall: $(tail -3 "$work/log")"
