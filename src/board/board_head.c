@@ -24,13 +24,15 @@ static enum MHD_Result count_value(void *context, enum MHD_ValueKind kind,
 {
     struct tally *t = context;
     bool is_header = kind == MHD_HEADER_KIND;
+    if (!key)
+        return MHD_YES;
     t->has_nul |= (n_key > 0 && memchr(key, 0, n_key)) ||
                   (n_value > 0 && value && memchr(value, 0, n_value));
     t->n_hosts += is_header && is_named(key, n_key, "Host");
     t->n_authorizations += is_header && is_named(key, n_key, "Authorization");
     t->n_tokens += kind == MHD_GET_ARGUMENT_KIND && is_named(key, n_key, "token");
     t->has_body |= is_header && is_named(key, n_key, "Transfer-Encoding");
-    t->has_body |= is_header && is_named(key, n_key, "Content-Length") &&
+    t->has_body |= is_header && is_named(key, n_key, "Content-Length") && value &&
                    value[strspn(value, "0")] != 0;
     return MHD_YES;
 }

@@ -15,6 +15,9 @@ check_library_paths() {
             done <<<"$entries:"
         done < <(readelf -d "$file" 2>/dev/null | sed -nE 's/.*\((RUNPATH|RPATH)\).*\[(.*)\]$/\2/p')
     done < <(find "$1" -path '*/python-*' -prune -o -type f \( -perm /111 -o -name '*.so*' \) -size +1k -print0 2>/dev/null)
-    [ "$n_files" -gt 0 ] || echo "no program in $1" "$((bad = 1))"
+    if [ "$n_files" -eq 0 ]; then
+        echo "no program in $1"
+        bad=1
+    fi
     return $bad
 }

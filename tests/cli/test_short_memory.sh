@@ -27,7 +27,7 @@ try() {
         fail "$kilobytes kB, $*: $(tail -3 try.log)"
 }
 
-for kilobytes in $(seq 24000 3000 75000); do
+for kilobytes in $(seq 27000 3000 75000); do
     try "$kilobytes" "$trefoil" pretrain -c run.yaml -o max_steps=1 \
         -o save_load.output_dir=out
     try "$((kilobytes + 9000))" "$trefoil" pretrain -c run.yaml -o max_steps=1 \
