@@ -21,16 +21,19 @@ make_debian() {
         fail "debootstrap: $(tail -3 "$1.log")"
 }
 
-# mount_debian DIR, unmount_debian DIR: /proc and /dev/shm, which MPI needs.
+# mount_debian DIR, unmount_debian DIR: /proc, /dev/shm, which MPI needs, and the terminals
+# that tests open.
 mount_debian() {
     mount -t proc proc "$1/proc"
-    mkdir -p "$1/dev/shm"
+    mkdir -p "$1/dev/shm" "$1/dev/pts"
     mount -t tmpfs tmpfs "$1/dev/shm"
+    mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$1/dev/pts"
+    ln -sf pts/ptmx "$1/dev/ptmx"
 }
 
 unmount_debian() {
     local at
-    for at in dev/shm proc; do
+    for at in dev/pts dev/shm proc; do
         if mountpoint -q "$1/$at"; then umount "$1/$at"; fi
     done
 }
