@@ -3,8 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define PAGE_BYTES 4096
+#define START_STACK_BYTES (512 << 10) // structs of configurations and paths, mostly
 
 static const int ignored[] = {SIGPIPE, SIGXFSZ};
 
@@ -44,6 +50,48 @@ void process_begin(void)
     for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
         signal(ignored[i], SIG_IGN);
     signal(SIGHUP, was_hangup_ignored ? SIG_IGN : SIG_DFL);
+}
+
+/* -- the stack ----------------------------------------------------------------------- */
+
+/* From the first byte of the stack, after the arguments and the environment, to here. */
+static size_t used_stack_bytes(void)
+{
+    volatile char here = 0;
+    uintptr_t top = (uintptr_t)getauxval(AT_EXECFN);
+    uintptr_t now = (uintptr_t)&here;
+    return top > now ? top - now + PAGE_BYTES : PAGE_BYTES;
+}
+
+/* The lowest page is enough: the kernel extends the stack down to it. */
+static void __attribute__((noinline)) extend_stack(void)
+{
+    volatile char stack[START_STACK_BYTES];
+    stack[0] = 0;
+    (void)stack[0];
+}
+
+int process_reserve_stack(struct error *err)
+{
+    struct rlimit limit;
+    size_t needed = used_stack_bytes() + START_STACK_BYTES;
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < needed)
+        return error_set(
+            err, ERROR_RUNTIME,
+            "the stack may have %.2f MB here, and %.2f are needed; raise the "
+            "limit (ulimit -s 8192)",
+            (double)limit.rlim_cur / 1e6, (double)needed / 1e6);
+    void *probe = mmap(NULL, START_STACK_BYTES + PAGE_BYTES, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (probe == MAP_FAILED)
+        return error_set(
+            err, ERROR_RUNTIME,
+            "not enough memory: the stack needs %.2f MB more; raise the limit "
+            "on addresses (ulimit -v)",
+            (double)START_STACK_BYTES / 1e6);
+    munmap(probe, START_STACK_BYTES + PAGE_BYTES);
+    extend_stack();
+    return 0;
 }
 
 void process_restore_signals(void)
