@@ -14,6 +14,7 @@
 #include "cli/cmd.h"
 #include "cli/options.h"
 #include "data/formats/dataset_writer.h"
+#include "data/samples/split.h"
 #include "data/text/encode_pipeline.h"
 #include "data/text/text_encoding.h"
 #include "data/text/text_files.h"
@@ -254,6 +255,33 @@ static void print_summary(const struct prepare *p, const struct encode_counts *c
                  "--doc_separator file makes one of each file");
 }
 
+enum validation { BY_DOCUMENT, CONTIGUOUS, NONE }; // of the recipe for a laptop
+
+/* Whether this split leaves validation enough text, and training most of it. */
+static bool is_usable(const struct corpus *corpus, enum config_split_by by)
+{
+    // as in configs/laptop.yaml
+    const struct split_options split = {.weights = {95, 5, 0}, .by = by};
+    int64_t n_tokens[SPLIT_PARTS];
+    struct error ignored; // pretrain reports it
+    return split_count_tokens(corpus, &split, n_tokens, &ignored) == 0 &&
+           n_tokens[SPLIT_VALID] >= VALIDATION_TOKENS &&
+           n_tokens[SPLIT_VALID] <= n_tokens[SPLIT_TRAIN] / 4;
+}
+
+static enum validation find_validation(const struct prepare *p)
+{
+    struct corpus *corpus;
+    struct error ignored; // a second dataset of this name in the other format
+    if (corpus_open(&corpus, p->set.output, &ignored))
+        return BY_DOCUMENT;
+    enum validation found = is_usable(corpus, SPLIT_BY_DOCUMENT)  ? BY_DOCUMENT
+                            : is_usable(corpus, SPLIT_CONTIGUOUS) ? CONTIGUOUS
+                                                                  : NONE;
+    corpus_close(corpus);
+    return found;
+}
+
 /* The command that comes next, with sizes for this much text: the table in
  * configs/laptop.yaml, whose own sizes are those of the row without settings. */
 static void print_next(const struct prepare *p, const struct encode_counts *c)
@@ -266,10 +294,17 @@ static void print_next(const struct prepare *p, const struct encode_counts *c)
         {10000000, ""},
         {100000000, " -o hidden_size=256 -o num_layers=6 -o max_steps=2000"},
     };
-    // the recipe keeps a twentieth of the documents for validation
-    bool has_validation = c->n_documents >= 20 &&
-                          dataset_writer_n_tokens(p->writer) / 20 >= VALIDATION_TOKENS;
-    if (!has_validation)
+    static const char *const split_settings[] = {
+        [BY_DOCUMENT] = "",
+        [CONTIGUOUS] = " -o dataset.split_by=contiguous",
+        [NONE] = " -o dataset.split_by=contiguous -o eval_freq=0"};
+    if (c->n_text_bytes > sizes[ARRAY_LEN(sizes) - 1].most_bytes)
+        return;
+    enum validation validation = find_validation(p);
+    if (validation == CONTIGUOUS)
+        log_info("few documents: validation gets the last ones, because a choice by hash "
+                 "would give it too little text or too much");
+    if (validation == NONE)
         log_info(
             "too few documents to keep some for validation: end them by blank lines, "
             "or train without it (-o eval_freq=0)");
@@ -282,7 +317,7 @@ static void print_next(const struct prepare *p, const struct encode_counts *c)
             log_info("to train a small model on it: %s pretrain -c "
                      "configs/laptop.yaml -o dataset.input_dir=%s%s%s",
                      program_invocation_name, p->set.output, sizes[i].settings,
-                     has_validation ? "" : " -o eval_freq=0");
+                     split_settings[validation]);
             return;
         }
 }

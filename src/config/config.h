@@ -56,6 +56,7 @@ enum config_decay { DECAY_COSINE };
 enum config_tensor_mode { TENSOR_MODE_1D };
 enum config_progress { PROGRESS_ON_TERMINAL, PROGRESS_ALWAYS, PROGRESS_NEVER };
 enum config_sample_mode { SAMPLES_PACKED, SAMPLES_PADDED };
+enum config_split_by { SPLIT_CONTIGUOUS, SPLIT_BY_DOCUMENT };
 
 struct config_paths { // one after the other, each with its NUL; see config_path_at()
     int64_t n_paths;
@@ -139,6 +140,7 @@ struct config_dataset {
     struct config_paths input_dir;  // each a directory (all its datasets) or one prefix
     struct config_numbers weights;  // none, or one for each input: they are blended
     double split[CONFIG_MAX_SPLIT]; // train, valid, test weights; they need not sum to 1
+    enum config_split_by split_by;
     int64_t max_seq_len;
     enum config_sample_mode mode;      // many documents per sample, or one
     bool reset_attention_mask;         // attention and positions stay in a document

@@ -51,6 +51,8 @@ static const struct config_word decay_words[] = {
     {NULL, 0}};
 static const struct config_word sample_mode_words[] = {
     {"packed", SAMPLES_PACKED}, {"padded", SAMPLES_PADDED}, {NULL, 0}};
+static const struct config_word split_by_words[] = {
+    {"contiguous", SPLIT_CONTIGUOUS}, {"document", SPLIT_BY_DOCUMENT}, {NULL, 0}};
 static const struct config_word progress_words[] = {
     {"terminal", PROGRESS_ON_TERMINAL}, {"True", PROGRESS_ALWAYS},
     {"true", PROGRESS_ALWAYS},          {"False", PROGRESS_NEVER},
@@ -319,6 +321,11 @@ const struct config_key config_keys[] = {
         .default_text = "949,50,1", .range = BETWEEN(0, 1e15),
         .meaning = "Weights of the training, validation and test parts, as 'a,b,c', 'a/b/c' or "
                    "[a, b, c]."},
+    {KEY("dataset.split_by", CONFIG_ENUM, dataset.split_by),
+        .default_text = "contiguous", .words = split_by_words,
+        .meaning = "contiguous gives the first documents to training, the next to validation and "
+                   "the last to test; document decides by a hash of each document's tokens, "
+                   "whatever the order of documents and files."},
     {KEY("dataset.max_seq_len", CONFIG_INT, dataset.max_seq_len),
         .default_text = "1024", .range = BETWEEN(1, MAX_SIZE),
         .meaning = "Tokens of a sample; at most max_position_embeddings."},

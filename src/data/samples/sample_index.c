@@ -20,38 +20,6 @@
 #define MOST_DOCUMENTS ((int64_t)1 << 20) // of a table of several epochs
 #define LONG_SECONDS 1.0                  // worth a line in the log
 
-const char *split_part_name(enum split_part part)
-{
-    static const char *const names[SPLIT_PARTS] = {"train", "valid", "test"};
-    return names[part];
-}
-
-int split_documents(const double weights[SPLIT_PARTS], int64_t n_documents,
-                    int64_t bounds[SPLIT_PARTS + 1], struct error *err)
-{
-    double sum = 0;
-    for (int p = 0; p < SPLIT_PARTS; p++) {
-        if (!isfinite(weights[p]) || weights[p] < 0)
-            return error_set(err, ERROR_INPUT,
-                             "dataset.split: weight %d is %g; weights must be finite and "
-                             "not negative, for example 949,50,1",
-                             p + 1, weights[p]);
-        sum += weights[p];
-    }
-    if (!(sum > 0) || !isfinite(sum))
-        return error_set(err, ERROR_INPUT,
-                         "dataset.split: the weights add up to %g; at least one must be "
-                         "above 0, for example 949,50,1",
-                         sum);
-    bounds[0] = 0;
-    for (int p = 0; p < SPLIT_PARTS; p++) // rint: halves to even, like Python's round
-        bounds[p + 1] = bounds[p] + (int64_t)rint(weights[p] / sum * (double)n_documents);
-    int64_t surplus = bounds[SPLIT_PARTS] - n_documents;
-    for (int p = 1; p <= SPLIT_PARTS; p++)
-        bounds[p] = i64_max(0, bounds[p] - surplus);
-    return 0;
-}
-
 /* -- epochs -------------------------------------------------------------------------- */
 
 static bool is_packed(const struct sample_epochs *e)
@@ -132,9 +100,10 @@ static void shuffle_documents(const struct sample_epochs *e, int64_t epoch,
                               int64_t *documents, struct np_random *random)
 {
     int64_t *next = documents;
-    for (int64_t doc = e->first_doc; doc < e->end_doc; doc++)
-        if (has_document(e, doc))
-            *next++ = doc;
+    for (int64_t r = 0; r < e->split.n_ranges; r++)
+        for (int64_t doc = e->split.ranges[r].first; doc < e->split.ranges[r].end; doc++)
+            if (has_document(e, doc))
+                *next++ = doc;
     np_random_init(random, (uint32_t)(e->seed + epoch));
     np_random_shuffle(random, documents, e->n_documents);
 }
@@ -285,14 +254,17 @@ static int refuse_empty_part(const struct corpus *corpus,
                              const struct sample_index_options *opt, int64_t n_docs,
                              struct error *err)
 {
+    bool is_by_document = opt->split_by == SPLIT_BY_DOCUMENT;
     return error_set(
         err, ERROR_INPUT,
-        "the %s part of '%s' is empty: with dataset.split %g,%g,%g it gets "
-        "%lld of %lld documents and no tokens%s; give it a larger weight%s, or "
+        "the %s part of '%s' is empty: with dataset.split %g,%g,%g%s it gets "
+        "%lld of %lld documents and no tokens%s; %sgive it a larger weight%s, or "
         "prepare the text as more documents",
         split_part_name(opt->part), corpus_input(corpus), opt->split[0], opt->split[1],
-        opt->split[2], (long long)n_docs, (long long)corpus_n_documents(corpus),
+        opt->split[2], is_by_document ? " and dataset.split_by document" : "",
+        (long long)n_docs, (long long)corpus_n_documents(corpus),
         opt->mode == SAMPLES_PADDED ? " to predict" : "",
+        is_by_document ? "set dataset.split_by to contiguous, " : "",
         opt->part == SPLIT_TRAIN ? "" : ", set eval_freq to 0 to do without");
 }
 
@@ -307,20 +279,18 @@ static int refuse_too_large(const struct sample_index_options *opt, struct error
 static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
                        const struct sample_index_options *opt, struct error *err)
 {
-    int64_t bounds[SPLIT_PARTS + 1];
-    if (split_documents(opt->split, corpus_n_documents(corpus), bounds, err))
+    struct split_options split = {.by = opt->split_by, .cache_dir = opt->cache_dir};
+    memcpy(split.weights, opt->split, sizeof split.weights);
+    *e = (struct sample_epochs){
+        .corpus = corpus, .mode = opt->mode, .seq_len = opt->seq_len, .seed = opt->seed};
+    if (split_open(&e->split, corpus, &split, opt->part, err))
         return -1;
-    *e = (struct sample_epochs){.corpus = corpus,
-                                .mode = opt->mode,
-                                .seq_len = opt->seq_len,
-                                .seed = opt->seed,
-                                .first_doc = bounds[opt->part],
-                                .end_doc = bounds[opt->part + 1]};
-    e->n_tokens = corpus_range_tokens(corpus, e->first_doc, e->end_doc);
-    for (int64_t doc = e->first_doc; doc < e->end_doc; doc++)
-        e->n_documents += has_document(e, doc);
+    e->n_tokens = e->split.n_tokens;
+    for (int64_t r = 0; r < e->split.n_ranges; r++)
+        for (int64_t doc = e->split.ranges[r].first; doc < e->split.ranges[r].end; doc++)
+            e->n_documents += has_document(e, doc);
     if (e->n_tokens == 0 || e->n_documents == 0)
-        return refuse_empty_part(corpus, opt, e->end_doc - e->first_doc, err);
+        return refuse_empty_part(corpus, opt, e->split.n_documents, err);
     e->epochs_per_table =
         choose_table_epochs(e, opt->table_samples ? opt->table_samples : TABLE_SAMPLES);
     return 0;
@@ -357,6 +327,13 @@ static int make_table_key(struct sample_index *index,
     cache_key_mix_i64(&key, opt->mode == SAMPLES_PADDED ? 0 : opt->seq_len);
     cache_key_mix_i64(&key, index->epochs.epochs_per_table);
     cache_key_mix_i64(&key, opt->seed);
+    if (opt->split_by == SPLIT_BY_DOCUMENT) { // contiguous: the weights suffice
+        cache_key_mix_string(&key, "document");
+        for (int64_t r = 0; r < index->epochs.split.n_ranges; r++) {
+            cache_key_mix_i64(&key, index->epochs.split.ranges[r].first);
+            cache_key_mix_i64(&key, index->epochs.split.ranges[r].end);
+        }
+    }
     cache_key_hex(&key, index->key);
     cache_key_release(&key);
     return 0;
@@ -372,13 +349,18 @@ int sample_index_open(struct sample_index *index, const struct corpus *corpus,
     if (opt->seed < 0 || opt->seed > UINT32_MAX)
         return error_set(err, ERROR_INPUT, "seed is %lld; it must lie in 0..%u",
                          (long long)opt->seed, UINT32_MAX);
+    int rc = -1;
     if (find_epochs(&index->epochs, corpus, opt, err) || find_samples(index, opt, err) ||
         make_table_key(index, opt, err))
-        return -1;
+        goto done;
     index->cache_dir =
         strdup(opt->cache_dir && opt->cache_dir[0] ? opt->cache_dir
                                                    : corpus_default_cache_dir(corpus));
-    return index->cache_dir ? 0 : error_set(err, ERROR_RUNTIME, "out of memory");
+    rc = index->cache_dir ? 0 : error_set(err, ERROR_RUNTIME, "out of memory");
+done:
+    if (rc)
+        split_close(&index->epochs.split);
+    return rc;
 }
 
 /* -- the table at hand, and the next ------------------------------------------------- */
@@ -467,6 +449,7 @@ void sample_index_close(struct sample_index *index)
 {
     ahead_take(index, -1);
     close_table(&index->table);
+    split_close(&index->epochs.split);
     free(index->cache_dir);
     *index = (struct sample_index){.table = {.map.fd = -1, .number = -1}};
 }
@@ -481,6 +464,11 @@ double sample_index_making_bytes(const struct sample_index *index)
 {
     bool is_one = table_of(index, index->n_samples - 1) == 0;
     return is_one ? 0 : table_making_bytes(&index->epochs);
+}
+
+double sample_index_list_bytes(const struct sample_index *index)
+{
+    return (double)index->epochs.split.capacity * sizeof(struct split_range);
 }
 
 /* -- reading ------------------------------------------------------------------------- */
@@ -509,7 +497,7 @@ static bool find_document(const struct sample_index *index, int64_t entry, int64
     const struct sample_table *t = &index->table;
     return entry >= 0 && entry < t->n_documents &&
            index_map_read(&t->map, t->documents + entry, 1, doc) == 0 &&
-           *doc >= index->epochs.first_doc && *doc < index->epochs.end_doc;
+           split_contains(&index->epochs.split, *doc);
 }
 
 /* Where sample number at_table begins: an entry of the documents, an offset in it. */

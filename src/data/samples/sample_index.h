@@ -32,24 +32,11 @@
 #include "config/config.h"
 #include "data/samples/corpus.h"
 #include "data/samples/index_cache.h"
-
-#define SPLIT_PARTS 3
-
-enum split_part { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST };
-
-/* "train", "valid", "test". */
-const char *split_part_name(enum split_part part);
-
-/* The documents of a corpus in their order, divided as FleetX and Megatron do it: part p
- * is [bounds[p], bounds[p+1]). Weights are normalised, each part gets round(w * n)
- * documents (halves to even), and what rounding gave too much or too little is taken from
- * every boundary; where that would put one before document 0, it is 0 here. Weights must
- * be finite, not negative, and not all zero. */
-MUST_CHECK int split_documents(const double weights[SPLIT_PARTS], int64_t n_documents,
-                               int64_t bounds[SPLIT_PARTS + 1], struct error *err);
+#include "data/samples/split.h"
 
 struct sample_index_options {
     double split[SPLIT_PARTS]; // weights of train, valid, test
+    enum config_split_by split_by;
     enum split_part part;
     int64_t seq_len;       // S
     int64_t n_samples;     // needed; > 0
@@ -63,11 +50,11 @@ struct sample_index_options {
 struct sample_epochs {           // of one part of a corpus: what follows from its lengths
     const struct corpus *corpus; // borrowed
     enum config_sample_mode mode;
-    int64_t seq_len;            // S
-    int64_t seed;               // of epoch 0
-    int64_t first_doc, end_doc; // of the part
-    int64_t n_tokens;           // T, of an epoch
-    int64_t n_documents;        // D, of an epoch; padded: those that are samples
+    int64_t seq_len;     // S
+    int64_t seed;        // of epoch 0
+    struct split split;  // the part's documents
+    int64_t n_tokens;    // T, of an epoch
+    int64_t n_documents; // D, of an epoch; padded: those that are samples
     int64_t epochs_per_table;
 };
 
@@ -124,6 +111,8 @@ void sample_index_close(struct sample_index *index);
  * the most that making one takes besides, of the process that does. */
 double sample_index_bytes(const struct sample_index *index);
 double sample_index_making_bytes(const struct sample_index *index);
+/* The list of the part's documents, in bytes, in each process. */
+double sample_index_list_bytes(const struct sample_index *index);
 
 struct sample {              // the caller's memory for one
     int32_t *window;         // (S + 1) tokens

@@ -169,6 +169,7 @@ static int open_set(struct input_set *set, const struct config *cfg, bool reads_
         goto done;
     set->options = (struct sample_index_options){
         .split = {d->split[0], d->split[1], d->split[2]},
+        .split_by = d->split_by,
         .seq_len = d->max_seq_len,
         .seed = cfg->seed,
         .cache_dir = d->cache_dir,
@@ -343,6 +344,14 @@ double sample_stream_making_bytes(const struct sample_stream *stream)
     for (int64_t i = 0; i < stream->n_indexes; i++)
         most = fmax(most, sample_index_making_bytes(&stream->indexes[i]));
     return most;
+}
+
+double sample_stream_list_bytes(const struct sample_stream *stream)
+{
+    double total = 0;
+    for (int64_t i = 0; i < stream->n_indexes; i++)
+        total += sample_index_list_bytes(&stream->indexes[i]);
+    return total;
 }
 
 int sample_stream_read(struct sample_stream *stream, int64_t pos, struct sample *out,

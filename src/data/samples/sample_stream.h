@@ -43,7 +43,8 @@ struct input_set { // read-only for everybody but sample_stream.c
  * set. */
 MUST_CHECK int input_set_open(struct input_set *set, const struct config *cfg,
                               struct error *err);
-/* The same without a look at the tokens: by the sizes and indexes alone. */
+/* The same without a check of the token ids. The tokens are read only for dataset.split_by
+ * document, and only when their hashes are not in the cache. */
 MUST_CHECK int input_set_open_unread(struct input_set *set, const struct config *cfg,
                                      struct error *err);
 void input_set_close(struct input_set *set); // one of zeros is fine
@@ -86,6 +87,7 @@ int64_t sample_stream_epoch_of(const struct sample_stream *stream, int64_t pos);
 /* Memory of the order of samples, as sample_index_bytes() and its neighbour say. */
 double sample_stream_bytes(const struct sample_stream *stream);
 double sample_stream_making_bytes(const struct sample_stream *stream);
+double sample_stream_list_bytes(const struct sample_stream *stream);
 
 /* Fill *out with the sample at position pos >= 0. */
 MUST_CHECK int sample_stream_read(struct sample_stream *stream, int64_t pos,
