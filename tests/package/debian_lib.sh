@@ -21,10 +21,11 @@ make_debian() {
         fail "debootstrap: $(tail -3 "$1.log")"
 }
 
-# mount_debian DIR, unmount_debian DIR: /proc, /dev/shm, which MPI needs, and the terminals
-# that tests open.
+# mount_debian DIR, unmount_debian DIR: /proc, /dev/shm, which MPI needs, the terminals that
+# tests open, and /sys: without it UCX, below MPICH, prints errors between the output of tests.
 mount_debian() {
     mount -t proc proc "$1/proc"
+    mount -t sysfs -o ro sysfs "$1/sys"
     mkdir -p "$1/dev/shm" "$1/dev/pts"
     mount -t tmpfs tmpfs "$1/dev/shm"
     mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$1/dev/pts"
@@ -33,7 +34,7 @@ mount_debian() {
 
 unmount_debian() {
     local at
-    for at in dev/pts dev/shm proc; do
+    for at in dev/pts dev/shm sys proc; do
         if mountpoint -q "$1/$at"; then umount "$1/$at"; fi
     done
 }
