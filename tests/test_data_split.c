@@ -336,8 +336,11 @@ static bool is_cached(const struct corpus *c, const struct sample_index_options 
 static void test_split__tables_of_the_two_rules_are_apart(void **state)
 {
     struct corpus *c = open_corpus(*state);
-    struct sample_index_options opt = {
-        .split = {70, 20, 10}, .seq_len = 6, .n_samples = 20, .seed = 1};
+    struct sample_index_options opt = {.split = {70, 20, 10},
+                                       .seq_len = 6,
+                                       .n_samples = 20,
+                                       .seed = 1,
+                                       .table_samples = 1};
     assert_false(is_cached(c, &opt));
     opt.split_by = SPLIT_BY_DOCUMENT;
     assert_false(is_cached(c, &opt));
