@@ -16,8 +16,9 @@
 void process_begin(void);
 
 /* Give the first thread's stack the addresses that commands need before kernels start (see
- * product_start()). A stack grows as it is used, and where `ulimit -s` or `ulimit -v` does
- * not allow that, the process ends by a signal: this refuses first. */
+ * product_start()). A stack grows as it is used, and where `ulimit -v` does not allow that,
+ * the process ends by a signal: this refuses first. Without effect where `ulimit -s` is
+ * below that size. */
 MUST_CHECK int process_reserve_stack(struct error *err);
 
 /* In a child, before it becomes another program: the signals that process_begin() ignores

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 int thread_start(pthread_t *thread, void *(*run)(void *), void *context)
 {
@@ -11,6 +12,27 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *context)
     int failure = pthread_create(thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failure;
+}
+
+int thread_team_size(void)
+{
+    enum { SMALL_THINGS = 1 << 20 }; // of OpenMP and of the C library
+    pthread_attr_t attributes;
+    size_t stack = 8 << 20;
+    int n = omp_get_max_threads();
+    if (n <= 1)
+        return 1;
+    if (pthread_attr_init(&attributes) == 0) {
+        pthread_attr_getstacksize(&attributes, &stack);
+        pthread_attr_destroy(&attributes);
+    }
+    size_t n_bytes = (size_t)(n - 1) * stack + SMALL_THINGS;
+    void *probe = mmap(NULL, n_bytes, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (probe == MAP_FAILED)
+        return 1;
+    munmap(probe, n_bytes);
+    return n;
 }
 
 int thread_processors(void)

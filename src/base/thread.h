@@ -11,6 +11,11 @@
  * the program. 0, or the number of an error. */
 MUST_CHECK int thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 
+/* Threads for a parallel region that may be the first one: OpenMP's number, or 1 where
+ * there are no addresses for the stacks of new threads (ulimit -v), because OpenMP ends the
+ * process when it cannot start a thread. */
+int thread_team_size(void);
+
 /* The processors that this process may run on. */
 int thread_processors(void);
 /* The same as a set: those of all threads of a parallel region. */

@@ -10,6 +10,7 @@
 
 #include "base/beat.h"
 #include "base/fs.h"
+#include "base/thread.h"
 #include "ckpt/ckpt_diff.h"
 #include "ckpt/ckpt_store.h"
 
@@ -363,7 +364,7 @@ static int run_jobs(struct ckpt_reader *r, const struct job_list *list,
     int64_t failed_at = INT64_MAX;
     for (int i = 0; i < JOBS_AHEAD; i++)
         ask_for(list, i);
-#pragma omp parallel
+#pragma omp parallel num_threads(thread_team_size())
     {
         struct worker w = {.r = r, .sink = sink};
         w.buffer =

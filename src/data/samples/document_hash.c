@@ -7,6 +7,7 @@
 #include "base/beat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,7 @@ int document_hash_range(const struct corpus *c, int64_t first, int64_t end,
 {
     int64_t n_blocks = (end - first + BLOCK_DOCUMENTS - 1) / BLOCK_DOCUMENTS;
     int64_t failed_block = INT64_MAX; // the first one, whatever the number of threads
-#pragma omp parallel
+#pragma omp parallel num_threads(thread_team_size())
     {
         struct hasher h = {0};
         struct error memory_error = {0};
