@@ -93,6 +93,7 @@ int document_hash_range(const struct corpus *c, int64_t first, int64_t end,
                          : -1;
 #pragma omp critical(document_hash_failure)
             if (rc && b < failed_block) {
+#pragma omp atomic write
                 failed_block = b;
                 *err = why;
             }
