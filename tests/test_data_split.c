@@ -297,6 +297,38 @@ static void test_split__every_corpus_of_a_blend_has_its_own(void **state)
     input_set_close(&set);
 }
 
+/* Also where the cache cannot be written. */
+static void test_split__a_set_keeps_its_hashes_for_other_processes(void **state)
+{
+    struct config cfg;
+    struct error err;
+    struct input_set one, other;
+    struct sample_stream stream;
+    corpus_close(open_corpus(*state));
+    test_write_file(test_path(*state, "taken"), "x", 1);
+    test_data_config(&cfg, 8);
+    test_add_input(&cfg, test_path(*state, "a"));
+    memcpy(cfg.dataset.split, weights, sizeof weights);
+    snprintf(cfg.dataset.cache_dir, sizeof cfg.dataset.cache_dir, "%s",
+             test_path(*state, "taken"));
+    assert_ok(input_set_open(&one, &cfg, &err), err);
+    assert_int_equal(input_set_hash_bytes(&one), 0);
+    input_set_close(&one);
+    cfg.dataset.split_by = SPLIT_BY_DOCUMENT;
+    assert_ok(input_set_open(&one, &cfg, &err), err);
+    assert_ok(input_set_open(&other, &cfg, &err), err);
+    assert_false(one.hashes[0].was_there);
+    assert_true(other.hashes[0].was_there);
+    assert_int_equal(input_set_hash_bytes(&other), 8 * N_DOCS);
+    input_set_close(&one);
+    assert_ok(sample_stream_open(&stream, &other, SPLIT_TEST, 50, &err), err);
+    for (int64_t d = 0; d < N_DOCS; d++)
+        assert_int_equal(split_contains(&stream.indexes[0].epochs.split, d),
+                         expected_part(d) == SPLIT_TEST);
+    sample_stream_close(&stream);
+    input_set_close(&other);
+}
+
 static void test_split__an_empty_part_is_refused_with_the_remedy(void **state)
 {
     static const int64_t order[] = {1, 2, 3};
@@ -412,6 +444,7 @@ int main(void)
         data_test(test_split__depends_on_no_order_format_or_file),
         data_test(test_split__samples_are_those_of_the_part),
         data_test(test_split__every_corpus_of_a_blend_has_its_own),
+        data_test(test_split__a_set_keeps_its_hashes_for_other_processes),
         data_test(test_split__an_empty_part_is_refused_with_the_remedy),
         data_test(test_split__tables_of_the_two_rules_are_apart),
         data_test(test_split__documents_are_hashed_once),

@@ -45,7 +45,7 @@ struct plan_data plan_data_of(const struct config *cfg, const struct input_set *
         d.order += sample_stream_bytes(valid);
         making = fmax(making, sample_stream_making_bytes(valid));
     }
-    d.order += making;
+    d.order += making + (double)input_set_hash_bytes(set);
     d.lengths = (double)input_set_bytes(set) + sample_stream_list_bytes(train) +
                 (valid ? sample_stream_list_bytes(valid) : 0);
     d.batches =

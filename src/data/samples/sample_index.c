@@ -279,7 +279,8 @@ static int refuse_too_large(const struct sample_index_options *opt, struct error
 static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
                        const struct sample_index_options *opt, struct error *err)
 {
-    struct split_options split = {.by = opt->split_by, .cache_dir = opt->cache_dir};
+    struct split_options split = {
+        .by = opt->split_by, .hashes = opt->hashes, .cache_dir = opt->cache_dir};
     memcpy(split.weights, opt->split, sizeof split.weights);
     *e = (struct sample_epochs){
         .corpus = corpus, .mode = opt->mode, .seq_len = opt->seq_len, .seed = opt->seed};

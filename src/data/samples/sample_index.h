@@ -37,6 +37,7 @@
 struct sample_index_options {
     double split[SPLIT_PARTS]; // weights of train, valid, test
     enum config_split_by split_by;
+    const struct index_map *hashes; // of the documents, see struct split_options
     enum split_part part;
     int64_t seq_len;       // S
     int64_t n_samples;     // needed; > 0

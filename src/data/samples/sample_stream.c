@@ -3,6 +3,7 @@
 #include "base/grow.h"
 #include "base/log.h"
 #include "data/formats/dataset_list.h"
+#include "data/samples/document_hash.h"
 #include "data/samples/index_cache.h"
 
 #include <math.h>
@@ -146,6 +147,19 @@ static int check_eos(struct input_set *set, const struct config *cfg, struct err
     return 0;
 }
 
+/* They stay open: where they cannot be cached, the other processes of the machine find them
+ * in shared memory as long as one has them. */
+static int open_hashes(struct input_set *set, const char *cache_dir, struct error *err)
+{
+    set->hashes = calloc((size_t)set->n_corpora, sizeof *set->hashes);
+    if (!set->hashes)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    for (int64_t i = 0; i < set->n_corpora; i++)
+        if (document_hash_open(&set->hashes[i], set->corpora[i], cache_dir, err))
+            return -1;
+    return 0;
+}
+
 static int open_set(struct input_set *set, const struct config *cfg, bool reads_tokens,
                     struct error *err)
 {
@@ -165,7 +179,8 @@ static int open_set(struct input_set *set, const struct config *cfg, bool reads_
         if (corpus_check_tokens(set->corpora[i], cfg->model.vocab_size, d->cache_dir,
                                 err))
             goto done;
-    if (check_eos(set, cfg, err))
+    if (check_eos(set, cfg, err) ||
+        (d->split_by == SPLIT_BY_DOCUMENT && open_hashes(set, d->cache_dir, err)))
         goto done;
     set->options = (struct sample_index_options){
         .split = {d->split[0], d->split[1], d->split[2]},
@@ -205,8 +220,16 @@ int64_t input_set_bytes(const struct input_set *set)
     return n_documents * (int64_t)sizeof(int64_t);
 }
 
+int64_t input_set_hash_bytes(const struct input_set *set)
+{
+    return set->hashes ? input_set_bytes(set) : 0; // one number per document, too
+}
+
 void input_set_close(struct input_set *set)
 {
+    for (int64_t i = 0; set->hashes && i < set->n_corpora; i++)
+        index_map_close(&set->hashes[i]);
+    free(set->hashes);
     for (int64_t i = 0; i < set->n_corpora; i++)
         corpus_close(set->corpora[i]);
     free(set->corpora);
@@ -240,6 +263,7 @@ static int open_indexes(struct sample_stream *stream, const struct input_set *se
     for (int64_t i = 0; i < stream->n_indexes; i++) {
         struct sample_index_options opt = set->options;
         opt.part = part;
+        opt.hashes = set->hashes ? &set->hashes[i] : NULL;
         opt.n_samples =
             stream->n_indexes == 1 ? n_samples : blend_most(&stream->blend, i, n_samples);
         if (sample_index_open(&stream->indexes[i], set->corpora[i], &opt, err))

@@ -30,6 +30,8 @@
 
 struct input_set { // read-only for everybody but sample_stream.c
     struct corpus **corpora;
+    struct index_map
+        *hashes; // (n_corpora) of documents; NULL unless the split needs them
     int64_t n_corpora;
     const double *weights; // (n_corpora) the configuration's; of no use for one
     int64_t eos;           // the token that ends a document; -1: unknown
@@ -51,6 +53,8 @@ void input_set_close(struct input_set *set); // one of zeros is fine
 
 /* What it holds in memory: one number per document. */
 int64_t input_set_bytes(const struct input_set *set);
+/* Hashes of documents, mapped and shared by all processes of a machine. */
+int64_t input_set_hash_bytes(const struct input_set *set);
 
 /* Names the content as corpus_fingerprint() does: of one corpus, the same; of several, it
  * depends on their order and weights too. */

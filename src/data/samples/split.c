@@ -106,6 +106,8 @@ static int find_by_hash(struct split *s, const struct corpus *c,
                         struct error *err)
 {
     struct index_map map;
+    if (opt->hashes)
+        return add_matches(s, c, opt, part, opt->hashes, err);
     if (document_hash_open(&map, c, opt->cache_dir, err))
         return -1;
     int rc = add_matches(s, c, opt, part, &map, err);

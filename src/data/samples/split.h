@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "config/config.h"
 #include "data/samples/corpus.h"
+#include "data/samples/index_cache.h"
 
 #define SPLIT_PARTS 3
 
@@ -40,8 +41,8 @@ enum split_part split_part_of(const double weights[SPLIT_PARTS], uint64_t hash);
 struct split_options {
     double weights[SPLIT_PARTS]; // of train, valid, test
     enum config_split_by by;
-    const char
-        *cache_dir; // of document hashes; "" or NULL: .trefoil_cache beside the data
+    const struct index_map *hashes; // by document_hash_open(); NULL: it is called here
+    const char *cache_dir; // for that; "" or NULL: .trefoil_cache beside the data
 };
 
 struct split_range {
