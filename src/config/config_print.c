@@ -257,7 +257,7 @@ static const char introduction[] =
     "A configuration is a YAML file, given by `-c FILE`. Its root `PreTraining:` may be\n"
     "left out, and so may every key: then it has its default. So it has when nothing\n"
     "stands after its colon (`None`, `null` and `~` count as nothing), but for the keys\n"
-    "whose default below says what nothing means: `max_steps` and `decay_steps`.\n"
+    "whose default below says what nothing means: `max_steps` and `hang_timeout`.\n"
     "`-o key=value` overrides a key, as often as needed, the last one wins: the key is\n"
     "the dotted path (`-o Model.num_layers=4`), with or without the root, or the last\n"
     "part of it where only one key ends so (`-o max_steps=3`).\n"
