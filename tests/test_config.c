@@ -138,7 +138,8 @@ static void test_defaults__are_those_of_paddlefleetx(void **state)
     (void)state;
     struct config empty, seed, none;
     struct error err;
-    load(&empty, "Optimizer: {lr: {decay_steps: 360000, max_lr: 1e-5, min_lr: 5e-5}}");
+    load(&empty, "Optimizer: {lr: {decay_steps: 360000, warmup_rate: 0.01, "
+                 "max_lr: 1e-5, min_lr: 5e-5}}");
     load_with(&seed, seed_004, "device=cpu", "use_pure_fp16=False");
     assert_same_config(&empty, &seed);
     load(&empty, "");

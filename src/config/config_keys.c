@@ -210,7 +210,7 @@ const struct config_key config_keys[] = {
         .meaning = "Update at which the learning rate reaches min_lr; 0 means max_steps, also "
                    "where num_train_epochs decides it."},
     {KEY("Optimizer.lr.warmup_rate", CONFIG_FLOAT, optimizer.lr.warmup_rate),
-        .default_text = "0.01", .range = FROM_BELOW(0, 1),
+        .default_text = "0.1", .range = FROM_BELOW(0, 1), .former = "0.01",
         .meaning = "Part of decay_steps in which the learning rate rises from 0 to max_lr."},
     {KEY("Optimizer.lr.max_lr", CONFIG_FLOAT, optimizer.lr.max_lr),
         .range = BETWEEN(0, 1000), .derived = "0.4 / hidden_size, but at most 0.003",

@@ -358,17 +358,19 @@ int config_load_run(struct config *cfg, const char *path, char *const *overrides
                     int n_overrides, int64_t n_processes,
                     const struct config_sources *sources, struct error *err)
 {
-    struct request r = {.name = path,
-                        .overrides = overrides,
-                        .n_overrides = n_overrides,
-                        .n_processes = n_processes};
     char *text = NULL;
-    if (path && fs_read_all(path, CONFIG_MAX_BYTES, &text, &r.n_text, err))
+    size_t n = 0;
+    int rc;
+    if (path && fs_read_all(path, CONFIG_MAX_BYTES, &text, &n, err))
         return refuse_unread(path, err);
-    r.text = text;
     if (sources)
-        r.sources = *sources;
-    int rc = load(cfg, &r, err);
+        rc = load(cfg,
+                  &(struct request){path, text, n, overrides, n_overrides, n_processes,
+                                    *sources},
+                  err);
+    else
+        rc = config_load_text(cfg, path, text, n, overrides, n_overrides, n_processes,
+                              err);
     free(text);
     return rc;
 }
