@@ -20,6 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define GPT2_END_OF_TEXT 50256
+
 /* -- one value ----------------------------------------------------------------------- */
 
 void config_set_default(const struct config_key *key, struct config *cfg,
@@ -248,6 +250,40 @@ static int take_vocab_size(struct config_target *target,
     return 0;
 }
 
+/* PaddleFleetX leaves positions whose input token is the end of text, GPT-2's, out of the
+ * loss, and its files do not name the token. */
+static void mask_as_fleetx(struct config_target *target)
+{
+    struct config_dataset *d = &target->cfg->dataset;
+    const struct config_key *mask = config_key_at("dataset.eod_mask_loss");
+    const struct config_key *eos = config_key_at("dataset.eos_token_id");
+    const char *path = config_path_at(&d->input_dir, 0);
+    bool has_mask = config_was_given(&target->origins, mask);
+    if (config_was_kept(&target->origins, mask)) {
+        log_info(
+            "kept from the checkpoint: positions whose input is the end of text count "
+            "in the loss (dataset.eod_mask_loss)");
+        return;
+    }
+    if (!config_was_given(&target->origins, eos) &&
+        GPT2_END_OF_TEXT < target->cfg->model.vocab_size)
+        d->eos_token_id = GPT2_END_OF_TEXT;
+    if (has_mask)
+        return;
+    d->eod_mask_loss = d->eos_token_id >= 0;
+    if (d->eod_mask_loss)
+        log_info(
+            "'%s' is in PaddleFleetX's form, without .meta.json: as there, positions "
+            "whose input is token %lld, the end of text, are left out of the loss "
+            "(dataset.eos_token_id, dataset.eod_mask_loss)",
+            path, (long long)d->eos_token_id);
+    else
+        log_info("'%s' is in PaddleFleetX's form, without .meta.json, and dataset."
+                 "eos_token_id is not known: all positions count in the loss; there, "
+                 "those whose input is the end of text do not",
+                 path);
+}
+
 /* An end of documents that is given, or no token of the model, is left to the check of the
  * data itself. */
 static int ask_data(struct config_target *target, config_look_fn *look, struct error *err)
@@ -255,13 +291,13 @@ static int ask_data(struct config_target *target, config_look_fn *look, struct e
     struct config *cfg = target->cfg;
     struct config_data_facts facts;
     bool has_size = config_was_given(&target->origins, config_key_at("Model.vocab_size"));
-    if (has_size && cfg->dataset.eos_token_id >= 0)
-        return 0;
     if (look(&cfg->dataset, &facts, err) ||
         (!has_size && take_vocab_size(target, &facts, err)))
         return -1;
     if (cfg->dataset.eos_token_id < 0 && facts.eos_token_id < cfg->model.vocab_size)
         cfg->dataset.eos_token_id = facts.eos_token_id;
+    if (facts.is_plain_fleetx)
+        mask_as_fleetx(target);
     return 0;
 }
 
