@@ -273,6 +273,32 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
          "f.yaml:1:9: Model.moe_configs: mixtures of experts are not in this version"},
         {"Engine: {balance_loss_weight: 1.0}",
          "f.yaml:1:31: Engine.balance_loss_weight: mixtures of experts"},
+        {"Model: {num_experts: '2,', expert_interval: 2, topk: 1, moe_use_residual: "
+         "False,\n"
+         "  moe_train_capacity_factor: 1.0, moe_eval_capacity_factor: 1.0,\n"
+         "  moe_min_capacity: 4, moe_token_dropping: True, balance_loss_weight: 0.01,\n"
+         "  enable_expert_tensor_parallelism: False}",
+         "f.yaml:1:22: Model.num_experts: '2,' is not possible here: mixtures of "
+         "experts"},
+        {"Model: {expert_interval: 2}",
+         "f.yaml:1:26: Model.expert_interval: mixtures of"},
+        {"Model: {moe_min_capacity: 4}",
+         "f.yaml:1:27: Model.moe_min_capacity: mixtures of"},
+        {"Model: {topk: 1}", "f.yaml:1:15: Model.topk: mixtures of experts are not in"},
+        {"Optimizer: {grad_clip: {name: ClipGradForMOEByGlobalNorm}}",
+         "f.yaml:1:31: Optimizer.grad_clip.name: 'ClipGradForMOEByGlobalNorm' is not "
+         "possible here: mixtures of experts"},
+        {"Tuning: {enable: True, profile_start_step: 1}",
+         "f.yaml:1:1: Tuning: automatic tuning is not in this version"},
+        {"Tuning: {tuning_recompute: True}",
+         "f.yaml:1:1: Tuning: automatic tuning is not"},
+        {"PreTraining: {quantization: {use_qat: True, weight_bits: 8}}",
+         "f.yaml:1:15: quantization: quantisation is not in this version: remove it, or "
+         "set its use_qat to False"},
+        {"Distillation: {enable: True}", "f.yaml:1:1: Distillation: distillation is not"},
+        {"Model: {module: GPTDistillModule}",
+         "f.yaml:1:17: Model.module: 'GPTDistillModule' is not possible here: "
+         "distillation is not in this version"},
         {"Model: {module: GPTFinetuneModule}",
          "f.yaml:1:17: Model.module: 'GPTFinetuneModule' is not possible here: this "
          "program pretrains: use GPTModule"},
@@ -304,6 +330,12 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
     assert_loads(&cfg, "Compress: {Prune: {enable: True}}",
                  "Compress.Prune.enable=False");
     assert_loads(&cfg, "Model: {module: MoEModule}", "Model.module=GPTModule");
+    assert_loads(&cfg, "quantization: {use_qat: False, weight_bits: 8}", NULL);
+    assert_loads(&cfg, "Tuning: {enable: False, profile_start_step: 1}", NULL);
+    assert_loads(&cfg, "Model: {expert_interval: , num_experts: 1}", NULL);
+    assert_loads(&cfg, "Fused_passes: {enable: False}\nEval: {batch_size: 8}", NULL);
+    assert_refused("quantization: {use_qat: 1}", NULL,
+                   "f.yaml:1:25: quantization.use_qat: '1' is not a truth value");
     assert_refused(
         "Model: {module: GPTModule}", "Model.module=MoEModule",
         "-o Model.module=MoEModule: Model.module: 'MoEModule' is not possible");
@@ -337,17 +369,21 @@ static void test_epochs__count_when_steps_are_left_out(void **state)
     }
 }
 
-static void test_rates__that_are_swapped_are_told_where_they_are_written(void **state)
+static void test_rates__that_are_swapped_are_warned_about(void **state)
 {
     (void)state;
     char *log = logged_by("seed: 1");
     assert_string_equal(log, "");
     free(log);
     log = logged_by("Optimizer: {lr: {max_lr: 1.0e-5, min_lr: 5.0e-5}}");
-    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 1e-05 is below min_lr 5e-05"));
+    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 1e-05 is below min_lr 5e-05 "
+                                "(f.yaml:1:42): "));
     free(log);
     log = logged_by("Optimizer: {lr: {max_lr: 2.0e-5}}");
-    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 2e-05 is below min_lr 5e-05"));
+    assert_string_equal(log, "");
+    free(log);
+    log = logged_by("Optimizer: {lr: {min_lr: 0.5}}");
+    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 0.000390625 is below min_lr 0.5: "));
     free(log);
 }
 
@@ -365,7 +401,7 @@ int main(void)
         cmocka_unit_test(test_foreign__names_are_told_in_one_line),
         cmocka_unit_test(test_foreign__models_are_refused_with_a_sentence),
         cmocka_unit_test(test_epochs__count_when_steps_are_left_out),
-        cmocka_unit_test(test_rates__that_are_swapped_are_told_where_they_are_written),
+        cmocka_unit_test(test_rates__that_are_swapped_are_warned_about),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

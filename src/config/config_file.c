@@ -110,20 +110,23 @@ static int read_truth(const struct config_given *given, bool *value, struct erro
                      given->where, given->name, shown);
 }
 
-/* What is refused may be switched off by the "enable" directly below it. */
+/* What is refused may be switched off by a key directly below it. */
 static int note_refused(struct config_foreign_use *use, const struct config_foreign *row,
                         const struct config_given *given, struct error *err)
 {
-    char ours[CONFIG_NAME_BYTES], enable[CONFIG_NAME_BYTES];
-    bool is_enabled = false;
+    static const char *const switches[] = {"enable", "use_qat"};
+    char ours[CONFIG_NAME_BYTES], name[CONFIG_NAME_BYTES];
     config_canonical(given->name, ours);
-    snprintf(enable, sizeof enable, "%s.enable", row->name);
     mark(use, row, given);
-    if (strcmp(ours, enable) != 0)
-        return 0;
-    if (read_truth(given, &is_enabled, err))
-        return -1;
-    use->is_disabled = !is_enabled;
+    for (size_t i = 0; i < ARRAY_LEN(switches); i++) {
+        bool is_enabled = false;
+        snprintf(name, sizeof name, "%s.%s", row->name, switches[i]);
+        if (strcmp(ours, name) != 0)
+            continue;
+        if (read_truth(given, &is_enabled, err))
+            return -1;
+        use->is_disabled = !is_enabled;
+    }
     return 0;
 }
 

@@ -23,9 +23,14 @@
 #define NO_OTHER_TASK "this program pretrains: use GPTModule"
 #define NO_QUANTISATION                                                                  \
     "quantisation is not in this version: remove it, or set its enable to False"
+#define NO_OLD_QUANTISATION                                                              \
+    "quantisation is not in this version: remove it, or set its use_qat to False"
 #define NO_PRUNING "pruning is not in this version: remove it, or set its enable to False"
 #define NO_DISTILLATION                                                                  \
     "distillation is not in this version: remove it, or set its enable to False"
+#define NO_DISTILLATION_MODULE "distillation is not in this version: use GPTModule"
+#define NO_TUNING                                                                        \
+    "automatic tuning is not in this version: remove it, or set its enable to False"
 #define NO_EPOCH_MODE                                                                    \
     "leave it out, leave max_steps empty and give num_train_epochs and test_interval"
 
@@ -88,6 +93,8 @@ const struct config_foreign config_foreigns[] = {
     {"Inference", FOREIGN_UNUSED, NULL, NULL},
     {"Compress", FOREIGN_UNUSED, NULL, NULL},
     {"FusedPasses", FOREIGN_UNUSED, NULL, NULL},
+    {"Fused_passes", FOREIGN_UNUSED, NULL, NULL},
+    {"Eval", FOREIGN_UNUSED, NULL, NULL},
     {"Global.flags", FOREIGN_UNUSED, NULL, NULL},
     {"Global.accumulate_steps", FOREIGN_UNUSED, NULL, NULL},
     {"Global.test_iters", FOREIGN_UNUSED, NULL, NULL},
@@ -119,7 +126,7 @@ const struct config_foreign config_foreigns[] = {
     {"Optimizer.lr.use_increments", FOREIGN_UNUSED, NULL, NULL},
 
     {"Model.module", FOREIGN_ONLY, "GPTModule|GPTModuleAuto|GPTEvalModule=|GPTGenerationModule=|"
-        "GPTGenerationModuleAuto=|MoEModule=" NO_EXPERTS, NO_OTHER_TASK},
+        "GPTGenerationModuleAuto=|MoEModule=" NO_EXPERTS "|GPTDistillModule=" NO_DISTILLATION_MODULE, NO_OTHER_TASK},
     {"Model.name", FOREIGN_ONLY, "GPT|GPT-cn|MoE=" NO_EXPERTS, "only GPT is in this version"},
     {"Model.num_experts", FOREIGN_ONLY, "0|1", NO_EXPERTS},
     {"Model.freeze_embedding", FOREIGN_ONLY, "False|false", "every parameter is trained: use False"},
@@ -130,17 +137,31 @@ const struct config_foreign config_foreigns[] = {
     {"mix_precision.enable", FOREIGN_MIXED, NULL, NULL},
     {"Distributed.pp_recompute_interval", FOREIGN_ONLY, "1", "use 1, and no_recompute_layers"},
     {"Optimizer.lr.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
-    {"Optimizer.grad_clip.name", FOREIGN_ONLY, "ClipGradByGlobalNorm", "use ClipGradByGlobalNorm"},
+    {"Optimizer.grad_clip.name", FOREIGN_ONLY, "ClipGradByGlobalNorm|ClipGradForMOEByGlobalNorm=" NO_EXPERTS, "use ClipGradByGlobalNorm"},
 
     {"Engine.balance_loss_weight", FOREIGN_REFUSED, NULL, NO_EXPERTS},
     {"Global.balance_loss_weight", FOREIGN_REFUSED, NULL, NO_EXPERTS},
     {"Model.moe_configs", FOREIGN_REFUSED, NULL, NO_EXPERTS},
     {"Model.expert_mode", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.expert_interval", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.topk", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.top_k", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.gate", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.balance_loss_weight", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.moe_use_residual", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.moe_train_capacity_factor", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.moe_eval_capacity_factor", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.moe_min_capacity", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.moe_token_dropping", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.enable_expert_tensor_parallelism", FOREIGN_REFUSED, NULL, NO_EXPERTS},
     {"Compress.Quantization", FOREIGN_REFUSED, NULL, NO_QUANTISATION},
     {"Compress.Prune", FOREIGN_REFUSED, NULL, NO_PRUNING},
     {"Compress.Distillation", FOREIGN_REFUSED, NULL, NO_DISTILLATION},
     {"Quantization", FOREIGN_REFUSED, NULL, NO_QUANTISATION},
+    {"quantization", FOREIGN_REFUSED, NULL, NO_OLD_QUANTISATION},
     {"Prune", FOREIGN_REFUSED, NULL, NO_PRUNING},
+    {"Distillation", FOREIGN_REFUSED, NULL, NO_DISTILLATION},
+    {"Tuning", FOREIGN_REFUSED, NULL, NO_TUNING},
 };
 // clang-format on
 
