@@ -490,7 +490,76 @@ static void test_verdict__infers_a_signal_nobody_saw(void **state)
     assert_int_equal(judge(end, &err), 3);
     assert_non_null(strstr(err.text,
                            "rank 0 on far (pid 1000) was killed, it seems by "
-                           "signal 9 (Killed), at step 40 (as the kernel does"));
+                           "signal 9 (Killed), at step 40 (the kernel, a scheduler"));
+}
+
+/* The kernel's count decides, not the signal. */
+static void test_verdict__names_memory_only_where_the_kernel_counted(void **state)
+{
+    (void)state;
+    const struct {
+        enum oom_evidence oom;
+        int exit_signal, exit_code;
+        const char *sentence;
+        bool names_memory;
+    } cases[] = {
+        {OOM_NONE, SIGKILL, 0, "was killed by signal 9 (Killed) at step 40 (a scheduler",
+         false},
+        {OOM_COUNTED, SIGKILL, 0,
+         "was killed by signal 9 (Killed) at step 40, probably for lack of memory", true},
+        {OOM_COUNTED, 0, 0,
+         "it seems by signal 9 (Killed), at step 40, probably for lack", true},
+        {OOM_COUNTED, 0, 1, "ended with exit code 1 at step 40 and gave no reason",
+         false},
+        {OOM_NONE, 0, 7, "ended with exit code 7 at step 40 and gave no reason", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct seen_rank rank = gone(0, 5);
+        struct error err;
+        struct job_end end = {.opt = &of_one, .ranks = &rank, .wait_status = 1 << 8};
+        rank.oom = cases[i].oom;
+        rank.exit_signal = cases[i].exit_signal;
+        rank.exit_code = cases[i].exit_code;
+        assert_int_equal(judge(end, &err), 3);
+        if (!strstr(err.text, cases[i].sentence) ||
+            (strstr(err.text, "probably") != NULL) != cases[i].names_memory)
+            fail_msg("case %zu: '%s'", i, err.text);
+    }
+}
+
+static void test_verdict__quotes_a_failed_start_of_mpi(void **state)
+{
+    (void)state;
+    static const char said[] = "-----\nNo components were able to be opened.\n\n"
+                               "  Host:      vm\n-----\n"
+                               "[vm:7] PML ucx cannot be selected\n"
+                               "[vm:7] E: NO ROOM in file a.c at line 3\n"
+                               "[vm:7] E: NO ROOM in file b.c at line 44\n"
+                               "[vm:7] 1 more process has sent help message x.txt\n";
+    struct seen_rank rank = gone(0, 5);
+    struct error err;
+    struct job_end end = {
+        .opt = &of_one, .ranks = &rank, .wait_status = 1 << 8, .said = said};
+    rank.action = BEAT_JOIN;
+    rank.peer = BEAT_EVERYBODY;
+    rank.exit_code = 1;
+    setenv("OMPI_MCA_test_of_words", "wrong", 1);
+    assert_int_equal(judge(end, &err), 3);
+    unsetenv("OMPI_MCA_test_of_words");
+    assert_non_null(strstr(err.text, "rank 0 on far could not join the job: MPI_Init "
+                                     "ended the process with exit code 1; "));
+    assert_non_null(strstr(err.text, "OMPI_MCA_test_of_words=wrong"));
+    assert_non_null(strstr(err.text, "MPI said: No components were able to be opened. "
+                                     "Host: vm PML ucx cannot be selected E: NO ROOM; "
+                                     "its log: "));
+
+    rank.peer = BEAT_NOBODY; // it has joined, and died later
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "ended with exit code 1 at step 40"));
+    rank.peer = BEAT_EVERYBODY;
+    rank.exit_signal = SIGKILL; // it was killed in MPI_Init
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "was killed by signal 9"));
 }
 
 static void test_verdict__tells_what_would_come_again(void **state)
@@ -576,6 +645,8 @@ int main(void)
         cmocka_unit_test(test_verdict__tells_of_ranks_that_do_not_begin),
         cmocka_unit_test(test_verdict__knows_its_own_signals),
         cmocka_unit_test(test_verdict__infers_a_signal_nobody_saw),
+        cmocka_unit_test(test_verdict__names_memory_only_where_the_kernel_counted),
+        cmocka_unit_test(test_verdict__quotes_a_failed_start_of_mpi),
         cmocka_unit_test(test_verdict__tells_what_would_come_again),
         cmocka_unit_test(test_restart__gives_up_after_three_without_progress),
         cmocka_unit_test(test_restart__counts_from_the_newest_checkpoint),

@@ -33,6 +33,10 @@ enum rank_condition {
     N_RANK_CONDITIONS,
 };
 
+/* Whether the kernel killed a process for lack of memory between the start of the watch
+ * and the end of a rank. */
+enum oom_evidence { OOM_UNKNOWN, OOM_NONE, OOM_COUNTED };
+
 struct seen_rank { // a rank of the job, as the last look showed it
     bool is_seen;  // it has begun; else nothing below counts
     bool is_over;  // it has done its work
@@ -48,8 +52,10 @@ struct seen_rank { // a rank of the job, as the last look showed it
     int pid;
     enum beat_state state; // its last word
     int code;
-    int64_t said_ns;    // CLOCK_REALTIME of its last word, or when it was seen dead
-    int exit_signal;    // that ended it; 0: none, or nobody saw
+    int64_t said_ns; // CLOCK_REALTIME of its last word, or when it was seen dead
+    int exit_signal; // that ended it; 0: none, or not known
+    int exit_code;   // with which it ended; 0: none, or not known
+    enum oom_evidence oom;
     const char *reason; // BEAT_FAILED: why; NULL: another rank of its host failed first
     bool is_lasting;    // BEAT_FAILED: would come again
 };
@@ -64,7 +70,8 @@ struct host_watch {
     struct host_rank *all; // (n_ranks) what was seen last of each
     int deaths_fd;         // readable: a rank has ended, and is to be looked at
     uint64_t pid_space;
-    double looked; // clock_seconds()
+    uint64_t oom_kills; // memory_oom_kills() at the start of the watch
+    double looked;      // clock_seconds()
 };
 
 MUST_CHECK int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,

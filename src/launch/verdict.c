@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "launch/job_files.h"
 #include "launch/job_watch.h"
+#include "launch/join_failure.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -116,8 +117,24 @@ static int explain_failure(const struct job_end *end, int rank, struct error *er
                      step_text(step, seen), text, log_text(log, end, rank, "its log"));
 }
 
-/* Every other deadly signal a rank records itself: one that nobody saw was SIGKILL but
- * for an _exit(). */
+/* Who may have sent SIGKILL: lack of memory is named only where the kernel has counted a
+ * process that it killed for that. */
+static const char *sender_text(enum oom_evidence oom)
+{
+    static const char *const texts[] = {
+        [OOM_UNKNOWN] = " (the kernel, a scheduler, a user or another program sent it)",
+        [OOM_NONE] =
+            " (a scheduler, a user or another program sent it: the kernel has not "
+            "killed any process for lack of memory)",
+        [OOM_COUNTED] =
+            ", probably for lack of memory: the kernel has killed a process for "
+            "that while the job ran",
+    };
+    return texts[oom];
+}
+
+/* Every other deadly signal a rank records itself: one that was not seen was SIGKILL,
+ * unless a library has called _exit(). */
 static int explain_death(const struct job_end *end, int rank, int number,
                          struct error *err)
 {
@@ -128,14 +145,27 @@ static int explain_death(const struct job_end *end, int rank, int number,
     if (!seen->is_seen)
         return error_set(err, ERROR_RUNTIME, "rank %d was killed before it could begin",
                          rank);
+    log_text(log, end, rank, is_crash ? "its stack is at the end of its log" : "its log");
+    if (number == 0 && seen->exit_code != 0)
+        return error_set(err, ERROR_RUNTIME,
+                         "rank %d on %s (pid %d) ended with exit code %d%s and gave no "
+                         "reason%s",
+                         rank, seen->host, seen->pid, seen->exit_code,
+                         step_text(step, seen), log);
     return error_set(
         err, ERROR_RUNTIME, "rank %d on %s (pid %d) was %s%s by signal %d (%s)%s%s%s%s",
         rank, seen->host, seen->pid, is_crash ? "ended" : "killed",
         number ? "" : ", it seems", number ? number : SIGKILL,
         strsignal(number ? number : SIGKILL), number ? "" : ",", step_text(step, seen),
-        number && number != SIGKILL ? "" : " (as the kernel does when memory runs out)",
-        log_text(log, end, rank,
-                 is_crash ? "its stack is at the end of its log" : "its log"));
+        number && number != SIGKILL ? "" : sender_text(seen->oom), log);
+}
+
+static int explain_join(const struct job_end *end, int rank, struct error *err)
+{
+    char path[PATH_MAX], where[PATH_MAX + 64];
+    job_files_log_path(path, sizeof path, end->log_dir, rank);
+    return join_failure_explain(rank, &end->ranks[rank], end->said, path,
+                                log_text(where, end, rank, "its log"), err);
 }
 
 /* A host that is lost takes its ranks with it, and then the others are killed or complain
@@ -252,6 +282,9 @@ int verdict(const struct job_end *end, struct error *err)
 {
     int number, cause = find_cause(end, &number);
     int missing = job_watch_first_unfinished(end->ranks, (int)end->opt->n_ranks);
+    int joining =
+        cause < 0 ? -1
+                  : join_failure_find(end->ranks, (int)end->opt->n_ranks, cause, number);
     const char *lost = find_lost_host(end);
     const char *reason = cause >= 0 ? end->ranks[cause].reason : NULL;
     bool has_last_word = cause >= 0 && end->ranks[cause].state != BEAT_ALIVE;
@@ -285,6 +318,8 @@ int verdict(const struct job_end *end, struct error *err)
         explain_unbegun(end, err);
     else if ((is_shot && !has_last_word) || (cause < 0 && !is_content))
         explain_mpiexec(end, err);
+    else if (joining >= 0)
+        explain_join(end, joining, err);
     else if (cause >= 0 && reason)
         explain_failure(end, cause, err);
     else if (cause >= 0)

@@ -76,9 +76,36 @@ dies 3 "rank 2 on .* failed at step 3: the loss is not finite.*workerlog.2'" agr
 dies 3 "rank 1 on .* was ended by signal 11 .* at step 3.*workerlog.1'" crash 1
 grep -q 'its stack' log/workerlog.1 || fail "no stack in the log"
 dies 3 "rank 2 on .* was killed(, it seems)? by signal 9.* at step 3.*workerlog.2'" kill 2
+grep -q 'probably for lack of memory' err && fail "no process was killed for memory: $(cat err)"
 dies 3 "rank 0 on .* was killed(, it seems)? by signal 9.* at step 3.*workerlog.0'" kill 0
 dies 3 "rank 1 on .* failed at step 3: it ended with exit code 7" exit 1
 dies 3 "rank 1 on .* failed at step 3: stuck" linger 1
+
+# -- MPI_Init ends a rank: what MPI said, and what may help
+no_mpi() { # no_mpi PATTERN, of the job that just ended with $?
+    expect 3 "could not join the job: MPI_Init ended (the process|a rank).*$1.*MPI said: " "$1"
+    grep -qE 'signal|lack of memory' err && fail "a failing MPI_Init is called a signal: $(cat err)"
+}
+if "$trefoil" --version | grep -q 'Open MPI'; then
+    for _ in $(seq 20); do # mpiexec itself sometimes loses what a rank says
+        OMPI_MCA_pml=nonexistent launch 2 hello
+        no_mpi 'the environment sets: OMPI_MCA_pml=nonexistent'
+        grep -q 'MPI said: .*requested component' err && break
+    done
+    grep -q 'MPI said: .*requested component' err || fail "MPI is not quoted: $(cat err)"
+    OMPI_MCA_btl=nonexistent launch 3 hello
+    no_mpi 'the environment sets: OMPI_MCA_btl=nonexistent'
+    (ulimit -f 40 && launch 2 hello)
+    no_mpi 'files are limited to 40 kB'
+    if unshare -m true 2>/dev/null; then
+        unshare -m bash -c "mount -t tmpfs -o size=1m none /dev/shm &&
+            timeout 60 '$probe' launch -n 2 --log_dir log eval hello" 2>err
+        no_mpi "'/dev/shm' has 1024 kB"
+    fi
+else
+    FI_PROVIDER=nonexistent launch 2 hello
+    no_mpi 'the environment sets: FI_PROVIDER=nonexistent'
+fi
 
 # -- signals and violence
 start() { # start ACTION: returns when the ranks are at work
