@@ -562,6 +562,40 @@ static void test_verdict__quotes_a_failed_start_of_mpi(void **state)
     assert_non_null(strstr(err.text, "was killed by signal 9"));
 }
 
+/* mpiexec kills ranks when one fails, and may be faster than the end of that one. */
+static void test_verdict__finds_the_rank_that_mpi_ended(void **state)
+{
+    (void)state;
+    struct seen_rank ranks[2] = {crashed(0, SIGTERM, 4), gone(1, 5)};
+    struct error err;
+    struct job_end end = {.opt = &of_two, .ranks = ranks, .wait_status = 1 << 8};
+    for (int r = 0; r < 2; r++) {
+        ranks[r].action = BEAT_JOIN;
+        ranks[r].peer = BEAT_EVERYBODY;
+    }
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "rank 1 on far could not join the job"));
+
+    // both by SIGKILL: the one in whose log MPI speaks
+    char *dir = test_make_directory(), path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/workerlog.1", dir);
+    static const char log[] = "[2026-11-19 04:00:00,000] [    INFO] - rank 1 begins\n"
+                              "Fatal error: MPI_Init_thread(argc=(nil)) failed\n";
+    assert_ok(fs_write_atomic(path, log, sizeof log - 1, &err), err);
+    ranks[0] = ranks[1];
+    ranks[0].exit_signal = ranks[1].exit_signal = SIGKILL;
+    end.log_dir = dir;
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "rank 1 on far could not join the job"));
+    assert_non_null(strstr(err.text, "MPI said: Fatal error: MPI_Init_thread("));
+    assert_null(strstr(err.text, "rank 1 begins"));
+    ranks[1].oom = ranks[0].oom = OOM_COUNTED;
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "probably for lack of memory"));
+    assert_ok(fs_remove_tree(dir, &err), err);
+    free(dir);
+}
+
 static void test_verdict__tells_what_would_come_again(void **state)
 {
     (void)state;
@@ -647,6 +681,7 @@ int main(void)
         cmocka_unit_test(test_verdict__infers_a_signal_nobody_saw),
         cmocka_unit_test(test_verdict__names_memory_only_where_the_kernel_counted),
         cmocka_unit_test(test_verdict__quotes_a_failed_start_of_mpi),
+        cmocka_unit_test(test_verdict__finds_the_rank_that_mpi_ended),
         cmocka_unit_test(test_verdict__tells_what_would_come_again),
         cmocka_unit_test(test_restart__gives_up_after_three_without_progress),
         cmocka_unit_test(test_restart__counts_from_the_newest_checkpoint),

@@ -7,6 +7,7 @@
 
 #include "base/beat.h"
 #include "base/fs.h"
+#include "launch/job_files.h"
 #include "launch/mpiexec.h"
 #include "launch/worker.h"
 
@@ -21,39 +22,13 @@
 #include <unistd.h>
 
 #define LOG_TAIL_BYTES 4096
+#define LOGS_MAX 64 // that are read
 #define WORDS_BYTES 900
 #define NAMED_MAX 4                           // variables of a remedy
 #define ENOUGH_BYTES ((uint64_t)16 << 20)     // of shared memory, for a small job
 #define FILE_LIMIT_BYTES ((uint64_t)64 << 20) // below it, a limit is worth a word
 
-static bool is_joining(const struct seen_rank *seen)
-{
-    return seen->is_seen && seen->action == BEAT_JOIN && seen->peer != BEAT_NOBODY;
-}
-
-/* It left by exit() or _exit(). */
-static bool has_left(const struct seen_rank *seen)
-{
-    if (seen->state == BEAT_FAILED)
-        return seen->reason &&
-               strncmp(seen->reason, WORKER_JOIN_ENDED, strlen(WORKER_JOIN_ENDED)) == 0;
-    return seen->state == BEAT_ALIVE && seen->condition == RANK_GONE &&
-           seen->exit_signal == 0;
-}
-
-int join_failure_find(const struct seen_rank *ranks, int n_ranks, int rank, int number)
-{
-    bool is_ended = ranks[rank].state == BEAT_CRASHED && number == SIGTERM;
-    if (!is_joining(&ranks[rank]) || (number && !is_ended) ||
-        (!is_ended && !has_left(&ranks[rank])))
-        return -1;
-    for (int r = 0; is_ended && r < n_ranks; r++)
-        if (is_joining(&ranks[r]) && has_left(&ranks[r]))
-            return r;
-    return rank;
-}
-
-/* -- what MPI said ------------------------------------------------------------------- */
+/* -- the log of a rank ---------------------------------------------------------------- */
 
 /* Whether the line is one of our own log: "[2026-11-19 ...". */
 static bool is_own_line(const char *line)
@@ -89,6 +64,52 @@ static void read_log_tail(const char *path, char tail[LOG_TAIL_BYTES + 1])
         tail[used += length] = '\0';
     }
 }
+
+/* -- which rank ---------------------------------------------------------------------- */
+
+static bool is_joining(const struct seen_rank *seen)
+{
+    return seen->is_seen && seen->action == BEAT_JOIN && seen->peer != BEAT_NOBODY;
+}
+
+/* It left by exit() or _exit(). */
+static bool has_left(const struct seen_rank *seen)
+{
+    if (seen->state == BEAT_FAILED)
+        return seen->reason &&
+               strncmp(seen->reason, WORKER_JOIN_ENDED, strlen(WORKER_JOIN_ENDED)) == 0;
+    return seen->state == BEAT_ALIVE && seen->condition == RANK_GONE &&
+           seen->exit_signal == 0 && (seen->exit_code != 0 || seen->oom != OOM_COUNTED);
+}
+
+/* MPI's words on it are in the log. */
+static bool has_logged(const char *log_dir, int rank)
+{
+    char path[PATH_MAX], tail[LOG_TAIL_BYTES + 1];
+    job_files_log_path(path, sizeof path, log_dir, rank);
+    read_log_tail(path, tail);
+    return strstr(tail, "MPI_Init_thread") != NULL;
+}
+
+int join_failure_find(const struct seen_rank *ranks, int n_ranks, const char *log_dir,
+                      int rank, int number)
+{
+    if (!is_joining(&ranks[rank]) || ranks[rank].oom == OOM_COUNTED)
+        return -1;
+    if (has_left(&ranks[rank]))
+        return number ? -1 : rank;
+    if (number != SIGTERM && number != SIGKILL)
+        return -1;
+    for (int r = 0; r < n_ranks; r++)
+        if (is_joining(&ranks[r]) && has_left(&ranks[r]))
+            return r;
+    for (int r = 0; r < n_ranks && r < LOGS_MAX; r++)
+        if (is_joining(&ranks[r]) && has_logged(log_dir, r))
+            return r;
+    return number == SIGTERM ? rank : -1;
+}
+
+/* -- what MPI said ------------------------------------------------------------------- */
 
 /* Both sources on one line; "nothing" where both are silent. */
 static void collect_words(char words[WORDS_BYTES], const char *said, const char *log)

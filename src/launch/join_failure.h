@@ -13,10 +13,10 @@
 #include "launch/host_watch.h"
 
 /* The rank that MPI_Init ended, if `rank`, which is dead, was in MPI_Init, and the signal
- * `number` (0: none or not known) is not why; -1: MPI_Init is not the cause. Where mpiexec
- * has ended `rank` (SIGTERM), it may be another one. */
-int join_failure_find(const struct seen_rank *ranks, int n_ranks, int rank, int number);
-
+ * `number` (0: none or not known) is not why; -1: MPI_Init is not the cause. mpiexec ends
+ * the other ranks, and maybe this one, by SIGTERM (Open MPI) or SIGKILL (MPICH). */
+int join_failure_find(const struct seen_rank *ranks, int n_ranks, const char *log_dir,
+                      int rank, int number);
 /* `said` is mpiexec's output, `log` the path of the rank's log, which need not exist, and
  * `where` ends the sentence. Always returns -1. */
 int join_failure_explain(int rank, const struct seen_rank *seen, const char *said,

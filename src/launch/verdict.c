@@ -282,9 +282,9 @@ int verdict(const struct job_end *end, struct error *err)
 {
     int number, cause = find_cause(end, &number);
     int missing = job_watch_first_unfinished(end->ranks, (int)end->opt->n_ranks);
-    int joining =
-        cause < 0 ? -1
-                  : join_failure_find(end->ranks, (int)end->opt->n_ranks, cause, number);
+    int joining = cause < 0 ? -1
+                            : join_failure_find(end->ranks, (int)end->opt->n_ranks,
+                                                end->log_dir, cause, number);
     const char *lost = find_lost_host(end);
     const char *reason = cause >= 0 ? end->ranks[cause].reason : NULL;
     bool has_last_word = cause >= 0 && end->ranks[cause].state != BEAT_ALIVE;

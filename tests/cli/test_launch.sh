@@ -103,8 +103,11 @@ if "$trefoil" --version | grep -q 'Open MPI'; then
         no_mpi "'/dev/shm' has 1024 kB"
     fi
 else
-    FI_PROVIDER=nonexistent launch 2 hello
-    no_mpi 'the environment sets: FI_PROVIDER=nonexistent'
+    UCX_TLS=nonexistent launch 2 hello
+    no_mpi 'the environment sets: UCX_TLS=nonexistent'
+    grep -q 'MPI said: .*Fatal error in' err || fail "MPI is not quoted: $(cat err)"
+    (ulimit -f 40 && launch 2 hello)
+    no_mpi 'files are limited to 40 kB'
 fi
 
 # -- signals and violence
