@@ -5,6 +5,7 @@
 #define BASE_PROCESS_H
 
 #include "base/base.h"
+#include "base/error.h"
 
 /* Descriptors 0 to 2 are open from here on, on /dev/null where they were closed, so that
  * no file of ours ever gets one of these numbers and with it the log. (What is printed to
@@ -13,6 +14,12 @@
  * or whoever started the program, made it: UCX, below MPICH, takes it before main()
  * begins. */
 void process_begin(void);
+
+/* The stacks of this process and of its threads may have PROCESS_STACK_BYTES from here on,
+ * or what the hard limit allows. Fails when that is too little for any command. Before the
+ * first thread. */
+MUST_CHECK int process_raise_stack(struct error *err);
+#define PROCESS_STACK_BYTES ((size_t)8 << 20)
 
 /* In a child, before it becomes another program: the signals that process_begin() ignores
  * are deadly again. Async-signal-safe. */

@@ -36,6 +36,10 @@ int main(int argc, char **argv)
 {
     struct error err;
     process_begin();
+    if (process_raise_stack(&err)) {
+        log_error("%s", err.text);
+        return error_exit_code(&err);
+    }
     int code = command_dispatch(&trefoil, argc, argv);
     // what is still on its way may fail: nothing may be lost in silence
     if (print_close(&err) && code == 0) {
