@@ -289,7 +289,7 @@ static int judge(struct job_end end, struct error *err)
     end.log_dir = end.log_dir ? end.log_dir : ".";
     end.host = "near";
     end.said = end.said ? end.said : "";
-    end.hang = "";
+    end.hang = end.hang ? end.hang : "";
     *err = (struct error){.text = ""};
     return verdict(&end, err);
 }
@@ -596,6 +596,39 @@ static void test_verdict__finds_the_rank_that_mpi_ended(void **state)
     free(dir);
 }
 
+/* The ranks' work counts, also when MPI does not let them go. */
+static void test_verdict__counts_the_work_of_ranks_that_cannot_leave(void **state)
+{
+    (void)state;
+    const struct {
+        int outcomes[2], code;
+        const char *sentence;
+    } cases[] = {
+        {{1, 1}, 0, ""},
+        {{1 + 75, 1 + 75},
+         75,
+         "stopped by SIGTERM, and can be resumed; mpiexec is stuck"},
+        {{1 + 75, 0}, 3, "mpiexec is stuck"},
+        {{1, 1 + 3}, 3, "mpiexec is stuck"},
+        {{0, 0}, 3, "mpiexec is stuck"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct seen_rank ranks[] = {alive(0), alive(1)};
+        struct error err;
+        struct job_end end = {.opt = &of_two,
+                              .ranks = ranks,
+                              .wait_status = SIGKILL,
+                              .stop_signal = SIGTERM,
+                              .is_mpiexec_killed = true,
+                              .hang = "mpiexec is stuck"};
+        for (int r = 0; r < 2; r++)
+            ranks[r].outcome = cases[i].outcomes[r];
+        assert_int_equal(judge(end, &err), cases[i].code);
+        if (!strstr(err.text, cases[i].sentence))
+            fail_msg("case %zu: '%s'", i, err.text);
+    }
+}
+
 static void test_verdict__tells_what_would_come_again(void **state)
 {
     (void)state;
@@ -682,6 +715,7 @@ int main(void)
         cmocka_unit_test(test_verdict__names_memory_only_where_the_kernel_counted),
         cmocka_unit_test(test_verdict__quotes_a_failed_start_of_mpi),
         cmocka_unit_test(test_verdict__finds_the_rank_that_mpi_ended),
+        cmocka_unit_test(test_verdict__counts_the_work_of_ranks_that_cannot_leave),
         cmocka_unit_test(test_verdict__tells_what_would_come_again),
         cmocka_unit_test(test_restart__gives_up_after_three_without_progress),
         cmocka_unit_test(test_restart__counts_from_the_newest_checkpoint),

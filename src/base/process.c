@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -90,6 +91,25 @@ int process_raise_stack(struct error *err)
                          strerror(errno));
     raise_stack_of_threads(is_low ? (size_t)limit.rlim_cur : PROCESS_STACK_BYTES);
     return 0;
+}
+
+/* -- children ------------------------------------------------------------------------ */
+
+int process_fork_failed(struct error *err, const char *what, int reason)
+{
+    struct rlimit limit;
+    char words[128] = "";
+    if (reason == EAGAIN && getrlimit(RLIMIT_NPROC, &limit) == 0 &&
+        limit.rlim_cur != RLIM_INFINITY)
+        snprintf(words, sizeof words,
+                 "; the limit of this user's processes and threads is %llu: raise it "
+                 "(ulimit -u)",
+                 (unsigned long long)limit.rlim_cur);
+    else if (reason == EAGAIN)
+        snprintf(words, sizeof words,
+                 "; the control group may limit processes (pids.max)");
+    return error_set(err, ERROR_RUNTIME, "cannot start %s: %s%s", what, strerror(reason),
+                     words);
 }
 
 void process_restore_signals(void)

@@ -21,6 +21,10 @@ void process_begin(void);
 MUST_CHECK int process_raise_stack(struct error *err);
 #define PROCESS_STACK_BYTES ((size_t)8 << 20)
 
+/* *err for a fork() that failed with `reason`: "cannot start WHAT: ..." with the limit that
+ * may be the cause. Always returns -1. */
+int process_fork_failed(struct error *err, const char *what, int reason);
+
 /* In a child, before it becomes another program: the signals that process_begin() ignores
  * are deadly again. Async-signal-safe. */
 void process_restore_signals(void);

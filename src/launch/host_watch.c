@@ -132,6 +132,12 @@ static char process_state(pid_t pid)
     return state;
 }
 
+bool host_watch_is_stopped(pid_t pid)
+{
+    char text[4096], state = *stat_field(pid, "stat", STAT_STATE, text);
+    return state == 'T' || state == 't';
+}
+
 static bool is_swapped(const struct host_rank *rank)
 {
     char text[4096];
@@ -245,6 +251,7 @@ static void fill_seen(const struct host_watch *hw, int r, double now,
         .peer = atomic_load(&slot->peer),
         .host = hw->host,
         .pid = rank->pid,
+        .outcome = atomic_load(&slot->outcome),
         .state = state,
         .code = atomic_load(&slot->code),
         .said_ns = state != BEAT_ALIVE ? atomic_load(&slot->said_ns) : rank->died_ns,

@@ -19,6 +19,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* The signal at which a rank writes its stack; its handler is worker.c's. */
 #define HOST_WATCH_STACK_SIGNAL (SIGRTMIN + 7)
@@ -50,6 +51,7 @@ struct seen_rank { // a rank of the job, as the last look showed it
     int peer;             // a rank, BEAT_NOBODY or BEAT_EVERYBODY
     const char *host;
     int pid;
+    int outcome;           // of its work: 1 + exit code; 0: none yet
     enum beat_state state; // its last word
     int code;
     int64_t said_ns; // CLOCK_REALTIME of its last word, or when it was seen dead
@@ -88,6 +90,8 @@ void host_watch_stacks(struct host_watch *hw, const struct seen_rank *seen);
 /* Ask those that have not been asked yet to stop, by this signal. */
 void host_watch_ask_to_stop(struct host_watch *hw, int signal_number);
 void host_watch_kill(struct host_watch *hw);
+/* Whether any process of this host is stopped by a signal or a debugger. */
+bool host_watch_is_stopped(pid_t pid);
 
 /* -- judging ------------------------------------------------------------------------- */
 

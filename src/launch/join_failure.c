@@ -24,8 +24,9 @@
 #define LOG_TAIL_BYTES 4096
 #define LOGS_MAX 64 // that are read
 #define WORDS_BYTES 900
-#define NAMED_MAX 4                           // variables of a remedy
-#define ENOUGH_BYTES ((uint64_t)16 << 20)     // of shared memory, for a small job
+#define NAMED_MAX 4                       // variables of a remedy
+#define ENOUGH_BYTES ((uint64_t)16 << 20) // of shared memory, for a small job
+#define FEW_PROCESSES 64
 #define FILE_LIMIT_BYTES ((uint64_t)64 << 20) // below it, a limit is worth a word
 
 /* -- the log of a rank ---------------------------------------------------------------- */
@@ -157,7 +158,7 @@ static int name_variables(char *buf, size_t size)
 static void write_remedy(char *buf, size_t size)
 {
     char names[400];
-    struct rlimit files;
+    struct rlimit files, processes;
     struct statvfs shared;
     const char *dir = beat_directory();
     uint64_t total = UINT64_MAX, left = UINT64_MAX;
@@ -171,6 +172,12 @@ static void write_remedy(char *buf, size_t size)
             "files are limited to %llu kB here, which is too little for MPI's shared "
             "memory: raise the limit (ulimit -f unlimited)",
             (unsigned long long)(files.rlim_cur >> 10));
+    else if (getrlimit(RLIMIT_NPROC, &processes) == 0 &&
+             processes.rlim_cur < FEW_PROCESSES && geteuid() != 0)
+        snprintf(buf, size,
+                 "the limit of this user's processes and threads is %llu: raise it "
+                 "(ulimit -u)",
+                 (unsigned long long)processes.rlim_cur);
     else if (left < ENOUGH_BYTES)
         snprintf(
             buf, size,

@@ -404,8 +404,7 @@ int mpiexec_open(struct mpiexec_process *m, const struct mpiexec_dialect *dialec
     close(result_ends[1]);
     if (m->pidfd >= 0)
         return 0;
-    return error_set(err, ERROR_RUNTIME, "cannot start '%s': %s", cmd->words[0],
-                     strerror(why));
+    return process_fork_failed(err, cmd->words[0], why);
 }
 
 void mpiexec_listen(struct mpiexec_process *m, const char *mark,

@@ -267,6 +267,14 @@ static void explain_stop(const struct job_end *end, enum error_kind kind, const 
               name ? name : "", how);
 }
 
+/* All ranks have saved, and then the job had to be ended. */
+static void explain_stop_hung(const struct job_end *end, struct error *err)
+{
+    char how[1024];
+    snprintf(how, sizeof how, ", and can be resumed; %s", end->hang);
+    explain_stop(end, ERROR_STOPPED, how, err);
+}
+
 /* Ranks asked to stop so early that they did not listen yet, or that never do, died of
  * it. */
 static bool is_stopped_early(const struct job_end *end, int cause, int number)
@@ -276,6 +284,15 @@ static bool is_stopped_early(const struct job_end *end, int cause, int number)
     if (cause < 0 || end->ranks[cause].state == BEAT_FAILED || end->ranks[cause].step > 0)
         return false;
     return number == SIGTERM || number == SIGINT || number == SIGHUP || number == 0;
+}
+
+/* Whether the work of all ranks ended with this code, though MPI did not let them go. */
+static bool have_all_done(const struct job_end *end, int code)
+{
+    for (int r = 0; r < end->opt->n_ranks; r++)
+        if (!end->ranks[r].is_seen || end->ranks[r].outcome != 1 + code)
+            return false;
+    return true;
 }
 
 int verdict(const struct job_end *end, struct error *err)
@@ -301,6 +318,10 @@ int verdict(const struct job_end *end, struct error *err)
         explain_stop(end, ERROR_STOPPED, ", and can be resumed", err);
     else if (missing < 0 && (is_content || end->is_mpiexec_killed))
         return 0;
+    else if (end->hang[0] && have_all_done(end, 0))
+        return 0;
+    else if (end->hang[0] && have_all_done(end, EXIT_STOPPED))
+        explain_stop_hung(end, err);
     else if (end->hang[0])
         error_set(err, ERROR_RUNTIME, "%s", end->hang);
     else if (end->is_stop_repeated && !has_last_word)

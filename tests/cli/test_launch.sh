@@ -110,6 +110,17 @@ else
     no_mpi 'files are limited to 40 kB'
 fi
 
+# -- no process can be started: root has no such limit
+as_user=()
+[ "$(id -u)" != 0 ] || as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+chmod 755 .
+mkdir -m 777 open
+if "${as_user[@]}" test -x "$probe"; then
+(cd open && "${as_user[@]}" bash -c "ulimit -u 1 && exec '$probe' launch -n 2 eval hello") 2>err
+[ $? = 3 ] && grep -q "cannot start the processes of a job: .*limit of this user's processes and threads is 1: " err ||
+    fail "ulimit -u 1: $(cat err)"
+fi
+
 # -- signals and violence
 start() { # start ACTION: returns when the ranks are at work
     rm -f saved.* job_dir
@@ -178,6 +189,24 @@ for rank in 0 1; do
     kill -9 "$(rank_pid $rank)"
     ends 3 "rank $rank on .* was killed(, it seems)? by signal 9.* at step [0-9]+" "kill -9 of rank $rank"
 done
+start train
+kill -STOP "$mpiexec"
+kill -TERM $launcher
+ends 75 "mpiexec \(pid $mpiexec\) is stopped, and the job cannot end without it" "a stopped mpiexec"
+grep -q 'the job was stopped by SIGTERM, and can be resumed' err || fail "a stopped mpiexec: $(cat err)"
+[ -e saved.0 ] && [ -e saved.1 ] || fail "a stopped mpiexec: ranks had no time to save"
+
+start train
+keeper=$(pgrep -P $launcher trefoil-keeper)
+kill -STOP "$keeper"
+kill -TERM $launcher
+for _ in $(seq 600); do # it waited for its keeper for ever
+    kill -0 $launcher 2>/dev/null || break
+    sleep 0.05
+done
+kill -CONT "$keeper" 2>/dev/null && fail "a stopped keeper is left"
+ends 75 "the job was stopped by SIGTERM, and can be resumed" "a stopped keeper"
+
 start wait
 kill -9 "$mpiexec"
 ends 3 "mpiexec \(pid $mpiexec\) was killed by signal 9" "kill -9 of mpiexec"

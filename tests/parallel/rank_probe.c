@@ -173,6 +173,7 @@ static int run_action(const char *name, const char *culprit, struct error *err)
     for (size_t i = 0; i < ARRAY_LEN(actions); i++)
         if (strcmp(name, actions[i].name) == 0)
             rc = actions[i].run(&p, err);
+    beat_outcome(rc ? error_exit_code(err) : 0);
     comm_world_close(p.world);
     return rc;
 }
