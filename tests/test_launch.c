@@ -336,7 +336,7 @@ static int judge(struct job_end end, struct error *err)
     end.log_dir = end.log_dir ? end.log_dir : ".";
     end.host = "near";
     end.said = end.said ? end.said : "";
-    end.hang = "";
+    end.hang = end.hang ? end.hang : "";
     *err = (struct error){.text = ""};
     return verdict(&end, err);
 }
@@ -537,7 +537,143 @@ static void test_verdict__infers_a_signal_nobody_saw(void **state)
     assert_int_equal(judge(end, &err), 3);
     assert_non_null(strstr(err.text,
                            "rank 0 on far (pid 1000) was killed, it seems by "
-                           "signal 9 (Killed), at step 40 (as the kernel does"));
+                           "signal 9 (Killed), at step 40 (the kernel, a scheduler"));
+}
+
+/* The kernel's count decides, not the signal. */
+static void test_verdict__names_memory_only_where_the_kernel_counted(void **state)
+{
+    (void)state;
+    const struct {
+        enum oom_evidence oom;
+        int exit_signal, exit_code;
+        const char *sentence;
+        bool names_memory;
+    } cases[] = {
+        {OOM_NONE, SIGKILL, 0, "was killed by signal 9 (Killed) at step 40 (a scheduler",
+         false},
+        {OOM_COUNTED, SIGKILL, 0,
+         "was killed by signal 9 (Killed) at step 40, probably for lack of memory", true},
+        {OOM_COUNTED, 0, 0,
+         "it seems by signal 9 (Killed), at step 40, probably for lack", true},
+        {OOM_COUNTED, 0, 1, "ended with exit code 1 at step 40 and gave no reason",
+         false},
+        {OOM_NONE, 0, 7, "ended with exit code 7 at step 40 and gave no reason", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct seen_rank rank = gone(0, 5);
+        struct error err;
+        struct job_end end = {.opt = &of_one, .ranks = &rank, .wait_status = 1 << 8};
+        rank.oom = cases[i].oom;
+        rank.exit_signal = cases[i].exit_signal;
+        rank.exit_code = cases[i].exit_code;
+        assert_int_equal(judge(end, &err), 3);
+        if (!strstr(err.text, cases[i].sentence) ||
+            (strstr(err.text, "probably") != NULL) != cases[i].names_memory)
+            fail_msg("case %zu: '%s'", i, err.text);
+    }
+}
+
+static void test_verdict__quotes_a_failed_start_of_mpi(void **state)
+{
+    (void)state;
+    static const char said[] = "-----\nNo components were able to be opened.\n\n"
+                               "  Host:      vm\n-----\n"
+                               "[vm:7] PML ucx cannot be selected\n"
+                               "[vm:7] E: NO ROOM in file a.c at line 3\n"
+                               "[vm:7] E: NO ROOM in file b.c at line 44\n"
+                               "[vm:7] 1 more process has sent help message x.txt\n";
+    struct seen_rank rank = gone(0, 5);
+    struct error err;
+    struct job_end end = {
+        .opt = &of_one, .ranks = &rank, .wait_status = 1 << 8, .said = said};
+    rank.action = BEAT_JOIN;
+    rank.peer = BEAT_EVERYBODY;
+    rank.exit_code = 1;
+    setenv("OMPI_MCA_test_of_words", "wrong", 1);
+    assert_int_equal(judge(end, &err), 3);
+    unsetenv("OMPI_MCA_test_of_words");
+    assert_non_null(strstr(err.text, "rank 0 on far could not join the job: MPI_Init "
+                                     "ended the process with exit code 1; "));
+    assert_non_null(strstr(err.text, "OMPI_MCA_test_of_words=wrong"));
+    assert_non_null(strstr(err.text, "MPI said: No components were able to be opened. "
+                                     "Host: vm PML ucx cannot be selected E: NO ROOM; "
+                                     "its log: "));
+
+    rank.peer = BEAT_NOBODY; // it has joined, and died later
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "ended with exit code 1 at step 40"));
+    rank.peer = BEAT_EVERYBODY;
+    rank.exit_signal = SIGKILL; // it was killed in MPI_Init
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "was killed by signal 9"));
+}
+
+/* mpiexec kills ranks when one fails, and may be faster than the end of that one. */
+static void test_verdict__finds_the_rank_that_mpi_ended(void **state)
+{
+    (void)state;
+    struct seen_rank ranks[2] = {crashed(0, SIGTERM, 4), gone(1, 5)};
+    struct error err;
+    struct job_end end = {.opt = &of_two, .ranks = ranks, .wait_status = 1 << 8};
+    for (int r = 0; r < 2; r++) {
+        ranks[r].action = BEAT_JOIN;
+        ranks[r].peer = BEAT_EVERYBODY;
+    }
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "rank 1 on far could not join the job"));
+
+    // both by SIGKILL: the one in whose log MPI speaks
+    char *dir = test_make_directory(), path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/workerlog.1", dir);
+    static const char log[] = "[2026-11-19 04:00:00,000] [    INFO] - rank 1 begins\n"
+                              "Fatal error: MPI_Init_thread(argc=(nil)) failed\n";
+    assert_ok(fs_write_atomic(path, log, sizeof log - 1, &err), err);
+    ranks[0] = ranks[1];
+    ranks[0].exit_signal = ranks[1].exit_signal = SIGKILL;
+    end.log_dir = dir;
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "rank 1 on far could not join the job"));
+    assert_non_null(strstr(err.text, "MPI said: Fatal error: MPI_Init_thread("));
+    assert_null(strstr(err.text, "rank 1 begins"));
+    ranks[1].oom = ranks[0].oom = OOM_COUNTED;
+    assert_int_equal(judge(end, &err), 3);
+    assert_non_null(strstr(err.text, "probably for lack of memory"));
+    assert_ok(fs_remove_tree(dir, &err), err);
+    free(dir);
+}
+
+/* The ranks' work counts, also when MPI does not let them go. */
+static void test_verdict__counts_the_work_of_ranks_that_cannot_leave(void **state)
+{
+    (void)state;
+    const struct {
+        int outcomes[2], code;
+        const char *sentence;
+    } cases[] = {
+        {{1, 1}, 0, ""},
+        {{1 + 75, 1 + 75},
+         75,
+         "stopped by SIGTERM, and can be resumed; mpiexec is stuck"},
+        {{1 + 75, 0}, 3, "mpiexec is stuck"},
+        {{1, 1 + 3}, 3, "mpiexec is stuck"},
+        {{0, 0}, 3, "mpiexec is stuck"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct seen_rank ranks[] = {alive(0), alive(1)};
+        struct error err;
+        struct job_end end = {.opt = &of_two,
+                              .ranks = ranks,
+                              .wait_status = SIGKILL,
+                              .stop_signal = SIGTERM,
+                              .is_mpiexec_killed = true,
+                              .hang = "mpiexec is stuck"};
+        for (int r = 0; r < 2; r++)
+            ranks[r].outcome = cases[i].outcomes[r];
+        assert_int_equal(judge(end, &err), cases[i].code);
+        if (!strstr(err.text, cases[i].sentence))
+            fail_msg("case %zu: '%s'", i, err.text);
+    }
 }
 
 static void test_verdict__tells_what_would_come_again(void **state)
@@ -624,6 +760,10 @@ int main(void)
         cmocka_unit_test(test_verdict__tells_of_ranks_that_do_not_begin),
         cmocka_unit_test(test_verdict__knows_its_own_signals),
         cmocka_unit_test(test_verdict__infers_a_signal_nobody_saw),
+        cmocka_unit_test(test_verdict__names_memory_only_where_the_kernel_counted),
+        cmocka_unit_test(test_verdict__quotes_a_failed_start_of_mpi),
+        cmocka_unit_test(test_verdict__finds_the_rank_that_mpi_ended),
+        cmocka_unit_test(test_verdict__counts_the_work_of_ranks_that_cannot_leave),
         cmocka_unit_test(test_verdict__tells_what_would_come_again),
         cmocka_unit_test(test_restart__gives_up_after_three_without_progress),
         cmocka_unit_test(test_restart__counts_from_the_newest_checkpoint),

@@ -99,7 +99,7 @@ struct machine_file {
 
 struct machine {
     const char *what;
-    uint64_t available;
+    uint64_t available; // or the number of kills
     struct machine_file files[10];
 };
 
@@ -169,6 +169,48 @@ static void test_available__is_the_least_that_anything_allows(void **state)
     }
 }
 
+/* -- kills --------------------------------------------------------------------------- */
+
+static const struct machine killers[] = {
+    {"says nothing", UINT64_MAX, {{0}}},
+    {"counts for itself alone", 4, {{"proc/vmstat", "nr_free_pages 1\noom_kill 4\n"}}},
+    {"has a group that counts, and others above it",
+     2,
+     {{"proc/vmstat", "oom_kill 9\n"},
+      {"proc/self/cgroup", "0::/a/b\n"},
+      {"sys/fs/cgroup/a/b/memory.events", "low 7\noom 3\noom_kill 2\n"},
+      {"sys/fs/cgroup/a/memory.events", "oom_kill 1\n"}}},
+    {"shows a container only its own group, at the top",
+     5,
+     {{"proc/vmstat", "oom_kill 9\n"},
+      {"proc/self/cgroup", "0::/docker/0123\n"},
+      {"sys/fs/cgroup/memory.events", "oom_kill 5\n"}}},
+    {"has groups of the first kind",
+     3,
+     {{"proc/vmstat", "oom_kill 9\n"},
+      {"proc/self/cgroup", "4:memory:/a\n0::/\n"},
+      {"sys/fs/cgroup/memory/memory.oom_control", "oom_kill_disable 0\noom_kill 0\n"},
+      {"sys/fs/cgroup/memory/a/memory.oom_control",
+       "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"}}},
+};
+
+static void test_oom_kills__are_those_of_the_nearest_group(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < ARRAY_LEN(killers); m++) {
+        const struct machine *machine = &killers[m];
+        struct error err;
+        char *root = test_make_directory();
+        for (size_t i = 0; i < ARRAY_LEN(machine->files) && machine->files[i].name; i++)
+            put(root, machine->files[i].name, machine->files[i].text);
+        uint64_t n = memory_oom_kills_under(root);
+        assert_ok(fs_remove_tree(root, &err), err);
+        free(root);
+        if (n != machine->available)
+            fail_msg("a machine that %s: %llu", machine->what, (unsigned long long)n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_used__counts_shared_memory),
         cmocka_unit_test(test_available__counts_addresses_in_use_against_their_limit),
         cmocka_unit_test(test_available__is_the_least_that_anything_allows),
+        cmocka_unit_test(test_oom_kills__are_those_of_the_nearest_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,6 +190,11 @@ void beat_set_hang_timeout(double seconds)
     atomic_store(&beat_mine->hang_timeout, seconds);
 }
 
+void beat_outcome(int exit_code)
+{
+    atomic_store(&beat_mine->outcome, 1 + exit_code);
+}
+
 void beat_over(void)
 {
     atomic_store(&beat_mine->is_over, 1);

@@ -85,6 +85,7 @@ struct beat_slot {
     _Atomic double hang_timeout; // seconds; 0: the default rule
     atomic_int is_over;          // it has done its work and ends
     atomic_int is_held;          // by the watcher: writes its stack and does no more
+    atomic_int outcome;          // see beat_outcome(): 1 + exit code; 0: none yet
     atomic_int state, code;      // its last word, see beat_last_word()
     atomic_llong said_ns;        // when, CLOCK_REALTIME
     atomic_int is_reported;      // the launcher knows the last word
@@ -176,6 +177,10 @@ void beat_step_is_through(void);
 void beat_set_hang_timeout(double seconds);
 /* The work of this process is done: that it is gone is no fault. */
 void beat_over(void);
+
+/* How the work of this process ended, before it leaves MPI: this counts if MPI does not let
+ * it go. */
+void beat_outcome(int exit_code);
 
 /* The last word of this rank. False: it has said one before, which counts. May be called
  * in a signal handler. */

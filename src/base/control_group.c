@@ -53,8 +53,9 @@ static bool find_group(char *group, size_t size, const char *root, const char *c
     return is_found;
 }
 
-double control_group_least(const char *root, const char *controller, const char *mount,
-                           control_group_limit *limit, const void *context)
+/* The least value of all levels, or of the nearest level that has one. */
+static double find_value(const char *root, const char *controller, const char *mount,
+                         control_group_limit *limit, const void *context, bool is_nearest)
 {
     char group[PATH_MAX], top[PATH_MAX], dir[PATH_MAX];
     struct error ignored;
@@ -66,8 +67,22 @@ double control_group_least(const char *root, const char *controller, const char 
         *end = 0;
         if (fs_join(dir, sizeof dir, top, group[0] ? group + 1 : "", &ignored) == 0)
             least = fmin(least, limit(dir, context));
+        if (is_nearest && isfinite(least))
+            break;
     }
     return least;
+}
+
+double control_group_least(const char *root, const char *controller, const char *mount,
+                           control_group_limit *limit, const void *context)
+{
+    return find_value(root, controller, mount, limit, context, false);
+}
+
+double control_group_nearest(const char *root, const char *controller, const char *mount,
+                             control_group_limit *limit, const void *context)
+{
+    return find_value(root, controller, mount, limit, context, true);
 }
 
 /* -- time on processors -------------------------------------------------------------- */

@@ -18,6 +18,11 @@ typedef double control_group_limit(const char *dir, const void *context);
 double control_group_least(const char *root, const char *controller, const char *mount,
                            control_group_limit *limit, const void *context);
 
+/* The value of the nearest group that has one, this process's own first; INFINITY if none
+ * has. The arguments are as above. */
+double control_group_nearest(const char *root, const char *controller, const char *mount,
+                             control_group_limit *limit, const void *context);
+
 /* The processors that the quotas on this process's time amount to, as 1.5: INFINITY
  * without a quota. */
 double control_group_processors(const char *root);

@@ -2,13 +2,16 @@
 
 #include "base/beat.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +19,15 @@
 #include <unistd.h>
 
 #define VARIABLE "TREFOIL_EVENT"
+#define OUTPUT_SECONDS 1.0 // after the end of a command, for its last words
+
+/* What a command prints. Shared by its thread and the hook: the last one frees it. A process
+ * that the command leaves behind may keep the pipe, and with it the thread. */
+struct hook_output {
+    int fd; // the end that is read
+    atomic_int n_users;
+    atomic_bool is_cut, is_whole;
+};
 
 /* -- events -------------------------------------------------------------------------- */
 
@@ -99,9 +111,76 @@ static int set_attributes(posix_spawnattr_t *attributes)
                                                     POSIX_SPAWN_SETSIGDEF);
 }
 
-/* Standard output and error are our standard error. */
-static int set_files(posix_spawn_file_actions_t *files)
+static void output_release(struct hook_output *o)
 {
+    if (!o || atomic_fetch_sub(&o->n_users, 1) > 1)
+        return;
+    close(o->fd);
+    free(o);
+}
+
+static void copy_some(const char *bytes, size_t n)
+{
+    int unused = fs_write_exact(STDERR_FILENO, bytes, n);
+    (void)unused; // without a reader, as for the log
+}
+
+static void *copy_output(void *context)
+{
+    struct hook_output *o = context;
+    char buf[4096];
+    size_t left = HOOK_OUTPUT_BYTES;
+    bool is_cut = false;
+    ssize_t n;
+    while ((n = read(o->fd, buf, sizeof buf)) > 0) {
+        size_t n_copied = (size_t)n < left ? (size_t)n : left;
+        copy_some(buf, n_copied);
+        left -= n_copied;
+        if ((size_t)n == n_copied || is_cut)
+            continue;
+        copy_some("\n", 1); // it was within a line
+        is_cut = true;
+        atomic_store(&o->is_cut, true);
+    }
+    atomic_store(&o->is_whole, true);
+    output_release(o);
+    return NULL;
+}
+
+/* Returns the end of a pipe to write to, of which a new h->output is the other; -1: none. */
+static int output_open(struct hook *h)
+{
+    pthread_t thread;
+    int ends[2], failure = ENOMEM;
+    output_release(h->output);
+    h->output = NULL;
+    struct hook_output *o = calloc(1, sizeof *o);
+    if (!o || pipe2(ends, O_CLOEXEC)) {
+        free(o);
+        return -1;
+    }
+    o->fd = ends[0];
+    atomic_store(&o->n_users, 2);
+    failure = thread_start(&thread, copy_output, o);
+    if (failure == 0) {
+        pthread_detach(thread);
+        h->output = o;
+        h->is_cut_told = false;
+        return ends[1];
+    }
+    close(ends[0]);
+    close(ends[1]);
+    free(o);
+    return -1;
+}
+
+/* Standard output and error are `output`, or nothing where that is -1. */
+static int set_files(posix_spawn_file_actions_t *files, int output)
+{
+    if (output >= 0 ? posix_spawn_file_actions_adddup2(files, output, STDERR_FILENO)
+                    : posix_spawn_file_actions_addopen(files, STDERR_FILENO, "/dev/null",
+                                                       O_WRONLY, 0))
+        return -1;
     return posix_spawn_file_actions_addopen(files, STDIN_FILENO, "/dev/null", O_RDONLY,
                                             0) ||
            posix_spawn_file_actions_adddup2(files, STDERR_FILENO, STDOUT_FILENO) ||
@@ -121,9 +200,10 @@ static void start(struct hook *h, struct hook_event *e)
         posix_spawnattr_destroy(&attributes);
         return;
     }
+    int output = output_open(h);
     char **environment = make_environment(e);
     int reason =
-        !environment || set_attributes(&attributes) || set_files(&files)
+        !environment || set_attributes(&attributes) || set_files(&files, output)
             ? ENOMEM
             : posix_spawn(&h->pid, "/bin/sh", &files, &attributes, words, environment);
     if (reason) {
@@ -131,6 +211,13 @@ static void start(struct hook *h, struct hook_event *e)
         log_warning("on_event: the command for '%s' could not be started: %s", h->what,
                     strerror(reason));
     }
+    if (output >= 0)
+        close(output);
+    else
+        log_warning(
+            "on_event: what the command for '%s' prints is lost: there is no memory "
+            "for a thread that reads it",
+            h->what);
     h->started = clock_seconds();
     free(environment);
     posix_spawn_file_actions_destroy(&files);
@@ -170,11 +257,24 @@ static void forget_dead(struct hook *h)
     h->n_killed = n;
 }
 
+/* Once for each command. */
+static void tell_cut(struct hook *h)
+{
+    if (h->output && !h->is_cut_told && atomic_load(&h->output->is_cut)) {
+        log_warning(
+            "on_event: the command for '%s' prints more than %d kB: the rest is left "
+            "out",
+            h->what, HOOK_OUTPUT_BYTES / 1024);
+        h->is_cut_told = true;
+    }
+}
+
 /* Whether no command runs any more. */
 static bool is_idle(struct hook *h)
 {
     int status = 0;
     forget_dead(h);
+    tell_cut(h);
     if (h->pid == 0)
         return true;
     pid_t rc = waitpid(h->pid, &status, WNOHANG);
@@ -185,7 +285,16 @@ static bool is_idle(struct hook *h)
     else if (rc == h->pid)
         tell_end(h, status);
     h->pid = 0;
+    h->ended = clock_seconds();
     return true;
+}
+
+/* Whether all that the last command printed was copied, or will not be waited for. */
+static bool is_output_done(struct hook *h)
+{
+    tell_cut(h);
+    return h->pid == 0 && (!h->output || atomic_load(&h->output->is_whole) ||
+                           clock_seconds() - h->ended > OUTPUT_SECONDS);
 }
 
 /* -- all of it ----------------------------------------------------------------------- */
@@ -196,6 +305,7 @@ void hook_init(struct hook *h, const char *command)
     h->pid = 0;
     h->n_killed = 0;
     h->n_waiting = 0;
+    h->output = NULL;
 }
 
 void hook_poll(struct hook *h)
@@ -231,9 +341,13 @@ void hook_finish(struct hook *h)
         h->waiting[0] = h->waiting[h->n_waiting - 1];
         h->n_waiting = 1;
     }
-    while (h->command && (h->pid != 0 || h->n_waiting > 0)) {
+    while (h->command && (h->pid != 0 || h->n_waiting > 0 || !is_output_done(h))) {
         hook_poll(h);
         beat_aside(); // this rank is not stuck
         nanosleep(&nap, NULL);
     }
+    if (h->command)
+        tell_cut(h);
+    output_release(h->output);
+    h->output = NULL;
 }

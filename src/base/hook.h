@@ -3,8 +3,10 @@
  *
  * The command is the user's own text for /bin/sh; what happened is in its environment,
  * never in that text: TREFOIL_EVENT, and TREFOIL_EVENT_... for each detail. It gets
- * nothing else of this process: no descriptor but standard error, no variable by which a
- * launcher would take it for a rank, no signal of the terminal.
+ * nothing else of this process: no descriptor, no variable by which a launcher would take
+ * it for a rank, no signal of the terminal. The first HOOK_OUTPUT_BYTES that it prints are
+ * copied to our standard error by a thread; the rest is read and dropped, so that the
+ * command never waits for a reader.
  *
  * Nobody waits for it: hook_run() starts it, or keeps the event until the command before
  * has ended. hook_poll() looks. A command that takes longer than HOOK_SECONDS is killed
@@ -21,6 +23,7 @@
 #define HOOK_SECONDS 30.0
 #define HOOK_WAITING_MOST 4 // events; more of them are told of and left out
 #define HOOK_EVENT_BYTES 8192
+#define HOOK_OUTPUT_BYTES 65536
 #define HOOK_KILLED_MOST 8 // that are looked for until they are gone
 
 struct hook_event { // "NAME=value", each with its NUL
@@ -30,10 +33,12 @@ struct hook_event { // "NAME=value", each with its NUL
 };
 
 struct hook {
-    const char *command; // borrowed; NULL: none
-    pid_t pid;           // of the one that runs; 0: none
-    double started;      // clock_seconds()
-    char what[32];       // it was started for
+    const char *command;        // borrowed; NULL: none
+    pid_t pid;                  // of the one that runs; 0: none
+    double started, ended;      // clock_seconds()
+    char what[32];              // it was started for
+    struct hook_output *output; // of the last one; NULL: none
+    bool is_cut_told;
     int n_killed;
     pid_t killed[HOOK_KILLED_MOST]; // but perhaps not gone yet
     int n_waiting;

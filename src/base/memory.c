@@ -62,12 +62,14 @@ struct group_kind {
     const char *mount;
     const char *limit, *usage; // files of a group
     const char *given_back;    // label in its memory.stat
+    const char *events;        // the file that counts kills
 };
 
 static const struct group_kind group_kinds[] = {
-    {"", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
+    {"", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ",
+     "memory.events"},
     {"memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-     "total_inactive_file "},
+     "total_inactive_file ", "memory.oom_control"},
 };
 
 static uint64_t less_to_zero(uint64_t a, uint64_t b)
@@ -112,4 +114,30 @@ uint64_t memory_available_bytes(void)
         return least;
     uint64_t addresses = less_to_zero(limit.rlim_cur, status_bytes("VmSize:"));
     return addresses < least ? addresses : least;
+}
+
+/* -- kills --------------------------------------------------------------------------- */
+
+static double oom_kills_of_group(const char *dir, const void *context)
+{
+    const struct group_kind *kind = context;
+    uint64_t n = number_in(dir, kind->events, "oom_kill ");
+    return n == UNKNOWN ? (double)INFINITY : (double)n;
+}
+
+uint64_t memory_oom_kills_under(const char *root)
+{
+    for (size_t i = 0; i < ARRAY_LEN(group_kinds); i++) {
+        const struct group_kind *kind = &group_kinds[i];
+        double n = control_group_nearest(root, kind->controller, kind->mount,
+                                         oom_kills_of_group, kind);
+        if (isfinite(n))
+            return (uint64_t)n;
+    }
+    return number_in(root, "proc/vmstat", "oom_kill ");
+}
+
+uint64_t memory_oom_kills(void)
+{
+    return memory_oom_kills_under("");
 }

@@ -23,4 +23,11 @@ uint64_t memory_available_bytes(void);
  * proc/meminfo, proc/self/cgroup, sys/fs/cgroup. */
 uint64_t memory_available_under(const char *root);
 
+/* How many processes the kernel has killed for lack of memory, in this process's control
+ * group since it was made; where groups do not count, on the whole machine since its
+ * start. UINT64_MAX: not known. */
+uint64_t memory_oom_kills(void);
+/* The same by the files below `root`; proc/vmstat has the number of the machine. */
+uint64_t memory_oom_kills_under(const char *root);
+
 #endif

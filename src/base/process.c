@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
-#include <sys/auxv.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -52,15 +54,22 @@ void process_begin(void)
     signal(SIGHUP, was_hangup_ignored ? SIG_IGN : SIG_DFL);
 }
 
-/* -- the stack ----------------------------------------------------------------------- */
+/* -- stacks -------------------------------------------------------------------------- */
 
-/* From the first byte of the stack, after the arguments and the environment, to here. */
-static size_t used_stack_bytes(void)
+#define LEAST_STACK_BYTES ((size_t)1 << 20) // of any command, with space to spare
+
+/* Threads take the size that the C library read from the limit when the program started,
+ * or 2 MB where there was no limit. */
+static void raise_stack_of_threads(size_t bytes)
 {
-    volatile char here = 0;
-    uintptr_t top = (uintptr_t)getauxval(AT_EXECFN);
-    uintptr_t now = (uintptr_t)&here;
-    return top > now ? top - now + PAGE_BYTES : PAGE_BYTES;
+    pthread_attr_t attributes;
+    size_t now;
+    if (pthread_getattr_default_np(&attributes))
+        return;
+    if (pthread_attr_getstacksize(&attributes, &now) == 0 && now < bytes &&
+        pthread_attr_setstacksize(&attributes, bytes) == 0)
+        pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
 }
 
 /* The lowest page is enough: the kernel extends the stack down to it. */
@@ -71,12 +80,11 @@ static void __attribute__((noinline)) extend_stack(void)
     (void)stack[0];
 }
 
-int process_reserve_stack(struct error *err)
+/* Give the first thread's stack the addresses that commands need before kernels start (see
+ * product_start()). A stack grows as it is used, and a process whose stack cannot grow,
+ * because of `ulimit -v`, ends by a signal. */
+static int reserve_stack(struct error *err)
 {
-    struct rlimit limit;
-    size_t needed = used_stack_bytes() + START_STACK_BYTES;
-    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < needed)
-        return 0;
     void *probe = mmap(NULL, START_STACK_BYTES + PAGE_BYTES, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (probe == MAP_FAILED)
@@ -88,6 +96,50 @@ int process_reserve_stack(struct error *err)
     munmap(probe, START_STACK_BYTES + PAGE_BYTES);
     extend_stack();
     return 0;
+}
+
+/* The kernel reads the limit whenever the stack grows. */
+int process_prepare_stack(struct error *err)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit))
+        return reserve_stack(err);
+    bool is_low = limit.rlim_cur < PROCESS_STACK_BYTES; // unlimited is the largest number
+    if (is_low)
+        limit.rlim_cur =
+            limit.rlim_max < PROCESS_STACK_BYTES ? limit.rlim_max : PROCESS_STACK_BYTES;
+    if (limit.rlim_cur < LEAST_STACK_BYTES)
+        return error_set(
+            err, ERROR_RUNTIME,
+            "the stack of a process is limited to %llu kB here (ulimit -s), "
+            "and at least %llu kB are needed; raise the limit to 8192 kB, or "
+            "have the administrator raise the hard limit",
+            (unsigned long long)limit.rlim_cur >> 10,
+            (unsigned long long)LEAST_STACK_BYTES >> 10);
+    if (is_low && setrlimit(RLIMIT_STACK, &limit))
+        return error_set(err, ERROR_RUNTIME, "cannot raise the limit of the stack: %s",
+                         strerror(errno));
+    raise_stack_of_threads(is_low ? (size_t)limit.rlim_cur : PROCESS_STACK_BYTES);
+    return reserve_stack(err);
+}
+
+/* -- children ------------------------------------------------------------------------ */
+
+int process_fork_failed(struct error *err, const char *what, int reason)
+{
+    struct rlimit limit;
+    char words[128] = "";
+    if (reason == EAGAIN && getrlimit(RLIMIT_NPROC, &limit) == 0 &&
+        limit.rlim_cur != RLIM_INFINITY)
+        snprintf(words, sizeof words,
+                 "; the limit of this user's processes and threads is %llu: raise it "
+                 "(ulimit -u)",
+                 (unsigned long long)limit.rlim_cur);
+    else if (reason == EAGAIN)
+        snprintf(words, sizeof words,
+                 "; the control group may limit processes (pids.max)");
+    return error_set(err, ERROR_RUNTIME, "cannot start %s: %s%s", what, strerror(reason),
+                     words);
 }
 
 void process_restore_signals(void)

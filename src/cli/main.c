@@ -37,7 +37,7 @@ int main(int argc, char **argv)
 {
     struct error err;
     process_begin();
-    if (process_reserve_stack(&err)) {
+    if (process_prepare_stack(&err)) {
         log_error("%s", err.text);
         return error_exit_code(&err);
     }

@@ -71,6 +71,7 @@ static int run_here(const struct self_launch *command,
     if (rc == 0)
         rc = command->run(command->context, world, err);
     fflush(stdout);
+    beat_outcome(rc ? error_exit_code(err) : 0);
     comm_world_close(world);
     return rc;
 }

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,14 +39,16 @@ struct host_rank {
     double since; // of the condition
     bool is_asked;
     int64_t died_ns; // CLOCK_REALTIME; 0: not seen dead
-    int exit_signal;
+    int exit_signal, exit_code;
+    enum oom_evidence oom;
 };
 
 int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,
                     struct error *err)
 {
     struct stat space = {0};
-    *hw = (struct host_watch){.n_ranks = n_ranks, .deaths_fd = -1};
+    *hw = (struct host_watch){
+        .n_ranks = n_ranks, .deaths_fd = -1, .oom_kills = memory_oom_kills()};
     gethostname(hw->host, sizeof hw->host - 1);
     snprintf(hw->path, sizeof hw->path, "%s", path);
     hw->file = beat_file_map(path, n_ranks, err);
@@ -129,6 +132,12 @@ static char process_state(pid_t pid)
     return state;
 }
 
+bool host_watch_is_stopped(pid_t pid)
+{
+    char text[4096], state = *stat_field(pid, "stat", STAT_STATE, text);
+    return state == 'T' || state == 't';
+}
+
 static bool is_swapped(const struct host_rank *rank)
 {
     char text[4096];
@@ -151,14 +160,24 @@ static enum rank_condition condition_of(const struct host_rank *rank)
 
 /* -- beginnings and ends ------------------------------------------------------------- */
 
-/* How it ended is told as long as nobody has asked, which is who started it. */
-static void note_death(struct host_rank *rank)
+static enum oom_evidence find_oom(const struct host_watch *hw)
+{
+    uint64_t n = memory_oom_kills();
+    if (n == UINT64_MAX || hw->oom_kills == UINT64_MAX)
+        return OOM_UNKNOWN;
+    return n > hw->oom_kills ? OOM_COUNTED : OOM_NONE;
+}
+
+/* The kernel reports how it ended until its parent has waited for it. */
+static void note_death(const struct host_watch *hw, struct host_rank *rank)
 {
     struct timespec now;
     int status = (int)stat_number(rank->pid, STAT_EXIT_CODE);
     clock_gettime(CLOCK_REALTIME, &now);
     rank->died_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     rank->exit_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    rank->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    rank->oom = find_oom(hw);
     rank->condition = RANK_GONE;
     rank->since = clock_seconds();
     if (rank->pidfd >= 0)
@@ -176,7 +195,7 @@ static void hold(struct host_watch *hw, int r, const struct beat_slot *slot)
         return; // nothing can be known of its process
     rank->pidfd = pidfd_open(rank->pid, 0);
     if (rank->pidfd < 0 && errno == ESRCH)
-        note_death(rank);
+        note_death(hw, rank);
     else if (rank->pidfd >= 0)
         epoll_ctl(hw->deaths_fd, EPOLL_CTL_ADD, rank->pidfd, &event);
 }
@@ -186,7 +205,7 @@ static void note_deaths(struct host_watch *hw)
     struct epoll_event events[64];
     for (int n; (n = epoll_wait(hw->deaths_fd, events, ARRAY_LEN(events), 0)) > 0;)
         for (int i = 0; i < n; i++)
-            note_death(&hw->all[events[i].data.u32]);
+            note_death(hw, &hw->all[events[i].data.u32]);
 }
 
 /* -- what they do -------------------------------------------------------------------- */
@@ -232,10 +251,13 @@ static void fill_seen(const struct host_watch *hw, int r, double now,
         .peer = atomic_load(&slot->peer),
         .host = hw->host,
         .pid = rank->pid,
+        .outcome = atomic_load(&slot->outcome),
         .state = state,
         .code = atomic_load(&slot->code),
         .said_ns = state != BEAT_ALIVE ? atomic_load(&slot->said_ns) : rank->died_ns,
         .exit_signal = rank->exit_signal,
+        .exit_code = rank->exit_code,
+        .oom = rank->oom,
     };
     if (atomic_load(&failure->is_written) && atomic_load(&failure->by) == r + 1) {
         seen->reason = failure->text;

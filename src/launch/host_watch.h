@@ -19,6 +19,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* The signal at which a rank writes its stack; its handler is worker.c's. */
 #define HOST_WATCH_STACK_SIGNAL (SIGRTMIN + 7)
@@ -33,6 +34,10 @@ enum rank_condition {
     N_RANK_CONDITIONS,
 };
 
+/* Whether the kernel killed a process for lack of memory between the start of the watch
+ * and the end of a rank. */
+enum oom_evidence { OOM_UNKNOWN, OOM_NONE, OOM_COUNTED };
+
 struct seen_rank { // a rank of the job, as the last look showed it
     bool is_seen;  // it has begun; else nothing below counts
     bool is_over;  // it has done its work
@@ -46,10 +51,13 @@ struct seen_rank { // a rank of the job, as the last look showed it
     int peer;             // a rank, BEAT_NOBODY or BEAT_EVERYBODY
     const char *host;
     int pid;
+    int outcome;           // of its work: 1 + exit code; 0: none yet
     enum beat_state state; // its last word
     int code;
-    int64_t said_ns;    // CLOCK_REALTIME of its last word, or when it was seen dead
-    int exit_signal;    // that ended it; 0: none, or nobody saw
+    int64_t said_ns; // CLOCK_REALTIME of its last word, or when it was seen dead
+    int exit_signal; // that ended it; 0: none, or not known
+    int exit_code;   // with which it ended; 0: none, or not known
+    enum oom_evidence oom;
     const char *reason; // BEAT_FAILED: why; NULL: another rank of its host failed first
     bool is_lasting;    // BEAT_FAILED: would come again
 };
@@ -64,7 +72,8 @@ struct host_watch {
     struct host_rank *all; // (n_ranks) what was seen last of each
     int deaths_fd;         // readable: a rank has ended, and is to be looked at
     uint64_t pid_space;
-    double looked; // clock_seconds()
+    uint64_t oom_kills; // memory_oom_kills() at the start of the watch
+    double looked;      // clock_seconds()
 };
 
 MUST_CHECK int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,
@@ -81,6 +90,8 @@ void host_watch_stacks(struct host_watch *hw, const struct seen_rank *seen);
 /* Ask those that have not been asked yet to stop, by this signal. */
 void host_watch_ask_to_stop(struct host_watch *hw, int signal_number);
 void host_watch_kill(struct host_watch *hw);
+/* Whether any process of this host is stopped by a signal or a debugger. */
+bool host_watch_is_stopped(pid_t pid);
 
 /* -- judging ------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/log_view.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -84,30 +85,33 @@ void job_files_become_background(const char *name, int kept_fd)
 _Noreturn static void keep(int fd, const char *path)
 {
     char word;
-    ssize_t n;
     job_files_become_background("trefoil-keeper", fd);
-    while ((n = read(3, &word, 1)) < 0 && errno == EINTR)
+    while (read(3, &word, 1) < 0 && errno == EINTR)
         continue;
-    for (int i = 0; n == 0 && i < 100 && fs_is_directory(path); i++) {
+    for (int i = 0; i < 100 && fs_is_directory(path); i++) {
         remove_tree(path);
         nanosleep(&nap, NULL);
     }
     _exit(0);
 }
 
-static int start_keeper(struct job_files *f)
+static int start_keeper(struct job_files *f, struct error *err)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC))
-        return -1;
+        return error_set(err, ERROR_RUNTIME, "cannot start a job: %s", strerror(errno));
     f->keeper = fork();
+    int why = errno;
     if (f->keeper == 0) {
         close(ends[1]);
         keep(ends[0], f->dir);
     }
     close(ends[0]);
     f->keeper_fd = ends[1];
-    return f->keeper > 0 ? 0 : -1;
+    if (f->keeper > 0)
+        return 0;
+    close(f->keeper_fd);
+    return process_fork_failed(err, "the processes of a job", why);
 }
 
 /* A directory with a lock. Another job that begins may remove it before it has the lock,
@@ -139,8 +143,8 @@ static int open_dir(struct job_files *f, struct error *err)
     errno = ENOENT;
     for (int i = 0; i < MOST_TRIES && rc && errno == ENOENT; i++)
         rc = make_dir(f, prefix);
-    if (rc == 0 && start_keeper(f) == 0)
-        return 0;
+    if (rc == 0)
+        return start_keeper(f, err);
     return error_set(err, ERROR_RUNTIME,
                      "cannot make the directory '%s' for a job: %s; set TMPDIR to one "
                      "that can be written",
@@ -195,12 +199,13 @@ static int probe_space(const char *dir, struct error *err)
     snprintf(path, sizeof path, "%s/.write-probe-%d", dir, (int)getpid());
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool failed = fd < 0 || fs_write_exact(fd, zeros, sizeof zeros) || fsync(fd);
-    int why = errno;
-    if (fd >= 0) {
-        failed = close(fd) || failed;
+    int why = failed ? errno : 0;
+    if (fd >= 0) { // a full quota or a network file system may report it now
+        if (close(fd) && !failed)
+            why = errno;
         unlink(path);
     }
-    if (!failed)
+    if (why == 0)
         return 0;
     return error_set(err, ERROR_RUNTIME,
                      "cannot write to log directory '%s': %s; free some room, or choose "
@@ -249,10 +254,9 @@ void job_files_close(struct job_files *f)
         close(f->dir_fd);
     }
     if (f->keeper > 0) {
-        ssize_t unused = write(f->keeper_fd, "x", 1);
-        (void)unused; // one that was killed reads nothing
-        close(f->keeper_fd);
+        kill(f->keeper, SIGKILL); // it may be stopped, and nothing is left to remove
         waitpid(f->keeper, NULL, 0);
+        close(f->keeper_fd);
     }
     if (f->log_lock >= 0)
         close(f->log_lock);

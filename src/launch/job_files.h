@@ -26,7 +26,7 @@ struct job_files {
     char dir[PATH_MAX]; // of the job
     int dir_fd;         // holds its lock; -1: there is none
     pid_t keeper;
-    int keeper_fd;          // closed without a word: end the job
+    int keeper_fd;          // closed while the keeper lives: the launcher is gone
     char log_dir[PATH_MAX]; // absolute
     int log_lock;
     unsigned n_shown; // of the progress that is shown

@@ -56,6 +56,7 @@ struct launch_job {
     double stop_since;  // clock_seconds() of the first signal
     struct job_end end; // what is known of it so far
     bool has_hosts;     // that the user named
+    bool is_woken;      // mpiexec was stopped, and has been continued
     bool has_begun;     // a rank of it was seen, in this try or an earlier one
     pid_t teller;       // a child that is not the job's, see opt->tell; 0: none
     struct restart restart;
@@ -225,6 +226,35 @@ static void end_in_time(struct launch_job *job)
     }
 }
 
+/* Whether all ranks that are still there have done their work and wait for MPI to let them
+ * go, which mpiexec has a part in. */
+static bool are_all_leaving(const struct job_watch *w)
+{
+    bool is_any = false;
+    for (int r = 0; r < w->n_ranks; r++) {
+        bool is_leaving = w->seen[r].is_seen && w->seen[r].action == BEAT_LEAVE;
+        if (!w->seen[r].is_over && !is_leaving)
+            return false;
+        is_any |= is_leaving && !w->seen[r].is_over;
+    }
+    return is_any;
+}
+
+/* No rank can leave MPI while mpiexec is stopped. */
+static void wake_mpiexec(struct launch_job *job)
+{
+    if ((!job->end.stop_signal && !are_all_leaving(&job->watch)) ||
+        !host_watch_is_stopped(job->mpiexec.pid))
+        return;
+    if (!job->is_woken)
+        log_warning(
+            "mpiexec (pid %d) is stopped, and the job cannot end without it: it is "
+            "continued",
+            (int)job->mpiexec.pid);
+    job->is_woken = true;
+    pidfd_send_signal(job->mpiexec.pidfd, SIGCONT, NULL, 0);
+}
+
 /* -- the loop ------------------------------------------------------------------------ */
 
 /* Say on the terminal what was found, and keep the message with which the job ends. */
@@ -234,6 +264,11 @@ static void judge_hang(struct launch_job *job)
     struct job_watch *w = &job->watch;
     enum hang_decision decision =
         job_watch_judge(w, job->end.stop_signal != 0, who, sizeof who);
+    if (w->hang.is_deadlock && are_all_leaving(w))
+        snprintf(who, sizeof who,
+                 "mpiexec (pid %d) or a daemon of it does not respond, and no rank can "
+                 "leave MPI",
+                 (int)job->mpiexec.pid);
     if (decision != HANG_NONE) {
         job_watch_log_table(w);
         tell_of(job, true, w->hang.culprit, who, ERROR_RUNTIME);
@@ -305,6 +340,7 @@ static void stay_with(struct launch_job *job)
             continue;
         next_tick = clock_seconds() + TICK_MS / 1000.0;
         job_watch_look(&job->watch, job->end.stop_signal);
+        wake_mpiexec(job);
         judge_hang(job); // needs no file of the job's
         job_files_show_progress(&job->files, job->watch.here.file);
         end_in_time(job);
@@ -361,6 +397,8 @@ static int run_once(struct launch_job *job, char *const *argv, struct error *err
         job->end.host = job->watch.here.host;
         job->end.mpiexec = job->mpiexec.pid;
         rc = verdict(&job->end, err) ? -1 : 0;
+        if (rc == 0 && job->hang[0])
+            log_warning("%s; its work was done", job->hang);
         if (rc && !job->end.stop_signal)
             tell_of(job, false,
                     job_watch_first_failure(job->watch.seen, job->watch.n_ranks),

@@ -384,8 +384,7 @@ int mpiexec_open(struct mpiexec_process *m, const struct mpiexec_dialect *dialec
     close(result_ends[1]);
     if (m->pidfd >= 0)
         return 0;
-    return error_set(err, ERROR_RUNTIME, "cannot start '%s': %s", cmd->words[0],
-                     strerror(why));
+    return process_fork_failed(err, cmd->words[0], why);
 }
 
 void mpiexec_listen(struct mpiexec_process *m, const char *mark,
@@ -439,6 +438,60 @@ void mpiexec_told_death(const char *said, int *rank, int *pid, char host[256],
         *pid = -1;
 }
 
+/* Where the rest is a guess at length, or the end that mpiexec makes of a job. */
+static bool is_last_line(const char *line)
+{
+    static const char *const heads[] = {"This usually is", "This is usually",
+                                        "Primary job  terminated",
+                                        "mpiexec detected that one or more processes",
+                                        "mpirun detected that one or more processes"};
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+        if (strncmp(line, heads[i], strlen(heads[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Lines that are the same for every failure. */
+static bool is_standard(const char *words)
+{
+    static const char *const parts[] = {
+        "sent help message",        "Set MCA parameter \"orte_base_help",
+        "ORTE_ERROR_LOG",           "reported by process",
+        "on a NULL communicator",   "Unknown error",
+        "MPI_ERRORS_ARE_FATAL",     "and potentially your MPI job",
+        "Local abort before MPI_I", "Forwarding signal",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (strstr(words, parts[i]))
+            return true;
+    return false;
+}
+
+/* Past the frame and the process "[host:4711] " at the beginning of a line. */
+static const char *skip_head(const char *line, const char *end)
+{
+    static const char frame[] = "-=*# \t\r";
+    line += strspn(line, frame);
+    size_t n = strcspn(line, "] \n");
+    if (line[0] == '[' && line[n] == ']' && memchr(line, ':', n))
+        line += n + 1 + strspn(line + n + 1, frame);
+    return line < end ? line : end;
+}
+
+/* With single spaces, and without the place in the library's source: an error that passes
+ * through several functions is one. */
+static void copy_line(char *words, size_t size, const char *line, const char *end)
+{
+    size_t n = 0;
+    for (; line < end && n + 1 < size; line++)
+        if (*line != ' ' || (n > 0 && words[n - 1] != ' '))
+            words[n++] = *line;
+    words[n] = '\0';
+    char *place = strstr(words, " in file ");
+    if (place && strstr(place, " at line "))
+        *place = '\0';
+}
+
 void mpiexec_condense(const char *said, char *text, size_t size)
 {
     size_t used = 0;
@@ -446,15 +499,14 @@ void mpiexec_condense(const char *said, char *text, size_t size)
     for (const char *line = said, *end; *line; line = *end ? end + 1 : end) {
         char words[512];
         end = line + strcspn(line, "\n");
-        line += strspn(line, "-=*# \t");
-        if (line >= end)
+        line = skip_head(line, end);
+        if (line == end)
             continue; // a frame
-        if (strncmp(line, "This usually is", 15) == 0 ||
-            strncmp(line, "This is usually", 15) == 0)
-            return; // here Open MPI begins to guess at length
-        snprintf(words, sizeof words, "%.*s", (int)(end - line), line);
-        if (strstr(text, words))
-            continue; // said before
+        if (is_last_line(line))
+            return;
+        copy_line(words, sizeof words, line, end);
+        if (is_standard(words) || strstr(text, words))
+            continue; // or said before
         int n = snprintf(text + used, size - used, "%s%s", used ? " " : "", words);
         used += (size_t)i64_min(n, (int64_t)(size - used) - 1);
     }

@@ -127,7 +127,8 @@ void mpiexec_close(struct mpiexec_process *m);
  * host; -1, 0 and "": not told. */
 void mpiexec_told_death(const char *said, int *rank, int *pid, char host[256],
                         int *signal_number);
-/* Its sentences on one line, without frames and repetitions, cut at size. */
+/* Its sentences on one line, without frames, standard phrases and repetitions, cut at
+ * size. */
 void mpiexec_condense(const char *said, char *text, size_t size);
 
 #endif

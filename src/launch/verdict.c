@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "launch/job_files.h"
 #include "launch/job_watch.h"
+#include "launch/join_failure.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -116,8 +117,24 @@ static int explain_failure(const struct job_end *end, int rank, struct error *er
                      step_text(step, seen), text, log_text(log, end, rank, "its log"));
 }
 
-/* Every other deadly signal a rank records itself: one that nobody saw was SIGKILL but
- * for an _exit(). */
+/* Who may have sent SIGKILL: lack of memory is named only where the kernel has counted a
+ * process that it killed for that. */
+static const char *sender_text(enum oom_evidence oom)
+{
+    static const char *const texts[] = {
+        [OOM_UNKNOWN] = " (the kernel, a scheduler, a user or another program sent it)",
+        [OOM_NONE] =
+            " (a scheduler, a user or another program sent it: the kernel has not "
+            "killed any process for lack of memory)",
+        [OOM_COUNTED] =
+            ", probably for lack of memory: the kernel has killed a process for "
+            "that while the job ran",
+    };
+    return texts[oom];
+}
+
+/* Every other deadly signal a rank records itself: one that was not seen was SIGKILL,
+ * unless a library has called _exit(). */
 static int explain_death(const struct job_end *end, int rank, int number,
                          struct error *err)
 {
@@ -128,14 +145,27 @@ static int explain_death(const struct job_end *end, int rank, int number,
     if (!seen->is_seen)
         return error_set(err, ERROR_RUNTIME, "rank %d was killed before it could begin",
                          rank);
+    log_text(log, end, rank, is_crash ? "its stack is at the end of its log" : "its log");
+    if (number == 0 && seen->exit_code != 0)
+        return error_set(err, ERROR_RUNTIME,
+                         "rank %d on %s (pid %d) ended with exit code %d%s and gave no "
+                         "reason%s",
+                         rank, seen->host, seen->pid, seen->exit_code,
+                         step_text(step, seen), log);
     return error_set(
         err, ERROR_RUNTIME, "rank %d on %s (pid %d) was %s%s by signal %d (%s)%s%s%s%s",
         rank, seen->host, seen->pid, is_crash ? "ended" : "killed",
         number ? "" : ", it seems", number ? number : SIGKILL,
         strsignal(number ? number : SIGKILL), number ? "" : ",", step_text(step, seen),
-        number && number != SIGKILL ? "" : " (as the kernel does when memory runs out)",
-        log_text(log, end, rank,
-                 is_crash ? "its stack is at the end of its log" : "its log"));
+        number && number != SIGKILL ? "" : sender_text(seen->oom), log);
+}
+
+static int explain_join(const struct job_end *end, int rank, struct error *err)
+{
+    char path[PATH_MAX], where[PATH_MAX + 64];
+    job_files_log_path(path, sizeof path, end->log_dir, rank);
+    return join_failure_explain(rank, &end->ranks[rank], end->said, path,
+                                log_text(where, end, rank, "its log"), err);
 }
 
 /* A host that is lost takes its ranks with it, and then the others are killed or complain
@@ -237,6 +267,14 @@ static void explain_stop(const struct job_end *end, enum error_kind kind, const 
               name ? name : "", how);
 }
 
+/* All ranks have saved, and then the job had to be ended. */
+static void explain_stop_hung(const struct job_end *end, struct error *err)
+{
+    char how[1024];
+    snprintf(how, sizeof how, ", and can be resumed; %s", end->hang);
+    explain_stop(end, ERROR_STOPPED, how, err);
+}
+
 /* Ranks asked to stop so early that they did not listen yet, or that never do, died of
  * it. */
 static bool is_stopped_early(const struct job_end *end, int cause, int number)
@@ -248,10 +286,22 @@ static bool is_stopped_early(const struct job_end *end, int cause, int number)
     return number == SIGTERM || number == SIGINT || number == SIGHUP || number == 0;
 }
 
+/* Whether the work of all ranks ended with this code, though MPI did not let them go. */
+static bool have_all_done(const struct job_end *end, int code)
+{
+    for (int r = 0; r < end->opt->n_ranks; r++)
+        if (!end->ranks[r].is_seen || end->ranks[r].outcome != 1 + code)
+            return false;
+    return true;
+}
+
 int verdict(const struct job_end *end, struct error *err)
 {
     int number, cause = find_cause(end, &number);
     int missing = job_watch_first_unfinished(end->ranks, (int)end->opt->n_ranks);
+    int joining = cause < 0 ? -1
+                            : join_failure_find(end->ranks, (int)end->opt->n_ranks,
+                                                end->log_dir, cause, number);
     const char *lost = find_lost_host(end);
     const char *reason = cause >= 0 ? end->ranks[cause].reason : NULL;
     bool has_last_word = cause >= 0 && end->ranks[cause].state != BEAT_ALIVE;
@@ -268,6 +318,10 @@ int verdict(const struct job_end *end, struct error *err)
         explain_stop(end, ERROR_STOPPED, ", and can be resumed", err);
     else if (missing < 0 && (is_content || end->is_mpiexec_killed))
         return 0;
+    else if (end->hang[0] && have_all_done(end, 0))
+        return 0;
+    else if (end->hang[0] && have_all_done(end, EXIT_STOPPED))
+        explain_stop_hung(end, err);
     else if (end->hang[0])
         error_set(err, ERROR_RUNTIME, "%s", end->hang);
     else if (end->is_stop_repeated && !has_last_word)
@@ -285,6 +339,8 @@ int verdict(const struct job_end *end, struct error *err)
         explain_unbegun(end, err);
     else if ((is_shot && !has_last_word) || (cause < 0 && !is_content))
         explain_mpiexec(end, err);
+    else if (joining >= 0)
+        explain_join(end, joining, err);
     else if (cause >= 0 && reason)
         explain_failure(end, cause, err);
     else if (cause >= 0)

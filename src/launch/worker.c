@@ -109,7 +109,11 @@ static void on_silent_exit(int code, void *unused)
     (void)unused;
     if (atomic_load(&beat_mine->pid) != (int)getpid())
         return;
-    snprintf(reason, sizeof reason, "it ended with exit code %d and did not say why",
+    bool is_joining = atomic_load(&beat_mine->action) == BEAT_JOIN &&
+                      atomic_load(&beat_mine->peer) != BEAT_NOBODY;
+    snprintf(reason, sizeof reason,
+             is_joining ? WORKER_JOIN_ENDED " with exit code %d"
+                        : "it ended with exit code %d and did not say why",
              code);
     if (beat_fail(reason, code ? code : 3, false))
         wait_until_reported();

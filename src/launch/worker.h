@@ -24,6 +24,9 @@
 #define WORKER_ENV_OUTPUT "TREFOIL_OUTPUT"   // "1": rank 0's standard output is the job's
 #define WORKER_ENV_OVERSUBSCRIBE "TREFOIL_OVERSUBSCRIBE" // "1": a host may be crowded
 
+/* The reason of a rank that MPI_Init has ended begins with this. */
+#define WORKER_JOIN_ENDED "MPI_Init ended the process"
+
 #define WORKER_LOG_MARK                                                                  \
     "trefoil-log: " // before rank 0's lines on their way to the terminal
 

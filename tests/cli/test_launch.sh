@@ -76,9 +76,50 @@ dies 3 "rank 2 on .* failed at step 3: the loss is not finite.*workerlog.2'" agr
 dies 3 "rank 1 on .* was ended by signal 11 .* at step 3.*workerlog.1'" crash 1
 grep -q 'its stack' log/workerlog.1 || fail "no stack in the log"
 dies 3 "rank 2 on .* was killed(, it seems)? by signal 9.* at step 3.*workerlog.2'" kill 2
+grep -q 'probably for lack of memory' err && fail "no process was killed for memory: $(cat err)"
 dies 3 "rank 0 on .* was killed(, it seems)? by signal 9.* at step 3.*workerlog.0'" kill 0
 dies 3 "rank 1 on .* failed at step 3: it ended with exit code 7" exit 1
 dies 3 "rank 1 on .* failed at step 3: stuck" linger 1
+
+# -- MPI_Init ends a rank: what MPI said, and what may help
+no_mpi() { # no_mpi PATTERN, of the job that just ended with $?
+    expect 3 "could not join the job: MPI_Init ended (the process|a rank).*$1.*MPI said: " "$1"
+    grep -qE 'signal|lack of memory' err && fail "a failing MPI_Init is called a signal: $(cat err)"
+}
+if "$trefoil" --version | grep -q 'Open MPI'; then
+    for _ in $(seq 20); do # mpiexec itself sometimes loses what a rank says
+        OMPI_MCA_pml=nonexistent launch 2 hello
+        no_mpi 'the environment sets: OMPI_MCA_pml=nonexistent'
+        grep -q 'MPI said: .*requested component' err && break
+    done
+    grep -q 'MPI said: .*requested component' err || fail "MPI is not quoted: $(cat err)"
+    OMPI_MCA_btl=nonexistent launch 3 hello
+    no_mpi 'the environment sets: OMPI_MCA_btl=nonexistent'
+    (ulimit -f 40 && launch 2 hello)
+    no_mpi 'files are limited to 40 kB'
+    if unshare -m true 2>/dev/null; then
+        unshare -m bash -c "mount -t tmpfs -o size=1m none /dev/shm &&
+            timeout 60 '$probe' launch -n 2 --log_dir log eval hello" 2>err
+        no_mpi "'/dev/shm' has 1024 kB"
+    fi
+else
+    UCX_TLS=nonexistent launch 2 hello
+    no_mpi 'the environment sets: UCX_TLS=nonexistent'
+    grep -q 'MPI said: .*Fatal error in' err || fail "MPI is not quoted: $(cat err)"
+    (ulimit -f 40 && launch 2 hello)
+    no_mpi 'files are limited to 40 kB'
+fi
+
+# -- no process can be started: root has no such limit
+as_user=()
+[ "$(id -u)" != 0 ] || as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+chmod 755 .
+mkdir -m 777 open
+if "${as_user[@]}" test -x "$probe"; then
+(cd open && "${as_user[@]}" bash -c "ulimit -u 1 && exec '$probe' launch -n 2 eval hello") 2>err
+[ $? = 3 ] && grep -q "cannot start the processes of a job: .*limit of this user's processes and threads is 1: " err ||
+    fail "ulimit -u 1: $(cat err)"
+fi
 
 # -- signals and violence
 start() { # start ACTION: returns when the ranks are at work
@@ -148,6 +189,24 @@ for rank in 0 1; do
     kill -9 "$(rank_pid $rank)"
     ends 3 "rank $rank on .* was killed(, it seems)? by signal 9.* at step [0-9]+" "kill -9 of rank $rank"
 done
+start train
+kill -STOP "$mpiexec"
+kill -TERM $launcher
+ends 75 "mpiexec \(pid $mpiexec\) is stopped, and the job cannot end without it" "a stopped mpiexec"
+grep -q 'the job was stopped by SIGTERM, and can be resumed' err || fail "a stopped mpiexec: $(cat err)"
+[ -e saved.0 ] && [ -e saved.1 ] || fail "a stopped mpiexec: ranks had no time to save"
+
+start train
+keeper=$(pgrep -P $launcher trefoil-keeper)
+kill -STOP "$keeper"
+kill -TERM $launcher
+for _ in $(seq 600); do # it waited for its keeper for ever
+    kill -0 $launcher 2>/dev/null || break
+    sleep 0.05
+done
+kill -CONT "$keeper" 2>/dev/null && fail "a stopped keeper is left"
+ends 75 "the job was stopped by SIGTERM, and can be resumed" "a stopped keeper"
+
 start wait
 kill -9 "$mpiexec"
 ends 3 "mpiexec \(pid $mpiexec\) was killed by signal 9" "kill -9 of mpiexec"

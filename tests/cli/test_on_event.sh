@@ -29,6 +29,25 @@ done
 train -o max_steps=2 -o on_event='kill -TERM $$' || fail "failed with it: $(tail -3 run.log)"
 grep -q "on_event: the command for 'end' was ended by SIGTERM" run.log || fail "not told: $(cat run.log)"
 
+# -- what a command prints: all of a little, the beginning of much; it never waits or dies
+# shellcheck disable=SC2016 # as above
+much='echo "first of $TREFOIL_EVENT"; head -c 3000000 /dev/zero | tr "\0" x'
+much+=' && echo "$TREFOIL_EVENT" >>ended.txt'
+for ranks in 1 2; do
+    rm -rf out ended.txt
+    train -o max_steps=2 -o Distributed.dp_degree=$ranks \
+        -o on_event="$much" || fail "much output: $(tail -c 300 run.log)"
+    [ "$(cat ended.txt)" = save$'\n'end ] || fail "a command did not end: $(cat ended.txt)"
+    log=run.log
+    [ $ranks = 1 ] || log=out/log/workerlog.0
+    for event in save end; do
+        grep -q "first of $event" $log || fail "the beginning is not in $log"
+        grep -q "on_event: the command for '$event' prints more than 64 kB: the rest is left out" $log ||
+            fail "not told: $(tr -d x <$log)"
+    done
+    [ "$(stat -c %s $log)" -lt 200000 ] || fail "$log has $(stat -c %s $log) bytes"
+done
+
 # -- a file for node_exporter, and no TensorBoard files when they are not wanted
 rm -rf out
 train -o max_steps=2 -o prometheus_file=run.prom -o tensorboard=False || fail "$(tail -3 run.log)"

@@ -119,6 +119,18 @@ static int do_kill(struct probe *p, struct error *err)
     return comm_agree(p->world, 0, err);
 }
 
+/* For a control group with a limit, in which the kernel ends this rank. */
+static int do_hog(struct probe *p, struct error *err)
+{
+    enum { PIECE_BYTES = 1 << 20, N_PIECES = 1 << 10 };
+    for (int i = 0; p->rank == p->culprit && i < N_PIECES; i++) {
+        char *piece = malloc(PIECE_BYTES);
+        if (piece)
+            memset(piece, 1, PIECE_BYTES);
+    }
+    return comm_agree(p->world, 0, err);
+}
+
 /* What an exit() in some library looks like. */
 static int do_exit(struct probe *p, struct error *err)
 {
@@ -144,7 +156,7 @@ static const struct {
 } actions[] = {
     {"hello", do_hello},   {"train", do_train}, {"wait", do_wait}, {"abort", do_abort},
     {"agree", do_agree},   {"crash", do_crash}, {"kill", do_kill}, {"exit", do_exit},
-    {"linger", do_linger}, {"deaf", do_deaf},
+    {"linger", do_linger}, {"deaf", do_deaf},   {"hog", do_hog},
 };
 
 static int run_action(const char *name, const char *culprit, struct error *err)
@@ -161,6 +173,7 @@ static int run_action(const char *name, const char *culprit, struct error *err)
     for (size_t i = 0; i < ARRAY_LEN(actions); i++)
         if (strcmp(name, actions[i].name) == 0)
             rc = actions[i].run(&p, err);
+    beat_outcome(rc ? error_exit_code(err) : 0);
     comm_world_close(p.world);
     return rc;
 }

@@ -6,10 +6,13 @@
 
 #include <malloc.h>
 #include <omp.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#define KERNEL_STACK_BYTES (2 << 20) // a fourth more than the deepest kernel takes
+#define KERNEL_STACK_BYTES                                                               \
+    ((size_t)2 << 20)                  // a fourth more than the deepest kernel takes
+#define SMALL_THINGS ((size_t)1 << 20) // what OpenMP notes about itself
 
 /* Mutable, but only by the thread that calls kernels, between them. */
 static struct product_room room;
@@ -65,6 +68,7 @@ const struct product_room *product_room(int n_threads)
 
 /* -- the start ----------------------------------------------------------------------- */
 
+/* That the next thread gets, unless OMP_STACKSIZE is set. */
 static size_t stack_bytes(void)
 {
     enum { USUAL = 8 << 20 };
@@ -72,6 +76,28 @@ static size_t stack_bytes(void)
     if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur == RLIM_INFINITY)
         return USUAL;
     return limit.rlim_cur;
+}
+
+/* Of the calling thread; the usual size where it is not known. */
+static size_t own_stack_bytes(void)
+{
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes))
+        return stack_bytes();
+    if (pthread_attr_getstacksize(&attributes, &bytes))
+        bytes = stack_bytes();
+    pthread_attr_destroy(&attributes);
+    return bytes;
+}
+
+static int check_stack(size_t bytes, size_t needed, const char *remedy, struct error *err)
+{
+    if (bytes >= needed)
+        return 0;
+    return error_set(err, ERROR_RUNTIME,
+                     "a thread's stack may have %.1f MB here, and kernels need %.1f; %s",
+                     (double)bytes / 1e6, (double)needed / 1e6, remedy);
 }
 
 /* The stack of the first thread grows as it is used, and a process without memory for
@@ -122,15 +148,12 @@ static void touch_part(int thread, int n_threads)
 /* Threads of OpenMP are started here, too, while a lack of memory still has a sentence. */
 int product_start(struct error *err)
 {
-    enum { SMALL_THINGS = 1 << 20 }; // what OpenMP notes about itself
+    size_t least = SIZE_MAX;
     int n = omp_get_max_threads();
     share_one_heap();
-    if (stack_bytes() < KERNEL_STACK_BYTES + SMALL_THINGS)
-        return error_set(err, ERROR_RUNTIME,
-                         "a thread's stack may have %.1f MB here, and kernels need %.1f; "
-                         "raise the limit (ulimit -s 8192)",
-                         (double)stack_bytes() / 1e6,
-                         (double)(KERNEL_STACK_BYTES + SMALL_THINGS) / 1e6);
+    if (check_stack(stack_bytes(), KERNEL_STACK_BYTES + SMALL_THINGS,
+                    "raise the limit (ulimit -s 8192)", err))
+        return -1;
     size_t needed = product_bytes(n) + (size_t)(n - 1) * stack_bytes();
     if (!can_have(needed + KERNEL_STACK_BYTES + SMALL_THINGS) || room_reserve(n))
         return error_set(err, ERROR_RUNTIME,
@@ -139,7 +162,11 @@ int product_start(struct error *err)
                          "raise the limit on memory (ulimit -v)",
                          n, (double)needed / 1e6);
     grow_stack();
-#pragma omp parallel num_threads(n)
-    touch_part(omp_get_thread_num(), omp_get_num_threads());
-    return 0;
+#pragma omp parallel num_threads(n) reduction(min : least)
+    {
+        touch_part(omp_get_thread_num(), omp_get_num_threads());
+        least = own_stack_bytes();
+    }
+    return check_stack(least, KERNEL_STACK_BYTES, "unset OMP_STACKSIZE, or set it to 8M",
+                       err);
 }
