@@ -20,7 +20,8 @@ must_train dataset.input_dir=two output_dir=contiguous
 must_train dataset.input_dir=two output_dir=document $by num_threads=2
 [ "$(losses contiguous)" != "$(losses document)" ] || fail "split_by changes nothing"
 ls two/.trefoil_cache/hashes-* >/dev/null || fail "hashes are not cached"
-"$trefoil" config -c run.yaml -o $by 2>/dev/null | grep -q '^ *split_by: document ' ||
+"$trefoil" config -c run.yaml -o $by >config.out 2>log || fail "config: $(cat log)"
+grep -q '^ *split_by: document ' config.out ||
     fail "config does not show split_by"
 
 # hashed again, from the cache, and on two processes

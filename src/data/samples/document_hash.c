@@ -16,7 +16,7 @@
 #define HASH_SEED 0         // part of the rule
 #define PIECE_TOKENS 16384  // read at once
 #define BLOCK_DOCUMENTS 256 // of a thread's turn
-#define FILES_KEPT 64       // in the cache
+#define FILES_KEPT 256      // in the cache
 #define LONG_SECONDS 1.0    // worth a line in the log
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,

@@ -164,8 +164,9 @@ int split_count_tokens(const struct corpus *c, const struct split_options *opt,
     if (opt->by == SPLIT_CONTIGUOUS)
         return 0;
     uint64_t *hashes = malloc((size_t)n * sizeof *hashes + 1);
-    int rc = hashes ? document_hash_range(c, 0, n, hashes, err)
-                    : error_set(err, ERROR_RUNTIME, "out of memory");
+    if (!hashes)
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    int rc = document_hash_range(c, 0, n, hashes, err);
     for (int64_t doc = 0; doc < n && rc == 0; doc++)
         n_tokens[split_part_of(opt->weights, hashes[doc])] +=
             corpus_document_tokens(c, doc);
