@@ -63,7 +63,7 @@ struct config_key {
 /*
  * A run that continues from a checkpoint keeps its behaviour although the default of a key
  * has changed since: config_resume() gives the key `former` when
- *   - nobody gave the key a value (an empty value counts as none, unless the row has
+ *   - the key was left out (an empty value counts as none, unless the row has
  *     `empty`), and
  *   - the checkpoint's configuration has `former` there, or lacks the key because the key
  *     is newer than the checkpoint.

@@ -13,10 +13,10 @@ struct resume {
     const struct config_past *past;
     json_t *root;           // of past->config_json
     struct config *scratch; // to compare values in
-    char kept[1024];        // what the log will say
+    char kept[1024];        // the keys, for the log
 };
 
-/* An empty value with a meaning of its own is a value. */
+/* Where the row has `empty`, an empty value is a value. */
 static bool is_left_out(const struct config_target *target, const struct config_key *key)
 {
     const struct config_origin *o = &target->origins.of[key - config_keys];

@@ -16,16 +16,16 @@ void lr_warn(const struct config *cfg, int64_t first_step)
             "the learning rate of every step is 0, so nothing will be learnt: set "
             "Optimizer.lr.max_lr and min_lr");
     else if (warmup > 0 && (double)cfg->max_steps <= warmup)
-        log_warning("the run ends at step %lld, inside the warm-up of %g steps "
-                    "(Optimizer.lr.warmup_rate %g x decay_steps %lld): its highest "
-                    "learning rate is %g, %.2g %% of max_lr; leave decay_steps out, or "
-                    "set it to max_steps",
-                    (long long)cfg->max_steps, warmup, lr->warmup_rate,
-                    (long long)lr->decay_steps, highest, percent);
+        log_warning(
+            "the run ends at step %lld, inside the warm-up of %g steps "
+            "(Optimizer.lr.warmup_rate %g x decay_steps %lld): its highest "
+            "learning rate is %g, %.2g %% of max_lr; to warm up within the run, set "
+            "decay_steps to 0, which means max_steps",
+            (long long)cfg->max_steps, warmup, lr->warmup_rate,
+            (long long)lr->decay_steps, highest, percent);
     else if (highest < LOW_SHARE * lr->max_lr)
         log_warning("the highest learning rate of steps %lld to %lld is %g, %.2g %% of "
-                    "Optimizer.lr.max_lr, because decay_steps is %lld: leave decay_steps "
-                    "out, or set it to max_steps",
+                    "Optimizer.lr.max_lr, because decay_steps is %lld; 0 means max_steps",
                     (long long)first_step + 1, (long long)cfg->max_steps, highest,
                     percent, (long long)lr->decay_steps);
 }
