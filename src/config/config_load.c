@@ -490,14 +490,17 @@ int config_from_json(struct config *cfg, const char *json, struct error *err)
     }
     if (read_object(cfg, root, "", err))
         goto done;
-    // a key that is younger than the text has its default; the model must be all there
+    // a key that is younger than the text has its default; the model's sizes must be there
     for (int i = 0; i < config_n_keys; i++)
-        if (strncmp(config_keys[i].path, "Model.", 6) == 0 &&
+        if (config_keys[i].type == CONFIG_INT &&
+            strncmp(config_keys[i].path, "Model.", 6) == 0 &&
             !json_object_get(json_object_get(root, "Model"), config_keys[i].path + 6)) {
             error_set(err, ERROR_INPUT, "configuration JSON: '%s' is missing",
                       config_keys[i].path);
             goto done;
         }
+    if (!json_object_get(json_object_get(root, "Model"), "embed_drop_rate"))
+        cfg->model.embed_drop_rate = cfg->model.hidden_dropout_prob;
     // ranges were checked as values were set; what is younger than the text has none yet
     rc = config_check_works_now(cfg, &origins, err);
     if (rc == 0)

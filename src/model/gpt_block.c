@@ -217,8 +217,7 @@ static void project_in(const struct at *at, const void *x, bool wants_gelu)
                                .y = at->st->in,
                                .y_dtype = g->dtype,
                                .bias = at->params[at->sub->in_bias].data,
-                               .act = at->is_attention ? ACTIVATION_NONE
-                                                       : ACTIVATION_GELU_TANH,
+                               .act = at->is_attention ? ACTIVATION_NONE : g->activation,
                                .act_y = wants_gelu ? g->scratch.wide : NULL});
 }
 
@@ -376,7 +375,7 @@ static void gelu_again(const struct at *at)
 {
     const struct gpt *g = at->p->g;
     g->k->activation_fwd(g->s,
-                         &(struct activation_fwd){.act = ACTIVATION_GELU_TANH,
+                         &(struct activation_fwd){.act = g->activation,
                                                   .y = at->st->in,
                                                   .x = at->st->in,
                                                   .b = at->params[at->sub->in_bias].data,
@@ -391,7 +390,7 @@ static void gelu_bwd(const struct at *at, void *d, bool is_again)
     const struct gpt *g = at->p->g;
     float *dbias = at->grads[at->sub->in_bias].data;
     g->k->activation_bwd(g->s,
-                         &(struct activation_bwd){.act = ACTIVATION_GELU_TANH,
+                         &(struct activation_bwd){.act = g->activation,
                                                   .dx = d,
                                                   .y = is_again ? at->st->in : NULL,
                                                   .db = is_again ? dbias : NULL,

@@ -98,7 +98,7 @@ static struct layernorm norm_of(const struct gpt *g, const struct gpt_norm *norm
                               .b = norm->bias,
                               .N = p->B * p->S,
                               .C = H,
-                              .epsilon = 1e-5F};
+                              .epsilon = g->norm_epsilon};
 }
 
 void gpt_norm_fwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,
