@@ -19,9 +19,10 @@ void ref_bias_grad(struct stream *s, float *db, const void *dy, float *partial, 
     }
 }
 
-/* -- GELU: 0.5 z (1 + erf(z / sqrt(2))), or with tanh(sqrt(2/pi) (z + 0.044715 z^3))
- * in the place of erf ---------------------------------------------------------------- */
+/* -- GELU ---------------------------------------------------------------------------- */
 
+/* 0.5 z (1 + erf(z / sqrt(2))); by tanh, erf(z / sqrt(2)) is replaced by
+ * tanh(sqrt(2/pi) (z + 0.044715 z^3)). */
 static double gelu_tanh(double z)
 {
     return tanh(SQRT_2_OVER_PI * (z + GELU_CUBIC * z * z * z));
