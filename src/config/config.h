@@ -55,6 +55,8 @@ enum config_schedule { SCHEDULE_1F1B, SCHEDULE_F_THEN_B };
 enum config_optimizer { UPDATE_RULES(UPDATE_RULE_ID, UPDATE_RULE_NOTHING) N_OPTIMIZERS };
 
 enum config_decay { DECAY_COSINE };
+enum config_decayed { DECAYED_MATRICES, DECAYED_ALL };
+enum config_activation { MODEL_GELU_TANH, MODEL_GELU };
 enum config_tensor_mode { TENSOR_MODE_1D };
 enum config_progress { PROGRESS_ON_TERMINAL, PROGRESS_ALWAYS, PROGRESS_NEVER };
 enum config_sample_mode { SAMPLES_PACKED, SAMPLES_PADDED };
@@ -77,10 +79,13 @@ struct config_model {
     int64_t num_attention_heads;
     int64_t ffn_hidden_size; // 4 * hidden_size when left empty
     double hidden_dropout_prob;
+    double embed_drop_rate; // hidden_dropout_prob when left empty
     double attention_probs_dropout_prob;
     int64_t max_position_embeddings;
     int64_t type_vocab_size; // accepted for PaddleFleetX's files; GPT has no token types
     double initializer_range;
+    double norm_epsilon;
+    enum config_activation activation;
 };
 
 struct config_lr {
@@ -94,6 +99,7 @@ struct config_lr {
 struct config_optim {
     enum config_optimizer name;
     double weight_decay;
+    enum config_decayed decay; // the parameters that weight_decay applies to
     double adam_beta1;
     double adam_beta2;
     double adam_epsilon;

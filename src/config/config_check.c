@@ -325,6 +325,8 @@ int config_derive(struct config *cfg, const struct config_origins *origins,
     derive_steps(cfg, origins);
     if (!cfg->model.ffn_hidden_size)
         cfg->model.ffn_hidden_size = 4 * cfg->model.hidden_size;
+    if (!config_was_given(origins, config_key_at("Model.embed_drop_rate")))
+        cfg->model.embed_drop_rate = cfg->model.hidden_dropout_prob;
     config_rates_derive(cfg, origins);
     if (!cfg->distributed.dp_degree)
         cfg->distributed.dp_degree = derive_dp(&cfg->distributed, n_processes);

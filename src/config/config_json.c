@@ -124,9 +124,12 @@ int config_from_json(struct config *cfg, const char *json, struct error *err)
     }
     if (read_object(cfg, root, "", err))
         goto done;
+    const struct config_key *embedding = config_key_at("Model.embed_drop_rate");
+    if (!config_json_find(root, embedding))
+        cfg->model.embed_drop_rate = cfg->model.hidden_dropout_prob;
     for (int i = 0; i < config_n_keys; i++) {
         const struct config_key *key = &config_keys[i];
-        if (config_json_find(root, key))
+        if (key == embedding || config_json_find(root, key))
             continue;
         if (strncmp(key->path, "Model.", 6) == 0 && !key->former) {
             error_set(err, ERROR_INPUT, "configuration JSON: '%s' is missing", key->path);
