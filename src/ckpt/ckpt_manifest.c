@@ -342,6 +342,18 @@ done:
     return rc;
 }
 
+int ckpt_manifest_hash(const char *dir, char hash[17], struct error *err)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t n = 0;
+    if (fs_join(path, sizeof path, dir, CKPT_MANIFEST_NAME, err) ||
+        fs_read_regular(path, MAX_MANIFEST_BYTES, &text, &n, err))
+        return -1;
+    ckpt_hash_text(text, n, hash);
+    free(text);
+    return 0;
+}
+
 int ckpt_read_info(const char *path, struct ckpt_info *info, struct error *err)
 {
     struct ckpt_manifest m;

@@ -107,6 +107,9 @@ MUST_CHECK int ckpt_manifest_check_plain_file(const char *dir, const char *name,
                                               const json_t *record, bool *is_damaged,
                                               struct error *err);
 
+/* The hash of the whole trainer.json in `dir`: no two checkpoints have the same one. */
+MUST_CHECK int ckpt_manifest_hash(const char *dir, char hash[17], struct error *err);
+
 /* A hash as the 16 digits and the NUL of the manifest. */
 void ckpt_hash_text(const void *bytes, size_t n, char text[17]);
 

@@ -375,15 +375,3 @@ void ckpt_tidy_prune(const char *output_dir, const struct ckpt_name *saved,
     }
     ckpt_list_release(&list);
 }
-
-void ckpt_tidy_note(const char *output_dir, const struct ckpt_name *saved)
-{
-    char path[PATH_MAX], line[CKPT_NAME_BYTES + 2];
-    struct error err;
-    int n = snprintf(line, sizeof line, "%s\n", saved->text);
-    if (fs_join(path, sizeof path, output_dir, CKPT_LATEST_NAME, &err) ||
-        fs_write_atomic(path, line, (size_t)n, &err))
-        log_warning("could not note the newest checkpoint: %s", err.text);
-    else if (ckpt_failpoint(CKPT_AT_LATEST_WRITTEN))
-        log_warning("could not write '%s': %s", path, strerror(errno));
-}
