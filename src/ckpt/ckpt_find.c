@@ -43,12 +43,17 @@ static int read_run_id(const char *dir, const char *name, char id[CKPT_RUN_ID_BY
 {
     struct ckpt_manifest m;
     char path[PATH_MAX];
+    struct error why;
     bool is_damaged;
     *is_known = false;
     if (fs_join(path, sizeof path, dir, name, err))
         return -1;
-    if (ckpt_manifest_read(&m, path, &is_damaged, err))
-        return err->kind == ERROR_INPUT ? 0 : -1;
+    if (ckpt_manifest_read(&m, path, &is_damaged, &why)) {
+        if (why.kind == ERROR_INPUT)
+            return 0;
+        *err = why;
+        return -1;
+    }
     memcpy(id, m.progress.run_id, CKPT_RUN_ID_BYTES);
     *is_known = true;
     ckpt_manifest_release(&m);

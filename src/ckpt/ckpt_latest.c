@@ -14,17 +14,27 @@
 #define NO_NAME "-"
 #define MAX_LINE_BYTES ((size_t)256)
 
+/* What is not there, or not in the right form, is an answer; any other failure is not. */
+static int fail_unless_input(const struct error *why, struct error *err)
+{
+    if (why->kind == ERROR_INPUT)
+        return 0;
+    *err = *why;
+    return -1;
+}
+
 /* The first line of dir/file, "" where there is no such file. */
 static int read_line(const char *dir, const char *file, char line[MAX_LINE_BYTES],
                      struct error *err)
 {
     char path[PATH_MAX], *text = NULL;
     size_t n;
+    struct error why;
     line[0] = 0;
     if (fs_join(path, sizeof path, dir, file, err))
         return -1;
-    if (fs_read_regular(path, MAX_LINE_BYTES - 1, &text, &n, err))
-        return err->kind == ERROR_INPUT ? 0 : -1;
+    if (fs_read_regular(path, MAX_LINE_BYTES - 1, &text, &n, &why))
+        return fail_unless_input(&why, err);
     snprintf(line, MAX_LINE_BYTES, "%.*s", (int)strcspn(text, "\n"), text);
     free(text);
     return 0;
@@ -46,11 +56,12 @@ static int is_committed(const char *dir, const char *name, const char *hash, boo
                         struct error *err)
 {
     char path[PATH_MAX], found[17];
+    struct error why;
     *is_it = false;
     if (fs_join(path, sizeof path, dir, name, err))
         return -1;
-    if (ckpt_manifest_hash(path, found, err))
-        return err->kind == ERROR_INPUT ? 0 : -1;
+    if (ckpt_manifest_hash(path, found, &why))
+        return fail_unless_input(&why, err);
     *is_it = strcmp(found, hash) == 0;
     return 0;
 }

@@ -258,7 +258,7 @@ static int open_inputs(struct eval *ev, struct error *err)
         return -1;
     if ((is_text || ev->cloze_path) &&
         ckpt_tokenizer_open(&ev->tokenizer, ev->tokenizer_name, ev->model.path,
-                            &ev->model.cfg, false, err))
+                            ev->model.tokenizer_hash, &ev->model.cfg, false, err))
         return -1;
     if (ev->data_name &&
         open_data(&ev->data, ev->data_name, &ev->form, ev->tokenizer, err))

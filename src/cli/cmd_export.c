@@ -86,7 +86,8 @@ static int run_export(void *context, struct error *err)
                          (long long)ex->max_file_bytes);
     if (hub_source_open(&ex->src, ex->ckpt, err) ||
         ckpt_tokenizer_open(&ex->tokenizer, ex->tokenizer_name, ex->src.path,
-                            &ex->src.cfg, !format->needs_tokenizer, err) ||
+                            ex->src.reader.manifest.progress.tokenizer_hash, &ex->src.cfg,
+                            !format->needs_tokenizer, err) ||
         format->write(ex, err))
         return -1;
     log_info("exported '%s' to '%s'", ex->src.path, ex->output);

@@ -121,8 +121,9 @@ static json_t *read_manifest(const char *dir, struct error *err)
 static void add_facts(json_t *object, const json_t *manifest)
 {
     static const char *const members[] = {
-        "step",        "epoch",           "consumed_samples", "n_parameters",
-        "loss_scaler", "program_version", "data_fingerprint", "run_id"};
+        "step",          "epoch",           "consumed_samples", "n_parameters",
+        "loss_scaler",   "program_version", "data_fingerprint", "run_id",
+        "tokenizer_hash"};
     static const char *const sections[] = {"Model", "batch_size", "dataset"};
     const json_t *config = json_object_get(manifest, "config");
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {

@@ -47,14 +47,17 @@ static ino_t first_of(const struct resume_point *r, const struct ckpt_list *orde
 static int find_order(const struct resume_point *r, struct ckpt_list *order,
                       struct error *err)
 {
+    struct error why;
     enum fs_type type;
     *order = (struct ckpt_list){0};
     if (fs_look(r->output_dir, &type, err))
         return -1;
     if (type != FS_DIRECTORY || ckpt_newest_step(r->output_dir) < 0)
         return 0;
-    return ckpt_find_order(r->output_dir, order, err) && err->kind != ERROR_INPUT ? -1
-                                                                                  : 0;
+    if (ckpt_find_order(r->output_dir, order, &why) == 0 || why.kind == ERROR_INPUT)
+        return 0;
+    *err = why;
+    return -1;
 }
 
 int resume_point_init(struct resume_point *r, const struct config *cfg, char *const *argv,

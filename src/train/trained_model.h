@@ -12,6 +12,7 @@
 
 #include "config/config.h"
 #include "parallel/runner.h"
+#include "text/tokenizer.h"
 
 #include <limits.h>
 
@@ -27,6 +28,7 @@ struct trained_options {
 struct trained_model {
     char path[PATH_MAX]; // of the checkpoint
     int64_t step;
+    char tokenizer_hash[TOKENIZER_HASH_BYTES]; // that it records; "": none
     struct config cfg; // of the checkpoint, with this layout and these windows
     struct grid grid;
     struct layout layout;
