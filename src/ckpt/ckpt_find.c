@@ -258,8 +258,8 @@ static void candidates_warn(const struct candidates *c, const char *path)
     if (!c->has_latest || c->n_tried != 1 || c->highest.step <= c->latest.step ||
         !have_same_text(&c->list.names[0], &c->latest))
         return;
-    log_warning("'%s' was saved last and is taken; '%s' has a higher step but was saved "
-                "earlier, maybe by another run. To take that one, name it: "
+    log_warning("'%s' was saved last and is taken; '%s' has a higher step, maybe of "
+                "another run. To take that one, name it: "
                 "-o save_load.ckpt_dir=%s/%s (or --ckpt)",
                 path, c->highest.text, c->dir, c->highest.text);
 }

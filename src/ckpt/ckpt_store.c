@@ -225,8 +225,8 @@ void ckpt_warn_of_other_runs(const char *output_dir, const char *run_id)
             strcmp(progress.run_id, run_id) == 0)
             continue;
         log_warning("output_dir '%s' holds checkpoints of another run too, '%s' for one; "
-                    "they stay, unless this run saves the same step. To continue this "
-                    "run later, name its checkpoint and not the directory",
+                    "they stay, unless this run saves the same step. After this run's "
+                    "first save the directory stands for this run alone",
                     output_dir, list.names[i].text);
         break;
     }

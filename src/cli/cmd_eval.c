@@ -400,7 +400,7 @@ int cmd_eval(int argc, char **argv)
     };
     const struct option_spec options[] = {
         {"ckpt", 0, OPTION_TEXT, &ev.layout.ckpt, true, "DIR",
-         "A checkpoint, or a directory of them (the newest valid one)."},
+         "A checkpoint, or a directory of them (the one saved last that is valid)."},
         {"data", 0, OPTION_TEXT, &ev.data_name, false, "PATH",
          "Measure perplexity on this: a prefix or directory of token files; a text; or "
          "JSON (*.jsonl, *.json), tokenized as by prepare. - is standard input."},

@@ -434,7 +434,7 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
 {
     const struct option_spec options[] = {
         {"ckpt", 0, OPTION_TEXT, &gen->layout.ckpt, true, "DIR",
-         "A checkpoint, or a directory of them (the newest valid one)."},
+         "A checkpoint, or a directory of them (the one saved last that is valid)."},
         {"prompt", 0, OPTION_TEXT, &gen->prompts.text, false, "TEXT",
          "A prompt to continue."},
         {"prompts", 0, OPTION_TEXT, &gen->prompts.path, false, "FILE",
