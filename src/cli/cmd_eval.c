@@ -249,6 +249,26 @@ static int choose_stride(struct eval *ev, struct error *err)
     return 0;
 }
 
+/* Token files must be of the checkpoint's tokenizer, where both say which it is. */
+static int check_data_tokenizer(const struct eval *ev, struct error *err)
+{
+    const char *hash = ev->model.tokenizer_hash;
+    char found[TOKENIZER_HASH_BYTES];
+    struct config_paths input = {.n_paths = 1};
+    struct error ignored; // the files of the data's tokenizer may be gone
+    if (!hash[0] || snprintf(input.bytes, sizeof input.bytes, "%s", ev->data_name) >=
+                        (int)sizeof input.bytes)
+        return 0;
+    if (ckpt_tokenizer_hash_of(&input, found, &ignored) || !found[0] ||
+        strcmp(found, hash) == 0)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "the data '%.600s' was prepared with another tokenizer (hash %s) "
+                     "than checkpoint '%.600s' was trained with (hash %s); prepare the "
+                     "text with the checkpoint's",
+                     ev->data_name, found, ev->model.path, hash);
+}
+
 static int open_inputs(struct eval *ev, struct error *err)
 {
     bool is_text = ev->data_name && is_text_file(ev->data_name);
@@ -259,6 +279,8 @@ static int open_inputs(struct eval *ev, struct error *err)
     if ((is_text || ev->cloze_path) &&
         ckpt_tokenizer_open(&ev->tokenizer, ev->tokenizer_name, ev->model.path,
                             ev->model.tokenizer_hash, &ev->model.cfg, false, err))
+        return -1;
+    if (ev->data_name && !is_text && check_data_tokenizer(ev, err))
         return -1;
     if (ev->data_name &&
         open_data(&ev->data, ev->data_name, &ev->form, ev->tokenizer, err))

@@ -127,8 +127,10 @@ static int add_checkpoints(json_t *report, const char *dir,
         report_note(report, "%s", why.text);
     if (has_any)
         report_set(report, "checkpoints", json_incref(rows));
-    if (taken)
+    if (taken) {
+        report_set(report, "taken", json_incref(json_object_get(taken, "directory")));
         report_set(report, "checkpoint", json_incref(taken));
+    }
     json_decref(taken);
     json_decref(rows);
     return rc;

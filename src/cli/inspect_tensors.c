@@ -259,17 +259,6 @@ static int find_taken(char taken[NAME_MAX + 1], const char *dir, json_t *whole,
     return 0;
 }
 
-static void mark_taken(json_t *rows, const char *taken)
-{
-    json_t *row;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
-        const char *name = json_string_value(json_object_get(row, "name"));
-        report_set_text(row, "taken", strcmp(name, taken) == 0 ? "yes" : "");
-    }
-}
-
 /* One row, and the description in `whole` if it is not damaged. */
 static int add_row(json_t *rows, json_t *whole, const char *name, const char *path,
                    bool verifies, int64_t *n_damaged, struct error *err)
@@ -309,7 +298,6 @@ int inspect_checkpoints(const char *dir, bool verifies, json_t **rows, json_t **
     fs_names_release(&names);
     if (rc == 0 && json_array_size(*rows) > 0)
         rc = find_taken(taken_name, dir, whole, why, err);
-    mark_taken(*rows, taken_name);
     *taken = json_incref(json_object_get(whole, taken_name));
     json_decref(whole);
     return rc;

@@ -15,7 +15,7 @@
 json_t *inspect_checkpoint(const char *dir, bool verifies, struct error *err);
 /* *rows := an array with a row for each checkpoint in the directory `dir`, by name, empty
  * when there is none; *taken := the one that a run or a command given `dir` would take
- * (ckpt_find.h), marked in its row, or NULL, with the reason in *why. With `verifies`
+ * (ckpt_find.h), or NULL, with the reason in *why. With `verifies`
  * *n_damaged counts those that a run could be continued from
  * otherwise (NAME.damaged was set aside already); one that cannot be read now is an
  * error. */

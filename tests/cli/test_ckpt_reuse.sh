@@ -36,8 +36,9 @@ takes() {
     "$trefoil" eval --ckpt "$1" --data other.txt --json >eval.json 2>log || fail "eval: $(cat log)"
     grep -q "\"step\": *${2##*_}\b\|$1/$2" eval.json log || fail "eval, not $2: $(cat eval.json log)"
     "$trefoil" inspect --json "$1" >report.json 2>log || fail "inspect: $(cat log)"
-    grep -q "\"directory\": \"$1/$2\"" report.json || fail "inspect, not $2: $(cat report.json)"
-    [ "$(grep -c '"taken": "yes"' report.json)" = 1 ] || fail "inspect: $(cat report.json)"
+    for key in taken directory; do
+        grep -q "\"$key\": \"$1/$2\"" report.json || fail "inspect, not $2: $(cat report.json)"
+    done
     train $base dataset.input_dir=data_b save_load.ckpt_dir="$1" save_load.output_dir=next \
         max_steps=16
     grep -q "resumed from '$1/$2'" run.log || fail "pretrain, not $2: $(cat run.log)"
@@ -105,5 +106,7 @@ refused "$pattern" generate --ckpt both/$old
 refused "$pattern" "$trefoil" export --ckpt both/$old --to hf --output refused
 refused "$pattern" "$trefoil" eval --ckpt both/$old --data words.txt
 mv "$hidden"/data_? "$hidden"/tok_? .
+refused "prepared with another tokenizer" "$trefoil" eval --ckpt out/$old --data data_b/x
+"$trefoil" eval --ckpt out/$old --data data_a/x >text 2>log || fail "$(cat log)"
 refused "was trained with another tokenizer" "$trefoil" pretrain -c run.yaml \
     -o Model.vocab_size=280 -o dataset.input_dir=data_b -o save_load.ckpt_dir=out/$old
