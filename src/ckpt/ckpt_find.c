@@ -186,6 +186,19 @@ static bool move_to_front(struct ckpt_list *list, const struct ckpt_name *name)
     return true;
 }
 
+/* There is no name in `latest`: is there such a file? */
+static int warn_of_garbage(const struct candidates *c, struct error *err)
+{
+    char path[PATH_MAX];
+    enum fs_type type;
+    if (fs_join(path, sizeof path, c->dir, CKPT_LATEST_NAME, err) ||
+        fs_look(path, &type, err))
+        return -1;
+    if (type != FS_NOTHING)
+        log_warning("'%s' does not name a checkpoint; the highest step is taken", path);
+    return 0;
+}
+
 static int open_list(struct candidates *c, struct error *err)
 {
     if (ckpt_scan(c->dir, &c->list, err))
@@ -199,7 +212,9 @@ static int open_list(struct candidates *c, struct error *err)
     c->highest = c->list.names[0];
     if (ckpt_latest_read(c->dir, &c->latest, &c->has_latest, err))
         return -1;
-    if (!c->has_latest || move_to_front(&c->list, &c->latest))
+    if (!c->has_latest)
+        return warn_of_garbage(c, err);
+    if (move_to_front(&c->list, &c->latest))
         return 0;
     if (candidates_narrow(c, err))
         return -1;

@@ -80,6 +80,7 @@ for latest in missing garbage; do
     [ $latest = missing ] || echo ../../x >both/latest
     "$trefoil" generate --ckpt both --greedy --prompt a >text 2>log || fail "$(cat log)"
     grep -q "tokenizer: 'both/tokenizer-" log || fail "$latest: not $old: $(cat log)"
+    [ $latest = missing ] || grep -q "does not name a checkpoint" log || fail "$(cat log)"
 done
 
 # -- an earlier run's checkpoint has its own tokenizer, also where data is gone
