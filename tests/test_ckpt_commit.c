@@ -140,6 +140,46 @@ test_ckpt_commit__a_kill_while_replacing_leaves_the_old_or_the_new(void **state)
         }
 }
 
+static void save_of_run(struct fixture *f, int64_t step, const char *run_id)
+{
+    struct error err;
+    fill_state(&f->state, step);
+    snprintf(f->state.progress.run_id, CKPT_RUN_ID_BYTES, "%s", run_id);
+    assert_ok(ckpt_save(f->dir, &f->state, &keep_all, NULL, 0, &err), err);
+}
+
+static void assert_takes(struct fixture *f, int64_t step, const char *what)
+{
+    char path[4096], *expected = file_path(f, step, "");
+    struct error err;
+    assert_ok(ckpt_resolve(f->dir, N_CKPT_SETS, path, sizeof path, &err), err);
+    expected[strlen(expected) - 1] = 0;
+    if (strcmp(path, expected) != 0)
+        fail_msg("%s: '%s' instead of '%s'", what, path, expected);
+    free(expected);
+}
+
+static void
+test_ckpt_commit__a_kill_among_later_steps_of_another_run_never_leads_there(void **state)
+{
+    struct fixture *f = *state;
+    struct error err;
+    for (int at = 0; at <= CKPT_AT_LATEST_WRITTEN; at++) {
+        if (at == CKPT_AT_COPIED)
+            continue;
+        int64_t step = at == CKPT_AT_EXCHANGE ? 50 : 3; // 50: replaces the other's
+        set_fault(FAULT_NONE, 0, 0);
+        assert_ok(fs_remove_tree(f->dir, &err), err);
+        save_of_run(f, 50, "aaaa");
+        save_of_run(f, 100, "aaaa");
+        save_of_run(f, 1, "bbbb");
+        save_of_run(f, 2, "bbbb");
+        snprintf(f->state.progress.run_id, CKPT_RUN_ID_BYTES, "bbbb");
+        save_killed(f, step, step, 0, (enum ckpt_failpoint)at, 0);
+        assert_takes(f, at < CKPT_AT_COMMITTED ? 2 : 3, failpoint_names[at]);
+    }
+}
+
 static void
 test_ckpt_commit__a_failure_at_any_moment_leaves_the_previous_one(void **state)
 {
@@ -360,6 +400,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(test_ckpt_commit__a_kill_at_any_moment_leaves_a_valid_one),
         TEST(test_ckpt_commit__a_kill_while_replacing_leaves_the_old_or_the_new),
+        TEST(test_ckpt_commit__a_kill_among_later_steps_of_another_run_never_leads_there),
         TEST(test_ckpt_commit__a_failure_at_any_moment_leaves_the_previous_one),
         TEST(test_ckpt_commit__a_file_system_without_exchange_replaces_in_two_steps),
         TEST(test_ckpt_commit__only_the_last_are_kept),

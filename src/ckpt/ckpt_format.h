@@ -6,9 +6,11 @@
  *         optimizer.safetensors   "NAME.STATE" of each, for all states of the update rule
  *         trainer.json            counters, configuration, size and hashes of the above,
  *                                 and a hash of itself (ckpt_manifest.h)
- *     output_dir/latest           the name of the one saved last, a hint for people: read
- *                                 only to warn that another one is of a later step
+ *     output_dir/latest           the name of the one saved last, which the directory
+ *                                 stands for (ckpt_find.h); with latest.next during a
+ *                                 commit (ckpt_latest.h)
  *     output_dir/tokenizer/       what the data was prepared with (ckpt_tokenizer.h)
+ *     output_dir/tokenizer-HASH/  the same of an earlier run in this directory
  *     output_dir/NAME.damaged     what failed to load, or stood in a save's way
  *
  * A directory of that name is complete: it was written under another name, synced, and

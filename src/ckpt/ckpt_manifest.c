@@ -128,13 +128,14 @@ static json_t *manifest_json(const struct ckpt_manifest *m)
                                "bad_steps", (json_int_t)p->scaler.bad_steps, "n_skipped",
                                (json_int_t)p->scaler.n_skipped);
     return json_pack(
-        "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:s, s:s*, s:o, s:O, s:I, s:O}", "format",
-        FORMAT_NAME, "format_version", FORMAT_VERSION, "program_version",
+        "{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:s, s:s*, s:s*, s:o, s:O, s:I, s:O}",
+        "format", FORMAT_NAME, "format_version", FORMAT_VERSION, "program_version",
         m->program_version, "step", (json_int_t)p->step, "epoch", (json_int_t)p->epoch,
         "consumed_samples", (json_int_t)p->consumed_samples, "n_parameters",
         (json_int_t)m->n_parameters, "data_fingerprint", p->data_fingerprint, "run_id",
-        p->run_id[0] ? p->run_id : NULL, "loss_scaler", scaler, "config", m->config,
-        "hash_block_bytes", (json_int_t)CKPT_BLOCK_BYTES, "files", m->files);
+        p->run_id[0] ? p->run_id : NULL, "tokenizer_hash",
+        p->tokenizer_hash[0] ? p->tokenizer_hash : NULL, "loss_scaler", scaler, "config",
+        m->config, "hash_block_bytes", (json_int_t)CKPT_BLOCK_BYTES, "files", m->files);
 }
 
 /* The whole text, malloc'ed; NULL: out of memory. */
@@ -265,12 +266,11 @@ static const char *find_contradiction(const struct ckpt_progress *p)
     return NULL;
 }
 
-/* Checkpoints of earlier versions have none. */
-static bool get_run_id(const json_t *root, char id[CKPT_RUN_ID_BYTES])
+/* One of the members that checkpoints of earlier versions do not have. */
+static bool get_newer_text(const json_t *root, const char *key, char *text, size_t size)
 {
-    id[0] = 0;
-    return !json_object_get(root, "run_id") ||
-           (get_text(root, "run_id", id, CKPT_RUN_ID_BYTES) && id[0]);
+    text[0] = 0;
+    return !json_object_get(root, key) || (get_text(root, key, text, size) && text[0]);
 }
 
 static int take_members(struct ckpt_manifest *m, const json_t *root, const char *path,
@@ -288,7 +288,10 @@ static int take_members(struct ckpt_manifest *m, const json_t *root, const char 
         !get_count(root, "consumed_samples", &p->consumed_samples) ||
         !get_count(root, "n_parameters", &m->n_parameters) ||
         !get_count(root, "hash_block_bytes", &block_bytes) ||
-        !get_scaler(root, &p->scaler) || !get_run_id(root, p->run_id) ||
+        !get_scaler(root, &p->scaler) ||
+        !get_newer_text(root, "run_id", p->run_id, sizeof p->run_id) ||
+        !get_newer_text(root, "tokenizer_hash", p->tokenizer_hash,
+                        sizeof p->tokenizer_hash) ||
         !json_is_object(m->config) || !json_is_object(m->files))
         return damaged(is_damaged, err, path, "a member is missing or of the wrong type");
     if (block_bytes != CKPT_BLOCK_BYTES)
@@ -340,6 +343,18 @@ done:
     json_decref(root);
     free(text);
     return rc;
+}
+
+int ckpt_manifest_hash(const char *dir, char hash[17], struct error *err)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t n = 0;
+    if (fs_join(path, sizeof path, dir, CKPT_MANIFEST_NAME, err) ||
+        fs_read_regular(path, MAX_MANIFEST_BYTES, &text, &n, err))
+        return -1;
+    ckpt_hash_text(text, n, hash);
+    free(text);
+    return 0;
 }
 
 int ckpt_read_info(const char *path, struct ckpt_info *info, struct error *err)

@@ -4,7 +4,7 @@
  *     {
  *       "format": "trefoil-checkpoint", "format_version": 2, "program_version": "...",
  *       "step": N, "epoch": E, "consumed_samples": n, "n_parameters": n,
- *       "data_fingerprint": "...", "run_id": "...",
+ *       "data_fingerprint": "...", "run_id": "...", "tokenizer_hash": "...",
  *       "loss_scaler": {"scale": x, "good_steps": n, "bad_steps": n, "n_skipped": n},
  *       "config": {...},
  *       "hash_block_bytes": 1048576,
@@ -17,7 +17,7 @@
  *       "self_xxh3_64": "..."
  *     }
  *
- * run_id is missing where it is not known. A hash is 16 hex digits. A tensor has one for
+ * run_id and tokenizer_hash (tokenizer.h) are missing where they are not known. A hash is 16 hex digits. A tensor has one for
  * each hash_block_bytes of its data, a sum as in ckpt_format.h; the others are XXH3-64 with
  * seed 0. The last member covers all bytes before the comma that precedes it. Unknown
  * members are ignored: a later version may add some, and raises format_version only when
@@ -32,6 +32,7 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "ckpt/ckpt_format.h"
+#include "text/tokenizer.h"
 
 #include <jansson.h>
 
@@ -53,8 +54,9 @@ struct ckpt_progress {
     int64_t consumed_samples;
     struct ckpt_scaler scaler;
     char data_fingerprint[CKPT_FINGERPRINT_BYTES]; // of the dataset; "": unknown
-    char run_id[CKPT_RUN_ID_BYTES]; // of the run it belongs to; "": unknown
-    const char *config_json;        // a JSON object, borrowed; only saving reads it
+    char run_id[CKPT_RUN_ID_BYTES];            // of the run it belongs to; "": unknown
+    char tokenizer_hash[TOKENIZER_HASH_BYTES]; // of its data's tokenizer; "": unknown
+    const char *config_json; // a JSON object, borrowed; only saving reads it
 };
 
 struct ckpt_manifest {
@@ -106,6 +108,9 @@ MUST_CHECK int ckpt_manifest_check_files(const struct ckpt_manifest *m, const ch
 MUST_CHECK int ckpt_manifest_check_plain_file(const char *dir, const char *name,
                                               const json_t *record, bool *is_damaged,
                                               struct error *err);
+
+/* The hash of the whole trainer.json in `dir`: no two checkpoints have the same one. */
+MUST_CHECK int ckpt_manifest_hash(const char *dir, char hash[17], struct error *err);
 
 /* A hash as the 16 digits and the NUL of the manifest. */
 void ckpt_hash_text(const void *bytes, size_t n, char text[17]);

@@ -22,6 +22,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "ckpt/ckpt_failpoint.h"
+#include "ckpt/ckpt_latest.h"
 #include "ckpt/ckpt_tokenizer.h"
 
 #include <errno.h>
@@ -199,7 +200,7 @@ static void *tidy_up(void *context)
     struct ckpt_saver *s = context;
     if (!s->has_kept_tokenizer)
         s->has_kept_tokenizer = keep_tokenizer(s);
-    ckpt_tidy_note(s->opt.output_dir, &s->commit.name);
+    ckpt_latest_note(s->opt.output_dir, &s->commit.name);
     if (!s->awaits_proof)
         prune_old(s);
     atomic_store(&s->is_done, true);

@@ -225,8 +225,8 @@ void ckpt_warn_of_other_runs(const char *output_dir, const char *run_id)
             strcmp(progress.run_id, run_id) == 0)
             continue;
         log_warning("output_dir '%s' holds checkpoints of another run too, '%s' for one; "
-                    "they stay, unless this run saves the same step. To continue this "
-                    "run later, name its checkpoint and not the directory",
+                    "they stay, unless this run saves the same step. After this run's "
+                    "first save the directory stands for this run alone",
                     output_dir, list.names[i].text);
         break;
     }
@@ -374,16 +374,4 @@ void ckpt_tidy_prune(const char *output_dir, const struct ckpt_name *saved,
             ckpt_tidy_discard(output_dir, path, name);
     }
     ckpt_list_release(&list);
-}
-
-void ckpt_tidy_note(const char *output_dir, const struct ckpt_name *saved)
-{
-    char path[PATH_MAX], line[CKPT_NAME_BYTES + 2];
-    struct error err;
-    int n = snprintf(line, sizeof line, "%s\n", saved->text);
-    if (fs_join(path, sizeof path, output_dir, CKPT_LATEST_NAME, &err) ||
-        fs_write_atomic(path, line, (size_t)n, &err))
-        log_warning("could not note the newest checkpoint: %s", err.text);
-    else if (ckpt_failpoint(CKPT_AT_LATEST_WRITTEN))
-        log_warning("could not write '%s': %s", path, strerror(errno));
 }

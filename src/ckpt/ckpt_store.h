@@ -3,8 +3,9 @@
  * whether they are whole, whose they are, and what is removed.
  *
  * Checkpoints are found by listing the directory, ordered by the step in their names, and
- * believed only after their own hashes: neither time stamps nor `latest` are asked. Names
- * of unfinished or discarded ones (".tmp-", ".trash-") do not parse.
+ * believed only after their own hashes; time stamps do not matter. Names of unfinished or
+ * discarded ones (".tmp-", ".trash-") do not parse. ckpt_latest.h has the one saved last,
+ * ckpt_find.h the one that a directory stands for.
  */
 #ifndef CKPT_CKPT_STORE_H
 #define CKPT_CKPT_STORE_H
@@ -87,9 +88,8 @@ struct ckpt_keep { // which older checkpoints stay; 0 and 0: all
     int64_t every; // and those whose step is a multiple; 0: none
 };
 
-/* After a save. Failures are warnings. Note the checkpoint in `latest`; remove those of
- * the same run up to it that need not be kept and do not look damaged. */
-void ckpt_tidy_note(const char *output_dir, const struct ckpt_name *saved);
+/* After a save: remove the checkpoints of the same run up to it that need not be kept and
+ * do not look damaged. Failures are warnings. */
 void ckpt_tidy_prune(const char *output_dir, const struct ckpt_name *saved,
                      const char *run_id, const struct ckpt_keep *keep);
 /* Remove unfinished and discarded checkpoints. Requires the lock. */

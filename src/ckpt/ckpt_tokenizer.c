@@ -12,13 +12,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define MOVED_PREFIX CKPT_TOKENIZER_DIR "-" // then the hash
 #define BYTES_ROUNDED 128 // what a vocabulary of bytes may be rounded up to
 
 struct search {
     const char *path;
+    const char *hash; // "": any will do
     const struct config *cfg;
-    char name[PATH_MAX]; // "": not found yet
-    const char *why;     // where it was found
+    char name[PATH_MAX];  // "": not found yet
+    const char *why;      // where it was found
+    char other[PATH_MAX]; // one that was found and has another hash; "": none
+    char other_hash[TOKENIZER_HASH_BYTES];
 };
 
 /* -- where to look ------------------------------------------------------------------- */
@@ -53,20 +57,31 @@ static int find_parent(const char *path, char parent[PATH_MAX], struct error *er
     return 0;
 }
 
-static int look_beside(struct search *s, struct error *err)
+/* Is there a tokenizer in `dir_name` beside the checkpoint? */
+static int look_beside(struct search *s, const char *dir_name, struct error *err)
 {
     char parent[PATH_MAX], dir[PATH_MAX], file[PATH_MAX];
     enum fs_type type;
     if (find_parent(s->path, parent, err) ||
-        fs_join(dir, sizeof dir, parent, CKPT_TOKENIZER_DIR, err) ||
-        fs_join(file, sizeof file, parent, CKPT_TOKENIZER_DIR "/tokenizer.json", err) ||
+        fs_join(dir, sizeof dir, parent, dir_name, err) ||
+        fs_join(file, sizeof file, dir, "tokenizer.json", err) ||
         fs_look(file, &type, err))
         return -1;
     if (type == FS_NOTHING)
         return 0;
-    snprintf(s->name, sizeof s->name, "%s", dir);
+    memcpy(s->name, dir, sizeof s->name);
     s->why = "beside the checkpoint";
     return 0;
+}
+
+/* What an earlier run in the same directory has left. */
+static int look_at_moved(struct search *s, struct error *err)
+{
+    char dir_name[sizeof MOVED_PREFIX + TOKENIZER_HASH_BYTES];
+    if (!s->hash[0])
+        return 0;
+    snprintf(dir_name, sizeof dir_name, MOVED_PREFIX "%s", s->hash);
+    return look_beside(s, dir_name, err);
 }
 
 static int look_at_data(struct search *s, struct error *err)
@@ -100,26 +115,6 @@ static bool is_rounded(int64_t V, int64_t n)
     return false;
 }
 
-/* Bytes, if the vocabulary is theirs, rounded up or not: a guess, and said to be one. */
-static int open_bytes(struct tokenizer **out, const struct search *s, bool is_optional,
-                      struct error *err)
-{
-    int64_t V = s->cfg->model.vocab_size;
-    if (tokenizer_open(out, TOKENIZER_BYTES, err))
-        return -1;
-    if (is_rounded(V, tokenizer_vocab_size(*out))) {
-        log_info(
-            "tokenizer: nothing says which one checkpoint '%s' was trained with; its "
-            "vocabulary of %lld tokens looks like bytes, so bytes are taken. If that "
-            "is wrong, name it with --tokenizer",
-            s->path, (long long)V);
-        return 0;
-    }
-    tokenizer_close(*out);
-    *out = NULL;
-    return is_optional ? 0 : refuse_unknown(s, err);
-}
-
 static int open_named(struct tokenizer **out, const struct search *s, const char *name,
                       struct error *err)
 {
@@ -140,19 +135,103 @@ static int open_named(struct tokenizer **out, const struct search *s, const char
                      name, (long long)n, s->path, (long long)V);
 }
 
-int ckpt_tokenizer_open(struct tokenizer **out, const char *given, const char *path,
-                        const struct config *cfg, bool is_optional, struct error *err)
+static bool has_hash(const struct tokenizer *t, const char *hash)
 {
-    struct search s = {.path = path, .cfg = cfg};
+    char own[TOKENIZER_HASH_BYTES];
+    tokenizer_hash(t, own);
+    return strcmp(own, hash) == 0;
+}
+
+/* Is it the checkpoint's? If not, it is closed and noted. */
+static bool is_right(struct tokenizer **t, struct search *s, const char *name)
+{
+    if (!s->hash[0] || has_hash(*t, s->hash))
+        return true;
+    snprintf(s->other, sizeof s->other, "%s", name);
+    tokenizer_hash(*t, s->other_hash);
+    tokenizer_close(*t);
+    *t = NULL;
+    return false;
+}
+
+static int refuse_other(const struct search *s, const char *remedy, struct error *err)
+{
+    return error_set(err, ERROR_INPUT,
+                     "the tokenizer '%.600s' (hash %s) is not the one that checkpoint "
+                     "'%.600s' was trained with (hash %s): %s",
+                     s->other, s->other_hash, s->path, s->hash, remedy);
+}
+
+/* Bytes, if the checkpoint records them, or if it records nothing and its vocabulary is
+ * theirs, rounded up or not: a guess, and the log says that it is one. */
+static int open_bytes(struct tokenizer **out, const struct search *s, bool is_optional,
+                      struct error *err)
+{
+    int64_t V = s->cfg->model.vocab_size;
+    if (tokenizer_open(out, TOKENIZER_BYTES, err))
+        return -1;
+    if (s->hash[0] && has_hash(*out, s->hash))
+        return 0;
+    if (!s->hash[0] && is_rounded(V, tokenizer_vocab_size(*out))) {
+        log_info(
+            "tokenizer: nothing says which one checkpoint '%s' was trained with; its "
+            "vocabulary of %lld tokens looks like bytes, so bytes are taken. If that "
+            "is wrong, name it with --tokenizer",
+            s->path, (long long)V);
+        return 0;
+    }
+    tokenizer_close(*out);
+    *out = NULL;
+    if (s->other[0])
+        return refuse_other(s, "name that one with --tokenizer DIR", err);
+    return is_optional ? 0 : refuse_unknown(s, err);
+}
+
+static int open_given(struct tokenizer **out, struct search *s, const char *given,
+                      struct error *err)
+{
+    if (open_named(out, s, given, err))
+        return -1;
+    return is_right(out, s, given)
+               ? 0
+               : refuse_other(s,
+                              "name that one, or leave --tokenizer out to have it "
+                              "looked for",
+                              err);
+}
+
+/* One after the other until *out is open; NULL: none of these is the checkpoint's. */
+static int open_found(struct tokenizer **out, struct search *s, struct error *err)
+{
+    for (int place = 0; place < 3 && !*out; place++) {
+        s->name[0] = 0;
+        if (place == 0   ? look_beside(s, CKPT_TOKENIZER_DIR, err)
+            : place == 1 ? look_at_moved(s, err)
+                         : look_at_data(s, err))
+            return -1;
+        if (!s->name[0])
+            continue;
+        if (open_named(out, s, s->name, err))
+            return -1;
+        if (is_right(out, s, s->name))
+            log_info("tokenizer: '%s', %s", s->name, s->why);
+    }
+    return 0;
+}
+
+int ckpt_tokenizer_open(struct tokenizer **out, const char *given, const char *path,
+                        const char *hash, const struct config *cfg, bool is_optional,
+                        struct error *err)
+{
+    struct search s = {.path = path, .hash = hash, .cfg = cfg};
     *out = NULL;
     if (given)
-        return open_named(out, &s, given, err);
-    if (look_beside(&s, err) || (!s.name[0] && look_at_data(&s, err)))
+        return open_given(out, &s, given, err);
+    if (open_found(out, &s, err))
         return -1;
-    if (!s.name[0])
-        return open_bytes(out, &s, is_optional, err);
-    log_info("tokenizer: '%s', %s", s.name, s.why);
-    return open_named(out, &s, s.name, err);
+    if (*out)
+        return 0;
+    return open_bytes(out, &s, is_optional, err);
 }
 
 /* -- keeping ------------------------------------------------------------------------- */
@@ -197,19 +276,34 @@ static int have_same_file(const char *a_dir, const char *b_dir, const char *name
     return rc;
 }
 
+/* What the tokenizer in `dir` is called when it makes way for another. */
+static void name_moved(const char *dir,
+                       char name[sizeof MOVED_PREFIX + TOKENIZER_HASH_BYTES])
+{
+    char hash[TOKENIZER_HASH_BYTES] = "damaged"; // no checkpoint has this hash
+    struct tokenizer *t;
+    struct error ignored;
+    if (tokenizer_open(&t, dir, &ignored) == 0) {
+        tokenizer_hash(t, hash);
+        tokenizer_close(t);
+    }
+    snprintf(name, sizeof MOVED_PREFIX + TOKENIZER_HASH_BYTES, MOVED_PREFIX "%s", hash);
+}
+
 static int set_aside(const char *output_dir, const char *dir, struct error *err)
 {
-    char previous[PATH_MAX];
+    char previous[PATH_MAX], name[sizeof MOVED_PREFIX + TOKENIZER_HASH_BYTES];
     enum fs_type type;
     if (fs_look(dir, &type, err))
         return -1;
     if (type == FS_NOTHING)
         return 0;
-    if (fs_join(previous, sizeof previous, output_dir, CKPT_TOKENIZER_DIR ".previous",
-                err) ||
+    name_moved(dir, name);
+    if (fs_join(previous, sizeof previous, output_dir, name, err) ||
         fs_remove_tree(previous, err) || fs_rename(dir, previous, err))
         return -1;
-    log_warning("'%s' was of another run; it is '%s' now", dir, previous);
+    log_warning("'%s' is the tokenizer of an earlier run; it was renamed to '%s'", dir,
+                previous);
     return 0;
 }
 
@@ -255,4 +349,21 @@ int ckpt_tokenizer_keep_of(const char *output_dir, const struct config_paths *in
     if (dataset_list_tokenizer(inputs, name, sizeof name, err))
         return -1;
     return name[0] ? ckpt_tokenizer_keep(output_dir, name, err) : 0;
+}
+
+int ckpt_tokenizer_hash_of(const struct config_paths *inputs,
+                           char hash[TOKENIZER_HASH_BYTES], struct error *err)
+{
+    char name[PATH_MAX];
+    struct tokenizer *t;
+    hash[0] = 0;
+    if (dataset_list_tokenizer(inputs, name, sizeof name, err))
+        return -1;
+    if (!name[0])
+        return 0;
+    if (tokenizer_open(&t, name, err))
+        return -1;
+    tokenizer_hash(t, hash);
+    tokenizer_close(t);
+    return 0;
 }

@@ -3,8 +3,14 @@
  * found there by commands that encode text or export.
  *
  * It is, in this order: the one the user names; the files in "tokenizer" beside the
- * checkpoint, where a run and an import leave them; what the datasets of its
- * configuration were prepared with; bytes, if the model's vocabulary can be theirs.
+ * checkpoint, where a run and an import leave them; those in "tokenizer-HASH", where a
+ * later run in the same directory has moved them; what the datasets of its configuration
+ * were prepared with; bytes, if the model's vocabulary can be theirs.
+ *
+ * A checkpoint records the hash of its tokenizer (tokenizer_hash()). One with another hash
+ * is never used with it: the next in the order is looked at, and if none is left, or the
+ * user has named the wrong one, the command is refused. Checkpoints of earlier versions
+ * have no hash and take the first.
  */
 #ifndef CKPT_CKPT_TOKENIZER_H
 #define CKPT_CKPT_TOKENIZER_H
@@ -17,7 +23,7 @@
 
 /* Write the files of the tokenizer called `name` (tokenizer_open()) there, all or none;
  * bytes need none. Those of another tokenizer, of an earlier run, go to
- * "tokenizer.previous". */
+ * "tokenizer-HASH". */
 MUST_CHECK int ckpt_tokenizer_keep(const char *output_dir, const char *name,
                                    struct error *err);
 /* The same with what the datasets at `inputs` were prepared with, where they say: the
@@ -26,11 +32,17 @@ MUST_CHECK int ckpt_tokenizer_keep_of(const char *output_dir,
                                       const struct config_paths *inputs,
                                       struct error *err);
 
-/* `given` NULL: not named. `path` is the checkpoint's own directory, `cfg` its
- * configuration. One that has more tokens than the model is refused. When it is not known
+/* The hash of the tokenizer that the datasets at `inputs` were prepared with; "" where
+ * they do not say. */
+MUST_CHECK int ckpt_tokenizer_hash_of(const struct config_paths *inputs,
+                                      char hash[TOKENIZER_HASH_BYTES], struct error *err);
+
+/* `given` NULL: not named. `path` is the checkpoint's own directory, `hash` what it
+ * records ("": nothing), `cfg` its configuration. One that has more tokens than the model is refused. When it is not known
  * at all: an error that says how to name it; with is_optional, success and *out NULL. */
 MUST_CHECK int ckpt_tokenizer_open(struct tokenizer **out, const char *given,
-                                   const char *path, const struct config *cfg,
-                                   bool is_optional, struct error *err);
+                                   const char *path, const char *hash,
+                                   const struct config *cfg, bool is_optional,
+                                   struct error *err);
 
 #endif

@@ -10,8 +10,8 @@
  * The commit:
  *
  *     temporary directory -> files, each synced by all that wrote to it -> trainer.json,
- *     synced -> directory synced -> still the writer? -> rename to the final name ->
- *     parent synced
+ *     synced -> directory synced -> still the writer? -> latest.next -> rename to the
+ *     final name -> parent synced -> latest (ckpt_latest.h)
  *
  * Until the rename the new checkpoint does not exist; after it the save has succeeded,
  * and what fails then is only worth a warning.
@@ -22,6 +22,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "ckpt/ckpt_failpoint.h"
+#include "ckpt/ckpt_latest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -342,6 +343,7 @@ int ckpt_commit_begin(struct ckpt_commit *c, const char *output_dir,
     if (ckpt_lock_check(lock, err))
         return -1;
     ckpt_tidy_leftovers(output_dir);
+    ckpt_latest_settle(output_dir);
     if (init_paths(c, err) || check_space(c, err) || make_temp(c, err) ||
         failed_at(c, CKPT_AT_TEMP_CREATED, err))
         return -1;
@@ -533,8 +535,10 @@ static int give_name(struct ckpt_commit *c, struct error *err)
         return error_set(err, ERROR_RUNTIME,
                          "'%s' is in the way: it is not a directory; remove it",
                          c->final);
-    if (spare_damaged(c, err))
+    if (spare_damaged(c, err) ||
+        ckpt_latest_announce(c->output_dir, &c->name, c->temp, err))
         return -1;
+    c->is_announced = true;
     if (fs_is_directory(c->final) ? replace_checkpoint(c, err)
                                   : fs_rename(c->temp, c->final, err))
         return -1;
@@ -566,6 +570,8 @@ int ckpt_commit_abandon(struct ckpt_commit *c, struct error *err)
     struct error ignored, cause = *err;
     uint64_t n_free;
     char hint[96] = "";
+    if (c->has_temp && c->is_announced)
+        ckpt_latest_retract(c->output_dir);
     if (c->has_temp && fs_remove_tree(c->temp, &ignored))
         log_warning("could not remove an unfinished checkpoint: %s", ignored.text);
     c->has_temp = false;

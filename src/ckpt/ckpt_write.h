@@ -5,7 +5,7 @@
  *     all           ckpt_write_part()        each its slices, synced
  *     all           ckpt_gather_sums()       hashes to the one process
  *     one process   ckpt_commit_finish()     manifest, rename: now it exists
- *                   ckpt_tidy_...()          `latest`, old ones removed
+ *                   ckpt_latest_note(), ckpt_tidy_prune()
  *                or ckpt_commit_abandon()    at any point before, on any failure
  *
  * Between the steps the processes agree that all of them succeeded.
@@ -34,6 +34,7 @@ struct ckpt_commit {
     char final[PATH_MAX];
     char temp[PATH_MAX]; // where all write
     bool has_temp;       // the directory at `temp` is ours to remove
+    bool is_announced;   // ckpt_latest_announce() was called
     uint64_t needed_bytes;
 };
 

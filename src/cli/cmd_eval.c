@@ -249,6 +249,26 @@ static int choose_stride(struct eval *ev, struct error *err)
     return 0;
 }
 
+/* Token files must be of the checkpoint's tokenizer, where both say which it is. */
+static int check_data_tokenizer(const struct eval *ev, struct error *err)
+{
+    const char *hash = ev->model.tokenizer_hash;
+    char found[TOKENIZER_HASH_BYTES];
+    struct config_paths input = {.n_paths = 1};
+    struct error ignored; // the files of the data's tokenizer may be gone
+    if (!hash[0] || snprintf(input.bytes, sizeof input.bytes, "%s", ev->data_name) >=
+                        (int)sizeof input.bytes)
+        return 0;
+    if (ckpt_tokenizer_hash_of(&input, found, &ignored) || !found[0] ||
+        strcmp(found, hash) == 0)
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "the data '%.600s' was prepared with another tokenizer (hash %s) "
+                     "than checkpoint '%.600s' was trained with (hash %s); prepare the "
+                     "text with the checkpoint's",
+                     ev->data_name, found, ev->model.path, hash);
+}
+
 static int open_inputs(struct eval *ev, struct error *err)
 {
     bool is_text = ev->data_name && is_text_file(ev->data_name);
@@ -258,7 +278,9 @@ static int open_inputs(struct eval *ev, struct error *err)
         return -1;
     if ((is_text || ev->cloze_path) &&
         ckpt_tokenizer_open(&ev->tokenizer, ev->tokenizer_name, ev->model.path,
-                            &ev->model.cfg, false, err))
+                            ev->model.tokenizer_hash, &ev->model.cfg, false, err))
+        return -1;
+    if (ev->data_name && !is_text && check_data_tokenizer(ev, err))
         return -1;
     if (ev->data_name &&
         open_data(&ev->data, ev->data_name, &ev->form, ev->tokenizer, err))
@@ -400,7 +422,7 @@ int cmd_eval(int argc, char **argv)
     };
     const struct option_spec options[] = {
         {"ckpt", 0, OPTION_TEXT, &ev.layout.ckpt, true, "DIR",
-         "A checkpoint, or a directory of them (the newest valid one)."},
+         "A checkpoint, or a directory of them (the one saved last that is valid)."},
         {"data", 0, OPTION_TEXT, &ev.data_name, false, "PATH",
          "Measure perplexity on this: a prefix or directory of token files; a text; or "
          "JSON (*.jsonl, *.json), tokenized as by prepare. - is standard input."},

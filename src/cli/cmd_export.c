@@ -86,7 +86,8 @@ static int run_export(void *context, struct error *err)
                          (long long)ex->max_file_bytes);
     if (hub_source_open(&ex->src, ex->ckpt, err) ||
         ckpt_tokenizer_open(&ex->tokenizer, ex->tokenizer_name, ex->src.path,
-                            &ex->src.cfg, !format->needs_tokenizer, err) ||
+                            ex->src.reader.manifest.progress.tokenizer_hash, &ex->src.cfg,
+                            !format->needs_tokenizer, err) ||
         format->write(ex, err))
         return -1;
     log_info("exported '%s' to '%s'", ex->src.path, ex->output);
@@ -98,7 +99,7 @@ int cmd_export(int argc, char **argv)
     struct export ex = {.dtype_name = "float32", .max_file_bytes = HF_MAX_FILE_BYTES};
     const struct option_spec options[] = {
         {"ckpt", 0, OPTION_TEXT, &ex.ckpt, true, "DIR",
-         "A checkpoint, or a directory of them (the newest valid one)."},
+         "A checkpoint, or a directory of them (the one saved last that is valid)."},
         {"to", 0, OPTION_TEXT, &ex.to, true, "hf|gguf",
          "hf: a GPT-2 directory for transformers; gguf: a file for llama.cpp."},
         {"output", 0, OPTION_TEXT, &ex.output, true, "PATH",

@@ -330,8 +330,8 @@ static int open_tokenizer(struct generate *gen, struct error *err)
     const struct config *cfg = &gen->model.cfg;
     bool is_needed = !gen->prompts.ids || gen->tokenizer_name;
     gen->eos = (int32_t)cfg->dataset.eos_token_id;
-    if (ckpt_tokenizer_open(&gen->tokenizer, gen->tokenizer_name, gen->model.path, cfg,
-                            !is_needed, err)) {
+    if (ckpt_tokenizer_open(&gen->tokenizer, gen->tokenizer_name, gen->model.path,
+                            gen->model.tokenizer_hash, cfg, !is_needed, err)) {
         if (is_needed)
             return -1;
         log_warning("no end of a document is known beyond dataset.eos_token_id: %s",
@@ -434,7 +434,7 @@ static int parse(struct generate *gen, int argc, char **argv, struct error *err)
 {
     const struct option_spec options[] = {
         {"ckpt", 0, OPTION_TEXT, &gen->layout.ckpt, true, "DIR",
-         "A checkpoint, or a directory of them (the newest valid one)."},
+         "A checkpoint, or a directory of them (the one saved last that is valid)."},
         {"prompt", 0, OPTION_TEXT, &gen->prompts.text, false, "TEXT",
          "A prompt to continue."},
         {"prompts", 0, OPTION_TEXT, &gen->prompts.path, false, "FILE",

@@ -112,23 +112,26 @@ static int add_tensor_files(json_t *report, const char *dir, struct error *err)
     return rc;
 }
 
-/* All checkpoints of an output_dir, and the newest one that is not damaged. */
+/* All checkpoints of an output_dir, and the one that a command given it would take. */
 static int add_checkpoints(json_t *report, const char *dir,
                            const struct inspect_options *opt, struct findings *found,
                            struct error *err)
 {
-    json_t *rows, *newest;
-    int rc =
-        inspect_checkpoints(dir, opt->verifies, &rows, &newest, &found->n_damaged, err);
+    json_t *rows, *taken;
+    struct error why;
+    int rc = inspect_checkpoints(dir, opt->verifies, &rows, &taken, &why,
+                                 &found->n_damaged, err);
     bool has_any = json_array_size(rows) > 0;
     found->n_checkpoints = (int64_t)json_array_size(rows);
-    if (has_any && !newest)
-        report_note(report, "no checkpoint in '%s' is whole", dir);
+    if (rc == 0 && has_any && !taken)
+        report_note(report, "%s", why.text);
     if (has_any)
         report_set(report, "checkpoints", json_incref(rows));
-    if (newest)
-        report_set(report, "checkpoint", json_incref(newest));
-    json_decref(newest);
+    if (taken) {
+        report_set(report, "taken", json_incref(json_object_get(taken, "directory")));
+        report_set(report, "checkpoint", json_incref(taken));
+    }
+    json_decref(taken);
     json_decref(rows);
     return rc;
 }

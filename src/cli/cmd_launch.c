@@ -206,7 +206,7 @@ int cmd_launch(int argc, char **argv)
          "Where workerlog.N of each process goes; ./" LAUNCH_LOG_DIR
          " unless given. Hosts must share it."},
         {"max_restarts", 0, OPTION_INT, &opt.max_restarts, false, "K",
-         "If the job dies, restart it from its newest checkpoint, at most K times."},
+         "If the job dies, restart it from its last checkpoint, at most K times."},
         {OVERSUBSCRIBE, 0, OPTION_FLAG, &opt.is_oversubscribed, false, NULL,
          "Allow more than 4 processes per processor of a host."},
         {"command", 0, OPTION_OPERAND, &command, false, "pretrain|eval|generate",

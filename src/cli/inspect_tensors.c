@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "base/text.h"
+#include "ckpt/ckpt_find.h"
 #include "ckpt/ckpt_manifest.h"
 #include "ckpt/ckpt_store.h"
 #include "ckpt/safetensors.h"
@@ -121,8 +122,9 @@ static json_t *read_manifest(const char *dir, struct error *err)
 static void add_facts(json_t *object, const json_t *manifest)
 {
     static const char *const members[] = {
-        "step",        "epoch",           "consumed_samples", "n_parameters",
-        "loss_scaler", "program_version", "data_fingerprint", "run_id"};
+        "step",          "epoch",           "consumed_samples", "n_parameters",
+        "loss_scaler",   "program_version", "data_fingerprint", "run_id",
+        "tokenizer_hash"};
     static const char *const sections[] = {"Model", "batch_size", "dataset"};
     const json_t *config = json_object_get(manifest, "config");
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -217,36 +219,87 @@ static int64_t step_of(const json_t *checkpoint)
     return json_integer_value(json_object_get(checkpoint, "step"));
 }
 
-int inspect_checkpoints(const char *dir, bool verifies, json_t **rows, json_t **newest,
-                        int64_t *n_damaged, struct error *err)
+/* Of directories under other names than a run gives: the highest step. */
+static const char *find_highest(json_t *whole)
+{
+    const char *name, *highest = NULL;
+    json_t *checkpoint;
+    json_object_foreach(whole, name, checkpoint)
+    {
+        if (!highest || step_of(checkpoint) > step_of(json_object_get(whole, highest)))
+            highest = name;
+    }
+    return highest;
+}
+
+/* The one of `whole`, by name, that stands for `dir`; *taken "": there is none, *why. */
+static int find_taken(char taken[NAME_MAX + 1], const char *dir, json_t *whole,
+                      struct error *why, struct error *err)
+{
+    struct ckpt_list order;
+    const char *highest = find_highest(whole);
+    taken[0] = 0;
+    error_set(why, ERROR_INPUT, "no checkpoint in '%s' is whole", dir);
+    if (!highest)
+        return 0;
+    if (ckpt_newest_step(dir) < 0) {
+        snprintf(taken, NAME_MAX + 1, "%s", highest);
+        return 0;
+    }
+    if (ckpt_find_order(dir, &order, why)) {
+        if (why->kind == ERROR_INPUT)
+            return 0;
+        *err = *why;
+        return -1;
+    }
+    for (int64_t i = 0; i < order.n_names && !taken[0]; i++)
+        if (json_object_get(whole, order.names[i].text))
+            snprintf(taken, NAME_MAX + 1, "%s", order.names[i].text);
+    ckpt_list_release(&order);
+    return 0;
+}
+
+/* One row, and the description in `whole` if it is not damaged. */
+static int add_row(json_t *rows, json_t *whole, const char *name, const char *path,
+                   bool verifies, int64_t *n_damaged, struct error *err)
+{
+    struct error why;
+    struct ckpt_name parsed;
+    json_t *checkpoint = inspect_checkpoint(path, verifies, &why);
+    report_append(rows, describe_row(name, checkpoint, &why));
+    if (checkpoint) {
+        report_set(whole, name, checkpoint);
+        return 0;
+    }
+    *n_damaged += ckpt_name_parse(name, &parsed);
+    if (!verifies || why.kind == ERROR_INPUT)
+        return 0;
+    *err = why;
+    return -1;
+}
+
+int inspect_checkpoints(const char *dir, bool verifies, json_t **rows, json_t **taken,
+                        struct error *why, int64_t *n_damaged, struct error *err)
 {
     struct fs_names names;
+    char taken_name[NAME_MAX + 1] = "";
     int rc = 0;
-    *rows = *newest = NULL;
+    *rows = *taken = NULL;
     *n_damaged = 0;
     if (fs_list(dir, &names, err))
         return -1;
     *rows = json_array();
+    json_t *whole = json_object();
     for (int64_t i = 0; i < names.n_names && rc == 0; i++) {
         char path[PATH_MAX];
-        struct error why;
-        struct ckpt_name parsed;
-        if (!is_checkpoint(dir, names.names[i], path))
-            continue;
-        json_t *checkpoint = inspect_checkpoint(path, verifies, &why);
-        if (!checkpoint && verifies && why.kind != ERROR_INPUT) {
-            *err = why;
-            rc = -1;
-        }
-        *n_damaged += !checkpoint && ckpt_name_parse(names.names[i], &parsed);
-        report_append(*rows, describe_row(names.names[i], checkpoint, &why));
-        if (checkpoint && (!*newest || step_of(checkpoint) > step_of(*newest))) {
-            json_decref(*newest);
-            *newest = json_incref(checkpoint);
-        }
-        json_decref(checkpoint);
+        if (is_checkpoint(dir, names.names[i], path))
+            rc = add_row(*rows, whole, names.names[i], path, verifies, n_damaged, err);
     }
     fs_names_release(&names);
+    if (rc == 0 && json_array_size(*rows) > 0)
+        rc = find_taken(taken_name, dir, whole, why, err);
+    *taken = json_incref(json_object_get(whole, taken_name));
+    json_decref(whole);
     return rc;
 }
 

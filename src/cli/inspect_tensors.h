@@ -14,12 +14,13 @@
  * is damaged is an error that says so. */
 json_t *inspect_checkpoint(const char *dir, bool verifies, struct error *err);
 /* *rows := an array with a row for each checkpoint in the directory `dir`, by name, empty
- * when there is none; *newest := the one of the highest step that is not damaged, or
- * NULL. With `verifies` *n_damaged counts those that a run could be continued from
+ * when there is none; *taken := the one that a run or a command given `dir` would take
+ * (ckpt_find.h), or NULL, with the reason in *why. With `verifies`
+ * *n_damaged counts those that a run could be continued from
  * otherwise (NAME.damaged was set aside already); one that cannot be read now is an
  * error. */
 MUST_CHECK int inspect_checkpoints(const char *dir, bool verifies, json_t **rows,
-                                   json_t **newest, int64_t *n_damaged,
+                                   json_t **taken, struct error *why, int64_t *n_damaged,
                                    struct error *err);
 /* A file of tensors. */
 json_t *inspect_safetensors(const char *path, struct error *err);

@@ -371,8 +371,8 @@ const struct config_key config_keys[] = {
         .meaning = "Where checkpoints and metrics are written."},
     {KEY("save_load.ckpt_dir", CONFIG_TEXT, save_load.ckpt_dir),
         .default_text = "",
-        .meaning = "A checkpoint to go on from, or a directory of them (the valid one of the "
-                   "highest step); empty means from scratch."},
+        .meaning = "A checkpoint to go on from, or a directory of them (the one saved last; if "
+                   "it is damaged, lower steps of its run); empty means from scratch."},
     {KEY("save_load.offload_dir", CONFIG_TEXT, save_load.offload_dir),
         .default_text = "",
         .meaning = "Where sharding_offload keeps its files, which have no names and are gone when "

@@ -438,10 +438,24 @@ static int open_input(struct hf_importer *im, const char *input, struct error *e
     return check_numbers(im, err) || warn_of_head(im, err) ? -1 : 0;
 }
 
-static int write_checkpoint(struct hf_importer *im, const char *output_dir, char *path,
-                            size_t path_size, struct error *err)
+/* "" where there is none that can be read: the model is of use without it. */
+static void find_tokenizer_hash(const char *input, char hash[TOKENIZER_HASH_BYTES])
+{
+    struct tokenizer *t;
+    struct error ignored;
+    hash[0] = 0;
+    if (tokenizer_open(&t, input, &ignored))
+        return;
+    tokenizer_hash(t, hash);
+    tokenizer_close(t);
+}
+
+static int write_checkpoint(struct hf_importer *im, const char *input,
+                            const char *output_dir, char *path, size_t path_size,
+                            struct error *err)
 {
     struct ckpt_progress progress = {.config_json = im->config_json};
+    find_tokenizer_hash(input, progress.tokenizer_hash);
     struct ckpt_saver_options opt = {.output_dir = output_dir,
                                      .whole = &im->table,
                                      .rule = update_rule_of(&im->cfg.optimizer),
@@ -482,7 +496,7 @@ int hf_import(const char *input, const char *output_dir, char *path, size_t path
         return error_set(err, ERROR_RUNTIME, "out of memory for an import");
     int rc = open_input(im, input, err);
     if (rc == 0)
-        rc = write_checkpoint(im, output_dir, path, path_size, err);
+        rc = write_checkpoint(im, input, output_dir, path, path_size, err);
     *cfg = im->cfg;
     release_importer(im);
     free(im);

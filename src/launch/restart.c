@@ -1,13 +1,12 @@
 #include "launch/restart.h"
 
 #include "base/fs.h"
-#include "ckpt/ckpt_store.h"
+#include "ckpt/ckpt_find.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum restart_decision restart_decide(struct restart *r, int64_t step)
 {
@@ -30,51 +29,35 @@ int restart_pause(int64_t n_restart)
     return (int)i64_min(seconds, RESTART_PAUSE_SECONDS_MOST);
 }
 
-/* The time by the clock of the file system, which may be another machine's. */
-static struct timespec time_in(const char *dir)
-{
-    char path[CONFIG_PATH_BYTES + 32];
-    struct stat info;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(path, sizeof path, "%s/.launch-XXXXXX", dir);
-    int fd = mkstemp(path);
-    if (fd >= 0) {
-        now = fstat(fd, &info) == 0 ? info.st_mtim : now;
-        unlink(path);
-        close(fd);
-    }
-    return now;
-}
-
-/* Whether the checkpoint is there and was saved after `since`; *saved := when. */
-static bool is_later(const struct resume_point *r, const struct ckpt_name *name,
-                     struct timespec since, struct timespec *saved)
+/* The checkpoint in output_dir that is tried first. Replacing one of the same name makes
+ * a new directory, so the inode tells them apart. 0: none, or not known. */
+static ino_t first_of(const struct resume_point *r, const struct ckpt_list *order)
 {
     char path[PATH_MAX];
     struct error ignored;
     struct stat info;
-    if (fs_join(path, sizeof path, r->output_dir, name->text, &ignored) ||
+    if (order->n_names == 0 ||
+        fs_join(path, sizeof path, r->output_dir, order->names[0].text, &ignored) ||
         stat(path, &info))
-        return false;
-    *saved = info.st_mtim;
-    return saved->tv_sec != since.tv_sec ? saved->tv_sec > since.tv_sec
-                                         : saved->tv_nsec > since.tv_nsec;
+        return 0;
+    return info.st_ino;
 }
 
-/* Now, or later: what is there already is not this run's, also if a clock was ahead. */
-static struct timespec find_since(const struct resume_point *r)
+/* Empty where there is none, and where the user has to name one. */
+static int find_order(const struct resume_point *r, struct ckpt_list *order,
+                      struct error *err)
 {
-    struct timespec since = time_in(r->output_dir), saved;
-    struct ckpt_list list;
-    struct error ignored;
-    if (ckpt_scan(r->output_dir, &list, &ignored))
-        return since;
-    for (int64_t i = 0; i < list.n_names; i++)
-        if (is_later(r, &list.names[i], since, &saved))
-            since = saved;
-    ckpt_list_release(&list);
-    return since;
+    struct error why;
+    enum fs_type type;
+    *order = (struct ckpt_list){0};
+    if (fs_look(r->output_dir, &type, err))
+        return -1;
+    if (type != FS_DIRECTORY || ckpt_newest_step(r->output_dir) < 0)
+        return 0;
+    if (ckpt_find_order(r->output_dir, order, &why) == 0 || why.kind == ERROR_INPUT)
+        return 0;
+    *err = why;
+    return -1;
 }
 
 int resume_point_init(struct resume_point *r, const struct config *cfg, char *const *argv,
@@ -90,11 +73,14 @@ int resume_point_init(struct resume_point *r, const struct config *cfg, char *co
     if (!r->words)
         return error_set(err, ERROR_RUNTIME, "out of memory for a command line");
     memcpy(r->words, argv, (size_t)r->n_argv * sizeof *r->words);
-    bool has_old = stat(save->output_dir, &out) == 0 && S_ISDIR(out.st_mode);
-    bool continues_old = stat(save->ckpt_dir, &from) == 0 && from.st_dev == out.st_dev &&
-                         from.st_ino == out.st_ino;
-    if (has_old && !continues_old)
-        r->since = find_since(r);
+    struct ckpt_list order;
+    struct error ignored;
+    r->continues_old = stat(save->output_dir, &out) == 0 && S_ISDIR(out.st_mode) &&
+                       stat(save->ckpt_dir, &from) == 0 && from.st_dev == out.st_dev &&
+                       from.st_ino == out.st_ino;
+    if (find_order(r, &order, &ignored) == 0)
+        r->first = first_of(r, &order);
+    ckpt_list_release(&order);
     return 0;
 }
 
@@ -104,53 +90,36 @@ void resume_point_release(struct resume_point *r)
     *r = (struct resume_point){0};
 }
 
-/* The newest of this run's own that looks whole; NULL: none. *has_others: there are some
- * of an earlier run too. Its own were saved since it was first started: a save makes a new
- * directory, also where it replaces an old one of the same name. */
-static const struct ckpt_name *find_own(const struct resume_point *r,
-                                        const struct ckpt_list *list, bool *has_others)
+/* The first in the order that looks whole; NULL: none. */
+static const struct ckpt_name *find_whole(const struct resume_point *r,
+                                          const struct ckpt_list *order)
 {
-    const struct ckpt_name *own = NULL;
     struct error why;
-    *has_others = false;
-    for (int64_t i = 0; i < list->n_names; i++) {
-        struct timespec saved;
-        bool is_own = is_later(r, &list->names[i], r->since, &saved);
-        *has_others = *has_others || !is_own;
-        if (is_own && !own &&
-            (ckpt_check(r->output_dir, &list->names[i], NULL, &why) == 0 ||
-             why.kind != ERROR_INPUT)) // the run will see what it is
-            own = &list->names[i];
-    }
-    return own;
+    for (int64_t i = 0; i < order->n_names; i++)
+        if (ckpt_check(r->output_dir, &order->names[i], NULL, &why) == 0 ||
+            why.kind != ERROR_INPUT) // the run will see what it is
+            return &order->names[i];
+    return NULL;
 }
 
 int resume_point_next(struct resume_point *r, char *const **argv, int64_t *step,
                       struct error *err)
 {
     static char option[] = "-o";
-    struct ckpt_list list = {0};
-    enum fs_type type;
-    bool has_others;
+    struct ckpt_list order;
     *argv = r->words;
     *step = -1;
     r->words[r->n_argv] = NULL;
-    if (fs_look(r->output_dir, &type, err))
+    if (find_order(r, &order, err))
         return -1;
-    if (type != FS_DIRECTORY)
-        return 0;
-    if (ckpt_scan(r->output_dir, &list, err))
-        return -1;
-    const struct ckpt_name *own = find_own(r, &list, &has_others);
-    if (own) {
-        // the directory, so that the run itself finds the newest that can be loaded; among
-        // others the one, so that it finds none of theirs
-        *step = own->step;
-        snprintf(r->setting, sizeof r->setting, "save_load.ckpt_dir=%s%s%s",
-                 r->output_dir, has_others ? "/" : "", has_others ? own->text : "");
+    bool is_own = r->continues_old || first_of(r, &order) != r->first;
+    const struct ckpt_name *found = is_own ? find_whole(r, &order) : NULL;
+    if (found) {
+        *step = found->step;
+        snprintf(r->setting, sizeof r->setting, "save_load.ckpt_dir=%s", r->output_dir);
         r->words[r->n_argv] = option;
         r->words[r->n_argv + 1] = r->setting;
     }
-    ckpt_list_release(&list);
+    ckpt_list_release(&order);
     return 0;
 }

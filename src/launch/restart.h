@@ -6,9 +6,10 @@
  * a job that dies at the same place each time is found by the second, however large the
  * first is.
  *
- * A run that has saved something since it was first started goes on from the newest of
- * that; one that has not is started as the user started it. Checkpoints of an earlier run
- * that were in output_dir before are none of its own, unless the run was to continue those.
+ * A run that has saved a checkpoint since it was first started resumes from output_dir,
+ * by the rule of ckpt_find.h; one that has not is started as the user started it. Whether
+ * it has saved is seen from the checkpoint that output_dir stands for: another one than
+ * at the start. A run that continues output_dir resumes from there in any case.
  */
 #ifndef LAUNCH_RESTART_H
 #define LAUNCH_RESTART_H
@@ -17,7 +18,7 @@
 #include "base/error.h"
 #include "config/config.h"
 
-#include <time.h>
+#include <sys/types.h>
 
 #define RESTART_IDLE_MOST 3 // in a row without a newer checkpoint
 #define RESTART_PAUSE_SECONDS_MOST 30
@@ -40,8 +41,9 @@ int restart_pause(int64_t n_restart);
 
 struct resume_point {
     char output_dir[CONFIG_PATH_BYTES];
-    struct timespec since; // what is not newer there is not of this run
-    char **words;          // argv, then what makes it go on; NULL-terminated
+    bool continues_old; // the run was started from output_dir itself
+    ino_t first;        // directory that output_dir stood for at the start; 0: none
+    char **words;       // argv, then what makes it go on; NULL-terminated
     int n_argv;
     char setting[CONFIG_PATH_BYTES + 128]; // "save_load.ckpt_dir=..."
 };

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define FILE_MOST_BYTES ((size_t)1 << 30)
 
@@ -266,6 +267,21 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 int64_t tokenizer_n_merges(const struct tokenizer *t)
 {
     return t->merges.n;
+}
+
+void tokenizer_hash(const struct tokenizer *t, char hash[TOKENIZER_HASH_BYTES])
+{
+    XXH64_hash_t sum = 0;
+    for (int64_t id = 0; id < t->vocab.n_ids; id++) {
+        if (!vocab_flags(&t->vocab, id))
+            continue;
+        size_t n;
+        const char *bytes = vocab_bytes(&t->vocab, id, &n);
+        int64_t head[] = {id, (int64_t)n};
+        sum = XXH3_64bits_withSeed(head, sizeof head, sum);
+        sum = XXH3_64bits_withSeed(bytes, n, sum);
+    }
+    snprintf(hash, TOKENIZER_HASH_BYTES, "%016llx", (unsigned long long)sum);
 }
 
 /* -- decoding ------------------------------------------------------------------------ */

@@ -52,6 +52,11 @@ const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t 
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 int64_t tokenizer_n_merges(const struct tokenizer *t);
 
+#define TOKENIZER_HASH_BYTES 17 // 16 hexadecimal digits
+/* A hash of all ids with the bytes of their tokens: the same for any files that give ids
+ * the same meaning. */
+void tokenizer_hash(const struct tokenizer *t, char hash[TOKENIZER_HASH_BYTES]);
+
 /* -- decoding ------------------------------------------------------------------------ */
 
 /* Append the bytes of the n tokens to `out`, which has `size` bytes; the number of bytes

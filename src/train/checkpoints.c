@@ -7,6 +7,8 @@
 #include "ckpt/ckpt_find.h"
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_saver.h"
+#include "ckpt/ckpt_tokenizer.h"
+#include "train/config_changes.h"
 #include "train/events.h"
 #include "train/lr_warn.h"
 #include "train/state.h"
@@ -92,6 +94,7 @@ static void set_progress(const struct train *t, struct ckpt_progress *p)
     };
     input_set_fingerprint(&t->inputs, p->data_fingerprint);
     memcpy(p->run_id, t->run_id, sizeof t->run_id);
+    memcpy(p->tokenizer_hash, t->tokenizer_hash, sizeof t->tokenizer_hash);
 }
 
 int checkpoints_save(struct train *t, bool is_final, struct error *err)
@@ -132,37 +135,46 @@ bool checkpoints_before(const struct train *t, int64_t step, char path[PATH_MAX]
     return true;
 }
 
+/* -- the tokenizer ------------------------------------------------------------------- */
+
+/* That of the data, the same on all ranks; "" where it is not known. Data whose tokenizer
+ * is gone can be trained on: the first save warns that it is not kept. */
+static int find_tokenizer(struct train *t, struct error *err)
+{
+    struct error ignored;
+    bool is_wanted = t->cfg.save_load.save_steps >= 0 || t->cfg.save_load.ckpt_dir[0] ||
+                     t->cfg.eval_prompts.n_paths > 0;
+    if (is_wanted && comm_rank(t->grid.world) == 0 &&
+        ckpt_tokenizer_hash_of(&t->cfg.dataset.input_dir, t->tokenizer_hash, &ignored))
+        t->tokenizer_hash[0] = 0;
+    return comm_bcast_bytes(t->grid.world, t->tokenizer_hash, sizeof t->tokenizer_hash, 0,
+                            err);
+}
+
+/* The ids of the data must mean to the model what they meant when it was trained. An
+ * imported model may be given another vocabulary, and learn it. */
+static int check_tokenizer(const struct train *t, const struct ckpt_progress *p,
+                           const char *path, struct error *err)
+{
+    char text[1600];
+    if (!p->tokenizer_hash[0] || !t->tokenizer_hash[0] ||
+        strcmp(p->tokenizer_hash, t->tokenizer_hash) == 0)
+        return 0;
+    snprintf(text, sizeof text,
+             "checkpoint '%s' was trained with another tokenizer (hash %s) than the data "
+             "in dataset.input_dir was prepared with (hash %s)",
+             path, p->tokenizer_hash, t->tokenizer_hash);
+    if (p->step > 0)
+        return error_set(err, ERROR_INPUT,
+                         "%s; prepare the data with the checkpoint's, or leave "
+                         "save_load.ckpt_dir empty to start from scratch",
+                         text);
+    if (comm_rank(t->grid.world) == 0)
+        log_warning("%s: the imported model learns the new tokens from scratch", text);
+    return 0;
+}
+
 /* -- loading: what changed ----------------------------------------------------------- */
-
-/* Log each leaf of `now` that differs in `then`, by its dotted path. */
-static void log_changes(const char *path, json_t *then, json_t *now)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach(now, key, value)
-    {
-        char child[256];
-        json_t *old = json_object_get(then, key);
-        snprintf(child, sizeof child, "%s%s%s", path, *path ? "." : "", key);
-        if (json_is_object(value)) {
-            log_changes(child, old, value);
-        } else if (old && !json_equal(old, value)) {
-            char *a = json_dumps(old, JSON_ENCODE_ANY | JSON_COMPACT);
-            char *b = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-            log_info("changed since the checkpoint: %s was %s, is %s", child, a, b);
-            free(a);
-            free(b);
-        }
-    }
-}
-
-static void log_config_changes(json_t *then, const char *now_json)
-{
-    json_t *now = json_loads(now_json, 0, NULL);
-    if (now)
-        log_changes("", then, now);
-    json_decref(now);
-}
 
 /* Refuse another model by the keys that would make it this one. What the checkpoint does
  * not record is left to the tensors themselves. */
@@ -224,6 +236,8 @@ static int write_loaded(void *context, int kind, const struct ckpt_piece *piece,
 static void take_progress(struct train *t, const struct ckpt_progress *p)
 {
     memcpy(t->run_id, p->run_id, sizeof t->run_id);
+    if (!t->tokenizer_hash[0]) // the data does not say
+        memcpy(t->tokenizer_hash, p->tokenizer_hash, sizeof t->tokenizer_hash);
     t->step = t->first_step = p->step;
     t->consumed_samples = p->consumed_samples;
     t->scaler.n_skipped = p->scaler.n_skipped;
@@ -240,9 +254,11 @@ static void warn_of_other_data(const struct train *t, const struct ckpt_progress
     input_set_fingerprint(&t->inputs, fingerprint);
     if (p->data_fingerprint[0] && strcmp(p->data_fingerprint, fingerprint) != 0 &&
         comm_rank(t->grid.world) == 0)
-        log_warning("the dataset is not the one of the checkpoint (it was %s, is %s): "
-                    "samples are drawn from the new one, from number %lld on",
-                    p->data_fingerprint, fingerprint, (long long)p->consumed_samples);
+        log_warning(
+            "the dataset is not the one of the checkpoint (it was %s, is %s): "
+            "samples are drawn from the new one, from number %lld on, and text that was "
+            "held out for validation before may now be trained on",
+            p->data_fingerprint, fingerprint, (long long)p->consumed_samples);
 }
 
 struct restore {
@@ -262,6 +278,8 @@ static int load_checkpoint(void *context, const char *path, bool *is_damaged,
     if (rc == 0)
         rc = check_model(r->reader.manifest.config, r->t->config_json, path, err);
     if (rc == 0)
+        rc = check_tokenizer(r->t, &r->reader.manifest.progress, path, err);
+    if (rc == 0)
         rc = ckpt_reader_load(&r->reader, &r->t->plan.layout.whole, r->t->optimizer.rule,
                               &r->t->plan.layout.map,
                               &(struct ckpt_sink){write_loaded, r->t}, err);
@@ -280,7 +298,8 @@ static int resume(struct restore *r, struct error *err)
     if (ckpt_load_newest(&what, t->grid.world, t->cfg.save_load.ckpt_dir, t->resumed_from,
                          err))
         return -1;
-    log_config_changes(manifest->config, t->config_json);
+    if (comm_rank(t->grid.world) == 0)
+        config_changes_log(manifest->config, t->config_json);
     warn_of_other_data(t, &manifest->progress);
     take_progress(t, &manifest->progress);
     lr_log_change(&t->cfg, manifest->config, t->step);
@@ -296,6 +315,8 @@ static int resume(struct restore *r, struct error *err)
 int checkpoints_restore(struct train *t, struct error *err)
 {
     struct restore r = {.t = t};
+    if (find_tokenizer(t, err))
+        return -1;
     if (t->cfg.save_load.ckpt_dir[0] == 0)
         return name_run(t, err) ? -1 : state_init(t, err);
     enum beat_phase before = beat_enter(BEAT_LOAD);

@@ -35,12 +35,13 @@ static int get_memory(struct prompts *p, int64_t V, struct error *err)
                      (long long)p->n);
 }
 
-static int open_tokenizer(struct prompts *p, const struct config *cfg, struct error *err)
+static int open_tokenizer(struct prompts *p, const struct config *cfg, const char *hash,
+                          struct error *err)
 {
     char beside[CONFIG_PATH_BYTES + 16];
     const char *dir = cfg->save_load.output_dir;
     snprintf(beside, sizeof beside, "%s/checkpoint", dir);
-    if (ckpt_tokenizer_open(&p->tokenizer, NULL, beside, cfg, true, err))
+    if (ckpt_tokenizer_open(&p->tokenizer, NULL, beside, hash, cfg, true, err))
         return error_prefix(err, "eval_prompts");
     if (!p->tokenizer)
         return error_set(err, ERROR_INPUT,
@@ -78,10 +79,11 @@ static int encode_prompt(struct prompts *p, struct encoder *encoder, const char 
     return rc ? error_prefix(err, "eval_prompts, text %lld", (long long)i + 1) : 0;
 }
 
-static int encode_prompts(struct prompts *p, const struct config *cfg, struct error *err)
+static int encode_prompts(struct prompts *p, const struct config *cfg, const char *hash,
+                          struct error *err)
 {
     struct encoder *encoder = NULL;
-    if (open_tokenizer(p, cfg, err) || encoder_open(&encoder, p->tokenizer, err))
+    if (open_tokenizer(p, cfg, hash, err) || encoder_open(&encoder, p->tokenizer, err))
         return -1;
     int rc = 0;
     for (int64_t i = 0; i < p->n && rc == 0; i++)
@@ -105,8 +107,8 @@ static int spread_prompts(struct prompts *p, struct comm *world, struct error *e
     return 0;
 }
 
-int prompts_open(struct prompts *p, const struct config *cfg, const struct grid *grid,
-                 struct error *err)
+int prompts_open(struct prompts *p, const struct config *cfg, const char *tokenizer_hash,
+                 const struct grid *grid, struct error *err)
 {
     int64_t S = cfg->dataset.max_seq_len;
     *p = (struct prompts){.n = cfg->eval_prompts.n_paths,
@@ -120,7 +122,7 @@ int prompts_open(struct prompts *p, const struct config *cfg, const struct grid 
         return 0;
     int rc = get_memory(p, cfg->model.vocab_size, err);
     if (rc == 0 && comm_rank(grid->world) == 0)
-        rc = encode_prompts(p, cfg, err);
+        rc = encode_prompts(p, cfg, tokenizer_hash, err);
     if (comm_agree(grid->world, rc, err))
         return -1;
     return spread_prompts(p, grid->world, err);

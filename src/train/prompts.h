@@ -38,10 +38,11 @@ struct prompts {                 // zero-initialised: none
     struct tokenizer *tokenizer; // on rank 0
 };
 
-/* Encode the prompts of *cfg; refused, on all ranks, when the tokenizer of the data is
- * not known. prompts_close() takes a half-opened one. [collective] */
+/* Encode the prompts of *cfg with the tokenizer of this hash ("": unknown); refused, on
+ * all ranks, when the tokenizer of the data is not known. prompts_close() takes a half-opened one. [collective] */
 MUST_CHECK int prompts_open(struct prompts *p, const struct config *cfg,
-                            const struct grid *grid, struct error *err);
+                            const char *tokenizer_hash, const struct grid *grid,
+                            struct error *err);
 void prompts_close(struct prompts *p);
 
 /* Continue all of them with the weights of step `step`. [collective] */

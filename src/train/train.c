@@ -211,7 +211,7 @@ static int open_metrics(struct train *t, struct error *err)
 static int open_prompts(struct train *t, struct error *err)
 {
     if (t->has_valid)
-        return prompts_open(&t->prompts, &t->cfg, &t->grid, err);
+        return prompts_open(&t->prompts, &t->cfg, t->tokenizer_hash, &t->grid, err);
     if (t->cfg.eval_prompts.n_paths > 0 && comm_rank(t->grid.world) == 0)
         log_warning("eval_prompts: nothing is sampled, because nothing is evaluated "
                     "(eval_freq, eval_iters, dataset.split)");

@@ -59,10 +59,12 @@ struct train {
     struct ckpt_saver *saver;
 
     char run_id[CKPT_RUN_ID_BYTES]; // kept in its checkpoints
-    char resumed_from[PATH_MAX];    // the checkpoint; "": none
-    int64_t step;                   // updates done
-    int64_t first_step;             // updates done before this process started
-    int64_t consumed_samples;       // of the training part
+    char tokenizer_hash
+        [TOKENIZER_HASH_BYTES];  // of the data, or of the checkpoint; "": unknown
+    char resumed_from[PATH_MAX]; // the checkpoint; "": none
+    int64_t step;                // updates done
+    int64_t first_step;          // updates done before this process started
+    int64_t consumed_samples;    // of the training part
 
     struct batch batch; // this data rank's share of the step's global batch
     int64_t n_counted;  // tokens that count in the whole global batch

@@ -6,6 +6,7 @@
 #include "ckpt/ckpt_read.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* -- the configuration --------------------------------------------------------------- */
 
@@ -153,6 +154,7 @@ static int configure(struct opening *o, const struct ckpt_manifest *manifest,
         return error_set(err, ERROR_RUNTIME,
                          "out of memory for the configuration in '%s'", path);
     m->step = manifest->progress.step;
+    memcpy(m->tokenizer_hash, manifest->progress.tokenizer_hash, TOKENIZER_HASH_BYTES);
     int rc = make_config(&m->cfg, json, path, o->opt, &m->grid.shape, err);
     free(json);
     return rc;

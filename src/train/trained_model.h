@@ -12,11 +12,12 @@
 
 #include "config/config.h"
 #include "parallel/runner.h"
+#include "text/tokenizer.h"
 
 #include <limits.h>
 
 struct trained_options {
-    const char *ckpt; // a checkpoint, or a directory of them: the newest that is whole
+    const char *ckpt; // a checkpoint, or a directory of them (ckpt_find.h)
     int64_t dp_degree, mp_degree, pp_degree; // dp 0: what the processes leave
     int64_t micro_batch_size;                // windows of one forward
     int64_t max_seq_len;                     // of a window; 0: as it was trained
@@ -27,6 +28,7 @@ struct trained_options {
 struct trained_model {
     char path[PATH_MAX]; // of the checkpoint
     int64_t step;
+    char tokenizer_hash[TOKENIZER_HASH_BYTES]; // that it records; "": none
     struct config cfg; // of the checkpoint, with this layout and these windows
     struct grid grid;
     struct layout layout;
@@ -35,7 +37,7 @@ struct trained_model {
 };
 
 /* Refuse, before any process is started, options that do not fit each other, the model of
- * the newest checkpoint that can be read, or the processes that there are (0: as many as
+ * the checkpoint that will be loaded, or the processes that there are (0: as many as
  * the layout needs, which is set in *n_wanted). (local) */
 MUST_CHECK int trained_model_check(const struct trained_options *opt, int64_t n_processes,
                                    int64_t *n_wanted, struct error *err);

@@ -27,7 +27,7 @@ grep -q "resumed from 'out/epoch_0_step_5'" run.log || fail "step 5 was not used
 cmp {out,kept}/epoch_0_step_15/model.safetensors || fail "it went on differently"
 
 # what only has the name of a checkpoint, or a pipe for a file, is set aside like a damaged one
-cp -r kept names && : >names/epoch_9_step_30
+cp -r kept names && : >names/epoch_9_step_30 && echo epoch_9_step_30 >names/latest
 rm names/epoch_0_step_15/trainer.json && mkfifo names/epoch_0_step_15/trainer.json
 must_train $base save_load.ckpt_dir=names save_load.output_dir=next max_steps=11
 grep -q "resumed from 'names/epoch_0_step_10'" run.log || fail "names: $(cat run.log)"

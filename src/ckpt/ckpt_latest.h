@@ -1,0 +1,36 @@
+/*
+ * ckpt_latest - which checkpoint of a directory was saved last.
+ *
+ *     latest        "NAME\n": the checkpoint that was saved last
+ *     latest.next   "NAME HASH BEFORE\n": a commit that `latest` does not show yet. HASH
+ *                   is that of the new trainer.json, BEFORE the name in `latest` when it
+ *                   was written, or "-"
+ *
+ * A commit writes latest.next, renames the checkpoint to its final name, writes `latest`
+ * and removes latest.next. A kill between any two of these steps leaves a state with one
+ * answer: latest.next counts if the checkpoint under its name has its hash and `latest`
+ * still says BEFORE. Otherwise the commit did not happen, or `latest` is newer.
+ */
+#ifndef CKPT_CKPT_LATEST_H
+#define CKPT_CKPT_LATEST_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "ckpt/ckpt_store.h"
+
+/* The checkpoint in `dir` that was saved last. *is_known false: no file says it, or not
+ * in these words. It may be damaged, or not be there. An error: it cannot be read now. */
+MUST_CHECK int ckpt_latest_read(const char *dir, struct ckpt_name *name, bool *is_known,
+                                struct error *err);
+
+/* Before the commit of the checkpoint whose finished files are in `temp`. */
+MUST_CHECK int ckpt_latest_announce(const char *dir, const struct ckpt_name *name,
+                                    const char *temp, struct error *err);
+/* The commit did not happen. */
+void ckpt_latest_retract(const char *dir);
+/* After the commit. A failure is a warning: what was announced still counts. */
+void ckpt_latest_note(const char *dir, const struct ckpt_name *name);
+/* Before the next save: finish what a killed process left between commit and note. */
+void ckpt_latest_settle(const char *dir);
+
+#endif
