@@ -315,9 +315,8 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
         {"Model.hidden_dropout_prob", m->hidden_dropout_prob},
         {"Model.attention_probs_dropout_prob", m->attention_probs_dropout_prob},
         {"Model.initializer_range", m->initializer_range},
-        {"Optimizer.lr.max_lr",
-         5e-5}, // the defaults of these two are PaddleFleetX's, which
-        {"Optimizer.lr.min_lr", 1e-5}, // have them the wrong way round
+        {"Optimizer.lr.max_lr", 5e-5}, // gentle: the model is trained already
+        {"Optimizer.lr.min_lr", 1e-5},
     };
     int n = 0;
     for (size_t i = 0; i < ARRAY_LEN(rates); i++)
