@@ -317,9 +317,8 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
         {"Model.attention_probs_dropout_prob", m->attention_probs_dropout_prob},
         {"Model.initializer_range", m->initializer_range},
         {"Model.norm_epsilon", m->norm_epsilon},
-        {"Optimizer.lr.max_lr",
-         5e-5}, // the defaults of these two are PaddleFleetX's, which
-        {"Optimizer.lr.min_lr", 1e-5}, // have them the wrong way round
+        {"Optimizer.lr.max_lr", 5e-5}, // small: the model is trained already
+        {"Optimizer.lr.min_lr", 1e-5},
     };
     int n = 0;
     snprintf(text[n++], sizeof text[0], "Model.activation=%s",
