@@ -46,7 +46,8 @@ done
 # -- nor is a pause of the whole job, by job control, though it is longer than hang_timeout
 rm -rf out
 set -m
-train_job -o Distributed.dp_degree=2 -o hang_timeout=1 >run.log 2>&1 &
+"$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o max_steps=1000000 \
+    -o Distributed.dp_degree=2 -o hang_timeout=1 >run.log 2>&1 &
 job=$!
 set +m
 lines() { cat out/metrics.jsonl 2>/dev/null | wc -l; }
