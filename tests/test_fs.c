@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -134,10 +135,42 @@ static void test_fs__look_tells_what_a_path_leads_to(void **state)
     remove_place(&p);
 }
 
+static void *write_late(void *path)
+{
+    int fd = open(path, O_WRONLY); // waits for the reader
+    int rc = fs_write_exact(fd, "late", 4);
+    close(fd);
+    return rc ? path : NULL;
+}
+
+static void test_fs__a_pipe_without_a_writer_is_not_waited_for_for_ever(void **state)
+{
+    (void)state;
+    struct place p;
+    struct error err;
+    char *text;
+    size_t n;
+    pthread_t writer;
+    void *failed;
+    make_place(&p);
+    assert_int_equal(mkfifo(p.link, 0600), 0);
+    assert_int_equal(fs_read_all_within(p.link, 4096, 0.2, &text, &n, &err), -1);
+    assert_non_null(strstr(err.text, "nothing was written to the pipe '"));
+    assert_int_equal(err.kind, ERROR_INPUT);
+    assert_int_equal(pthread_create(&writer, NULL, write_late, p.link), 0);
+    assert_ok(fs_read_all(p.link, 4096, &text, &n, &err), err);
+    assert_string_equal(text, "late");
+    free(text);
+    pthread_join(writer, &failed);
+    assert_null(failed);
+    remove_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fs__a_planted_name_is_not_followed),
+        cmocka_unit_test(test_fs__a_pipe_without_a_writer_is_not_waited_for_for_ever),
         cmocka_unit_test(test_out_file__a_planted_name_is_not_followed),
         cmocka_unit_test(test_fs__what_the_machine_did_is_not_the_paths_fault),
         cmocka_unit_test(test_fs__look_tells_what_a_path_leads_to),

@@ -6,11 +6,13 @@
 
 #include "base/beat.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,14 +126,39 @@ bool fs_is_cached(int fd)
     return n_cached > SAMPLES / 2;
 }
 
+/* Until a pipe has bytes or has lost its last writer; -1 with ETIME after `seconds`. */
+static int wait_for_bytes(int fd, double seconds)
+{
+    enum { TICK_MS = 100 };
+    static const double quiet_seconds = 2;
+    double begin = clock_seconds();
+    bool is_reported = false;
+    for (;;) {
+        double waited = clock_seconds() - begin;
+        if (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, TICK_MS) > 0)
+            return 0;
+        if (waited >= seconds) {
+            errno = ETIME;
+            return -1;
+        }
+        if (waited >= quiet_seconds && !is_reported) {
+            log_info("waiting for a writer of a named pipe, for %.0f s at most", seconds);
+            is_reported = true;
+        }
+    }
+}
+
 /* Read until the end of file: pipes and /dev/stdin have no size to ask for. */
-static int read_until_end(int fd, size_t max_bytes, char **data, size_t *n)
+static int read_until_end(int fd, size_t max_bytes, double pipe_seconds, char **data,
+                          size_t *n)
 {
     size_t capacity = 65536, used = 0;
     char *buf = malloc(capacity);
     while (buf) {
+        if (pipe_seconds > 0 && wait_for_bytes(fd, pipe_seconds))
+            break;
         ssize_t got = read(fd, buf + used, capacity - used - 1);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got < 0)
             break;
@@ -168,16 +195,17 @@ enum error_kind fs_error_kind(int reason)
     return ERROR_RUNTIME;
 }
 
-int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
-                struct error *err)
+int fs_read_all_within(const char *path, size_t max_bytes, double seconds, char **data,
+                       size_t *n, struct error *err)
 {
     struct stat st = {.st_mode = 0};
     int rc = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe may have no writer
     if (fd < 0)
         return error_set(err, fs_error_kind(errno), "cannot open '%s': %s", path,
                          strerror(errno));
-    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+    bool is_known = fstat(fd, &st) == 0, is_pipe = is_known && S_ISFIFO(st.st_mode);
+    if (is_known && S_ISDIR(st.st_mode)) {
         error_set(err, ERROR_INPUT, "cannot read '%s': it is a directory", path);
         goto done;
     }
@@ -186,15 +214,30 @@ int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
                   path, (long long)st.st_size, max_bytes);
         goto done;
     }
-    if (read_until_end(fd, max_bytes, data, n)) {
-        error_set(err, fs_error_kind(errno), "cannot read '%s': %s", path,
-                  errno == EFBIG ? "it is too large" : strerror(errno));
+    if (!is_pipe)
+        fcntl(fd, F_SETFL, 0); // a terminal or another device is waited for
+    if (read_until_end(fd, max_bytes, is_pipe ? seconds : 0, data, n)) {
+        if (errno == ETIME)
+            error_set(
+                err, ERROR_INPUT,
+                "nothing was written to the pipe '%s' in %.0f s; start what writes to "
+                "it first",
+                path, seconds);
+        else
+            error_set(err, fs_error_kind(errno), "cannot read '%s': %s", path,
+                      errno == EFBIG ? "it is too large" : strerror(errno));
         goto done;
     }
     rc = 0;
 done:
     close(fd);
     return rc;
+}
+
+int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
+                struct error *err)
+{
+    return fs_read_all_within(path, max_bytes, FS_PIPE_SECONDS, data, n, err);
 }
 
 int fs_read_regular(const char *path, size_t max_bytes, char **data, size_t *n,

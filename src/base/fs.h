@@ -24,6 +24,11 @@ enum error_kind fs_error_kind(int reason);
  * fs_error_kind(). */
 MUST_CHECK int fs_read_all(const char *path, size_t max_bytes, char **data, size_t *n,
                            struct error *err);
+/* The same; each wait for the bytes of a pipe takes `seconds` at most, and then fails:
+ * FS_PIPE_SECONDS for fs_read_all(). */
+MUST_CHECK int fs_read_all_within(const char *path, size_t max_bytes, double seconds,
+                                  char **data, size_t *n, struct error *err);
+#define FS_PIPE_SECONDS 60.0
 
 /* The same, but what is not a file is refused: a pipe would have us wait. */
 MUST_CHECK int fs_read_regular(const char *path, size_t max_bytes, char **data, size_t *n,

@@ -211,11 +211,11 @@ static void note_deaths(struct host_watch *hw)
 /* -- what they do -------------------------------------------------------------------- */
 
 static void note_progress(struct host_rank *rank, const struct beat_slot *slot,
-                          double now)
+                          double now, bool is_paused)
 {
     uint64_t n_actions = atomic_load_explicit(&slot->progress, memory_order_relaxed) +
                          atomic_load_explicit(&slot->aside, memory_order_relaxed);
-    if (n_actions != rank->n_actions) {
+    if (n_actions != rank->n_actions || is_paused) {
         rank->n_actions = n_actions;
         rank->moved = rank->since = now;
         rank->condition = RANK_RUNS;
@@ -290,7 +290,7 @@ void host_watch_look(struct host_watch *hw, struct seen_rank *seen)
         if (rank->pid == 0)
             continue;
         if (rank->died_ns == 0)
-            note_progress(rank, slot, now);
+            note_progress(rank, slot, now, hw->is_paused);
         fill_seen(hw, r, now, &seen[r]);
     }
 }
@@ -343,6 +343,16 @@ void host_watch_kill(struct host_watch *hw)
     for (int r = 0; r < hw->n_ranks; r++)
         if (hw->all[r].pidfd >= 0)
             pidfd_send_signal(hw->all[r].pidfd, SIGKILL, NULL, 0);
+}
+
+void host_watch_pause(struct host_watch *hw, bool is_paused)
+{
+    for (int r = 0; is_paused != hw->is_paused && r < hw->n_ranks; r++) {
+        hw->all[r].moved = hw->all[r].since = clock_seconds();
+        if (hw->all[r].pidfd >= 0)
+            pidfd_send_signal(hw->all[r].pidfd, is_paused ? SIGSTOP : SIGCONT, NULL, 0);
+    }
+    hw->is_paused = is_paused;
 }
 
 /* -- hangs --------------------------------------------------------------------------- */

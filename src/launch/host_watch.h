@@ -74,6 +74,7 @@ struct host_watch {
     uint64_t pid_space;
     uint64_t oom_kills; // memory_oom_kills() at the start of the watch
     double looked;      // clock_seconds()
+    bool is_paused;
 };
 
 MUST_CHECK int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,
@@ -90,6 +91,8 @@ void host_watch_stacks(struct host_watch *hw, const struct seen_rank *seen);
 /* Ask those that have not been asked yet to stop, by this signal. */
 void host_watch_ask_to_stop(struct host_watch *hw, int signal_number);
 void host_watch_kill(struct host_watch *hw);
+/* Stop the ranks by SIGSTOP, or continue them. Paused ranks are never quiet. */
+void host_watch_pause(struct host_watch *hw, bool is_paused);
 /* Whether any process of this host is stopped by a signal or a debugger. */
 bool host_watch_is_stopped(pid_t pid);
 

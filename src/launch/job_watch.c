@@ -22,6 +22,7 @@
 #define TICK_MS 100
 #define STACK_SECONDS 0.7 // for ranks to write their stacks before they are killed
 #define ABORT_SECONDS 2.0 // for ranks that can to end the job with its exit code
+#define PAUSE_SECONDS 1.2 // for watchers to report and to get the order
 #define LAST_REPORT_SECONDS 2.0
 #define REPORT_EVERY 0.5     // seconds
 #define OUT_OF_REACH_AFTER 3 // seconds of silence; it matters when nobody moves
@@ -127,14 +128,16 @@ static bool take_report(struct watch_server *s, struct report *told)
     return true;
 }
 
-/* Since the last report of a rank it may have done anything; but a host that is silent
+/* Returns whether any rank was reported. Since its last report it may have done anything; but a host that is silent
  * for long is lost. */
-static void fill_reported(const struct watch_server *s, struct seen_rank *seen)
+static bool fill_reported(const struct watch_server *s, struct seen_rank *seen)
 {
+    bool is_any = false;
     for (int r = 0; r < s->n_ranks; r++) {
         const struct reported_rank *rank = &s->ranks[r];
         if (!rank->host)
             continue;
+        is_any = true;
         double silent = clock_seconds() - rank->at;
         seen[r] = rank->seen;
         seen[r].quiet += silent;
@@ -145,9 +148,10 @@ static void fill_reported(const struct watch_server *s, struct seen_rank *seen)
             seen[r].in_condition = silent;
         }
     }
+    return is_any;
 }
 
-void watch_server_serve(struct watch_server *s, enum watch_order order,
+bool watch_server_serve(struct watch_server *s, enum watch_order order,
                         struct seen_rank *seen)
 {
     struct sockaddr_in from;
@@ -160,8 +164,7 @@ void watch_server_serve(struct watch_server *s, enum watch_order order,
         if (take_report(s, &told))
             (void)sendto(s->fd, &answer, 1, 0, (struct sockaddr *)&from, n_from);
     }
-    if (s->fd >= 0)
-        fill_reported(s, seen);
+    return s->fd >= 0 && fill_reported(s, seen);
 }
 
 /* -- watchers report ----------------------------------------------------------------- */
@@ -204,6 +207,7 @@ enum watch_order watch_reporter_tick(struct watch_reporter *r,
     while (r->fd >= 0 &&
            recvfrom(r->fd, &answer, 1, 0, (struct sockaddr *)&from, &n_from) == 1) {
         order = answer > order ? answer : order;
+        r->is_paused = answer == WATCH_PAUSE;
         r->heard = clock_seconds();
         if (!r->is_answered)
             r->is_answered = connect(r->fd, (struct sockaddr *)&from, n_from) == 0;
@@ -279,11 +283,12 @@ static void time_steps(struct job_watch *w)
 void job_watch_look(struct job_watch *w, int stop_signal)
 {
     int n_seen = 0;
-    enum watch_order order = w->is_ended   ? WATCH_END
-                             : stop_signal ? WATCH_STOP
-                                           : WATCH_ON;
+    enum watch_order order = w->is_ended         ? WATCH_END
+                             : stop_signal       ? WATCH_STOP
+                             : w->here.is_paused ? WATCH_PAUSE
+                                                 : WATCH_ON;
     host_watch_look(&w->here, w->seen);
-    watch_server_serve(&w->others, order, w->seen);
+    w->has_others = watch_server_serve(&w->others, order, w->seen);
     for (int r = 0; r < w->n_ranks; r++)
         n_seen += w->seen[r].is_seen;
     if (n_seen > w->n_seen)
@@ -315,6 +320,28 @@ int job_watch_first_unfinished(const struct seen_rank *seen, int n_ranks)
         if (!seen[r].is_seen || seen[r].state != BEAT_ENDED)
             return r;
     return -1;
+}
+
+/* -- pauses -------------------------------------------------------------------------- */
+
+void job_watch_pause(struct job_watch *w)
+{
+    double begin = clock_seconds();
+    host_watch_pause(&w->here, true);
+    while (w->others.fd >= 0 && w->has_others &&
+           clock_seconds() - begin < PAUSE_SECONDS) {
+        poll(&(struct pollfd){.fd = w->others.fd, .events = POLLIN}, 1, TICK_MS);
+        job_watch_look(w, 0);
+    }
+    w->paused_at = begin;
+}
+
+void job_watch_continue(struct job_watch *w)
+{
+    double seconds = clock_seconds() - w->paused_at;
+    host_watch_pause(&w->here, false);
+    w->begun_at += w->begun_at > 0 ? seconds : 0;
+    w->step_since += w->step_since > 0 ? seconds : 0;
 }
 
 /* -- hangs --------------------------------------------------------------------------- */
@@ -441,6 +468,7 @@ static void report_host(struct watcher *w)
     double hang_timeout = host_watch_timeout(&w->job.here);
     enum watch_order order = watch_reporter_tick(
         &w->reporter, w->job.seen, w->job.n_ranks, hang_timeout, take_news(w));
+    host_watch_pause(&w->job.here, w->reporter.is_paused);
     if (order == WATCH_STOP)
         host_watch_ask_to_stop(&w->job.here, SIGTERM);
     if (w->ends_at <= 0 && (order == WATCH_END || is_cut_off(w, hang_timeout))) {

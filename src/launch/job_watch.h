@@ -25,7 +25,12 @@
 
 /* -- what watchers tell the launcher ------------------------------------------------- */
 
-enum watch_order { WATCH_ON, WATCH_STOP, WATCH_END }; // go on; save and end; die
+enum watch_order { // the greatest one counts
+    WATCH_ON,
+    WATCH_PAUSE, // stop the ranks until there is another order
+    WATCH_STOP,  // save and end
+    WATCH_END,   // die
+};
 
 struct watch_server { // of the launcher
     int fd;           // -1: it does not listen
@@ -39,13 +44,15 @@ struct watch_server { // of the launcher
 MUST_CHECK int watch_server_open(struct watch_server *s, int n_ranks,
                                  char contact[WATCH_CONTACT_BYTES], struct error *err);
 void watch_server_close(struct watch_server *s); // one that was not opened, too
-/* Take what has come, answer with `order`, and fill seen[r] for ranks of other hosts. */
-void watch_server_serve(struct watch_server *s, enum watch_order order,
+/* Take what has come, answer with `order`, and fill seen[r] for ranks of other hosts.
+ * Returns whether there are any. */
+bool watch_server_serve(struct watch_server *s, enum watch_order order,
                         struct seen_rank *seen);
 
 struct watch_reporter {                // of a watcher of another host
     char contact[WATCH_CONTACT_BYTES]; // "": nobody to report to
     int fd;                            // -1: not open
+    bool is_paused;                    // by the last answer
     bool is_answered;                  // the address that answered is the only one now
     double reported, heard;            // clock_seconds()
 };
@@ -72,6 +79,8 @@ struct job_watch {
     double step_since;      // clock_seconds() of then; 0: no step yet
     double median_step;     // seconds; 0: not known
     double ended_since;     // clock_seconds(); 0: the job was not found to hang
+    double paused_at;       // clock_seconds(), of the last pause
+    bool has_others;        // ranks of other hosts have been heard of
     bool is_ended;          // ranks of other hosts are told to die
 };
 
@@ -88,6 +97,10 @@ void job_watch_look(struct job_watch *w, int stop_signal);
 enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char *who,
                                    size_t size);
 void job_watch_log_table(const struct job_watch *w);
+/* Stop all ranks until they are continued, as job control does with one process. Returns
+ * when other hosts have had time to ask. */
+void job_watch_pause(struct job_watch *w);
+void job_watch_continue(struct job_watch *w);
 /* End the ranks, on all hosts. */
 void job_watch_kill(struct job_watch *w);
 

@@ -159,6 +159,30 @@ static int start_mpiexec(struct launch_job *job, char *const *argv, struct error
 
 /* -- signals ------------------------------------------------------------------------- */
 
+/* SIGTSTP, as by ^Z on a terminal: the ranks are stopped first, and continued after SIGCONT.
+ * The kernel stops this process only where a shell can continue it. */
+static void pause_job(struct launch_job *job)
+{
+    double begin = clock_seconds();
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTSTP);
+    log_info("the job is paused; fg or SIGCONT continues it");
+    if (job->watch.seen)
+        job_watch_pause(&job->watch);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &set, NULL); // stops here
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    if (job->watch.seen)
+        job_watch_continue(&job->watch);
+    double seconds = clock_seconds() - begin;
+    log_info("the job continues after a pause of %.1f s", seconds);
+    double *const times[] = {&job->stop_since, &job->started_at, &job->ending_since,
+                             &job->all_ended_at};
+    for (size_t i = 0; i < ARRAY_LEN(times); i++)
+        *times[i] += *times[i] > 0 ? seconds : 0;
+}
+
 /* The ranks are asked within a tick, but a step may be long: so it is acknowledged, unless
  * it is no wish of a user's. */
 static void take_signals(struct launch_job *job)
@@ -167,6 +191,10 @@ static void take_signals(struct launch_job *job)
     const struct seen_rank *seen = job->watch.seen;
     while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         double now = clock_seconds();
+        if (info.ssi_signo == SIGTSTP) {
+            pause_job(job);
+            continue;
+        }
         if (job->end.stop_signal && now - job->stop_since >= AGAIN_SECONDS) {
             job->end.is_stop_repeated = true;
             job->ending_since = now - KILL_ALL_OF_HOSTS_AFTER; // there was time enough
@@ -481,7 +509,7 @@ static int go_on(struct launch_job *job, char *const **argv, struct error *err)
  * the job's result is its own. */
 static int catch_signals(struct launch_job *job, struct error *err)
 {
-    struct sigaction hangup;
+    struct sigaction hangup, suspend;
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
@@ -489,6 +517,8 @@ static int catch_signals(struct launch_job *job, struct error *err)
     sigaddset(&set, SIGUSR1);
     if (sigaction(SIGHUP, NULL, &hangup) || hangup.sa_handler != SIG_IGN)
         sigaddset(&set, SIGHUP);
+    if (sigaction(SIGTSTP, NULL, &suspend) || suspend.sa_handler != SIG_IGN)
+        sigaddset(&set, SIGTSTP);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

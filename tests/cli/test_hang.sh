@@ -43,6 +43,35 @@ for _ in $(seq 200); do
 done
 [ -z "$(watchers)" ] || fail "a watcher is left: $(watchers)"
 
+# -- nor is a pause of the whole job, by job control, though it is longer than hang_timeout
+rm -rf out
+set -m
+"$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o max_steps=1000000 \
+    -o Distributed.dp_degree=2 -o hang_timeout=1 >run.log 2>&1 &
+job=$!
+set +m
+lines() { cat out/metrics.jsonl 2>/dev/null | wc -l; }
+until_lines() { # until_lines N
+    until [ "$(lines)" -gt "$1" ]; do
+        kill -0 $job 2>/dev/null || fail "ended: $(tail -3 run.log)"
+        sleep 0.05
+    done
+}
+until_lines 3
+kill -TSTP $job
+for process in $job $(rank_pid 0) $(rank_pid 1); do
+    until [ "$(cut -d' ' -f3 "/proc/$process/stat")" = T ]; do sleep 0.05; done
+done
+n=$(lines)
+sleep 3
+[ "$(lines)" = "$n" ] || fail "the ranks train while the job is paused"
+kill -CONT $job
+until_lines $((n + 3))
+kill -TERM $job
+while kill -0 $job 2>/dev/null; do sleep 0.05; done
+wait $job
+[ $? = 75 ] || fail "a pause: $(tail -3 run.log)"
+
 # -- a pause is no hang; a job that was ended is started again; the losses do not change
 run_on() { # run_on settings...: as far as step 400
     "$trefoil" pretrain -c run.yaml -o save_load.output_dir=out -o max_steps=400 \

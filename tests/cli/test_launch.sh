@@ -189,6 +189,45 @@ for rank in 0 1; do
     kill -9 "$(rank_pid $rank)"
     ends 3 "rank $rank on .* was killed(, it seems)? by signal 9.* at step [0-9]+" "kill -9 of rank $rank"
 done
+# -- job control: ^Z stops the ranks, fg continues them
+state() { cut -d' ' -f3 "/proc/$1/stat"; }
+is_in() { # is_in STATES PROCESS: soon
+    for _ in $(seq 600); do
+        [[ $(state "$2") != [$1] ]] || return 0
+        sleep 0.05
+    done
+    fail "process $2 is in state $(state "$2"), not $1: $(cat err)"
+}
+rm -f saved.*
+: >err
+set -m # so that it has a shell that can continue it
+"$probe" launch -n 2 --log_dir log eval train 2>err &
+launcher=$!
+set +m
+for _ in $(seq 600); do
+    grep -q training err && [ -n "$(rank_pid 1)" ] && break
+    sleep 0.1
+done
+for _ in 1 2; do
+    kill -TSTP $launcher
+    is_in T $launcher
+    for rank in 0 1; do is_in T "$(rank_pid $rank)"; done
+    kill -CONT $launcher
+    for rank in 0 1; do is_in RSD "$(rank_pid $rank)"; done
+done
+kill -TERM $launcher
+while kill -0 $launcher 2>/dev/null; do sleep 0.05; done
+ends 75 "the job was stopped by SIGTERM, and can be resumed" "SIGTERM after a pause"
+[ "$(grep -c 'the job is paused' err)" = 2 ] || fail "SIGTSTP was not acknowledged: $(cat err)"
+start train # in a session without a shell nothing could continue it
+kill -TSTP $launcher
+for _ in $(seq 600); do
+    grep -q 'the job continues' err && break
+    sleep 0.05
+done
+kill -TERM $launcher
+ends 75 "the job continues after a pause of" "SIGTSTP without a shell"
+
 start train
 kill -STOP "$mpiexec"
 kill -TERM $launcher

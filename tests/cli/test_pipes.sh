@@ -68,6 +68,14 @@ ln -s /dev/null null
 ln -s /dev/full full
 ln -s picture.svg link
 mkfifo pipe
+"$trefoil" config -c pipe >text.txt 2>config.log & # a configuration may come late
+reader=$!
+for _ in $(seq 600); do
+    grep -q 'waiting for a writer of a named pipe, for 60 s at most' config.log && break
+    sleep 0.1
+done
+cat run.yaml >pipe
+wait $reader && grep -qE 'max_steps: +20 ' text.txt || fail "config -c pipe: $(cat config.log)"
 draw() { "$trefoil" schedule --pp 2 --micro 4 --svg "$1"; }
 draw null >/dev/null && must_train trace=null save_load.output_dir=traced
 [ -L null ] || fail "a device was replaced"
