@@ -311,6 +311,10 @@ const struct config_key config_keys[] = {
         .meaning = "packed cuts the documents, one after the other, into samples; padded makes "
                    "each document one sample, cut or filled up to max_seq_len, with loss on its "
                    "own tokens only."},
+    {KEY("dataset.drop_last", CONFIG_BOOL, dataset.drop_last),
+        .default_text = "False",
+        .meaning = "Every epoch has the same number of batches: the rest of its shuffled order, less "
+                   "than one global batch, is dropped. False: batches continue across epochs."},
     {KEY("dataset.reset_attention_mask", CONFIG_BOOL, dataset.reset_attention_mask),
         .default_text = "False",
         .meaning = "Attention and positions do not cross from one document of a packed sample to "

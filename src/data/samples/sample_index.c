@@ -296,12 +296,12 @@ static int refuse_empty_part(const struct corpus *corpus,
         opt->part == SPLIT_TRAIN ? "" : ", set eval_freq to 0 to do without");
 }
 
-static int refuse_too_large(const struct sample_index_options *opt, struct error *err)
+static int refuse_too_large(int64_t n_samples, int64_t seq_len, struct error *err)
 {
     return error_set(err, ERROR_INPUT,
                      "%lld samples of %lld tokens are more than can be counted; lower "
                      "max_steps or global_batch_size",
-                     (long long)opt->n_samples, (long long)opt->seq_len);
+                     (long long)n_samples, (long long)seq_len);
 }
 
 static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
@@ -327,17 +327,16 @@ static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
 }
 
 /* The epochs that n_samples take, whole. A table more than that can be counted, too. */
-static int find_samples(struct sample_index *index,
-                        const struct sample_index_options *opt, struct error *err)
+int sample_index_need(struct sample_index *index, int64_t n_samples, struct error *err)
 {
     const struct sample_epochs *e = &index->epochs;
     int64_t per_epoch = i64_max(e->n_tokens, e->n_documents), last, n;
-    if (__builtin_mul_overflow(opt->n_samples, opt->seq_len, &n) || n > INT64_MAX / 64)
-        return refuse_too_large(opt, err);
-    index->n_epochs = sample_epochs_of(e, opt->n_samples - 1) + 1;
+    if (__builtin_mul_overflow(n_samples, e->seq_len, &n) || n > INT64_MAX / 64)
+        return refuse_too_large(n_samples, e->seq_len, err);
+    index->n_epochs = sample_epochs_of(e, n_samples - 1) + 1;
     if (__builtin_add_overflow(index->n_epochs, 2 * e->epochs_per_table, &last) ||
         __builtin_mul_overflow(last, per_epoch, &n) || n > INT64_MAX / 64)
-        return refuse_too_large(opt, err);
+        return refuse_too_large(n_samples, e->seq_len, err);
     index->n_samples = sample_epochs_before(e, index->n_epochs);
     return 0;
 }
@@ -372,8 +371,8 @@ int sample_index_open(struct sample_index *index, const struct corpus *corpus,
     if (opt->seed < 0 || opt->seed > UINT32_MAX)
         return error_set(err, ERROR_INPUT, "seed is %lld; it must lie in 0..%u",
                          (long long)opt->seed, UINT32_MAX);
-    if (find_epochs(&index->epochs, corpus, opt, err) || find_samples(index, opt, err) ||
-        make_table_key(index, opt, err))
+    if (find_epochs(&index->epochs, corpus, opt, err) ||
+        sample_index_need(index, opt->n_samples, err) || make_table_key(index, opt, err))
         return -1;
     index->cache_dir =
         strdup(opt->cache_dir && opt->cache_dir[0] ? opt->cache_dir

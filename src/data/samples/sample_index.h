@@ -119,6 +119,9 @@ MUST_CHECK int sample_index_open(struct sample_index *index, const struct corpus
                                  const struct sample_index_options *opt,
                                  struct error *err);
 void sample_index_close(struct sample_index *index);
+/* Change the number of samples that are needed; n_samples > 0. */
+MUST_CHECK int sample_index_need(struct sample_index *index, int64_t n_samples,
+                                 struct error *err);
 
 /* What the tables take, mapped and shared by all processes of a machine, in bytes; and
  * the most that making one takes besides, of the process that does. */

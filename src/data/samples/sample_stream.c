@@ -177,6 +177,7 @@ static int open_set(struct input_set *set, const struct config *cfg, bool reads_
     };
     // one document per sample: there is no border to cross
     set->has_document_start = d->reset_attention_mask && d->mode == SAMPLES_PACKED;
+    set->whole_batch = d->drop_last ? cfg->batch_size.global_batch_size : 0;
     rc = 0;
 done:
     free(paths);
@@ -233,22 +234,74 @@ void input_set_fingerprint(const struct input_set *set,
 
 /* -- samples ------------------------------------------------------------------------- */
 
+/* Of the first n positions of a blend, those that index i gives at most. */
+static int64_t positions_of(const struct sample_stream *stream, int64_t i, int64_t n)
+{
+    return stream->n_indexes == 1 ? n : blend_most(&stream->blend, i, n);
+}
+
 static int open_indexes(struct sample_stream *stream, const struct input_set *set,
                         enum split_part part, int64_t n_samples, struct error *err)
 {
     for (int64_t i = 0; i < stream->n_indexes; i++) {
         struct sample_index_options opt = set->options;
         opt.part = part;
-        opt.n_samples =
-            stream->n_indexes == 1 ? n_samples : blend_most(&stream->blend, i, n_samples);
+        opt.n_samples = positions_of(stream, i, n_samples);
         if (sample_index_open(&stream->indexes[i], set->corpora[i], &opt, err))
             return -1;
     }
     return 0;
 }
 
+/* The first position of an epoch in the order that nothing was dropped from. */
+static int64_t order_start(const struct sample_stream *stream, int64_t epoch)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < stream->n_indexes; i++)
+        if (__builtin_add_overflow(
+                sum, sample_epochs_before(&stream->indexes[i].epochs, epoch), &sum))
+            return INT64_MAX;
+    return sum;
+}
+
+/* The place of a position in that order; INT64_MAX when it is past counting. */
+static int64_t order_at(const struct sample_stream *stream, int64_t pos)
+{
+    int64_t used = stream->epoch_used, at;
+    if (used == 0)
+        return pos;
+    if (__builtin_add_overflow(order_start(stream, pos / used), pos % used, &at))
+        return INT64_MAX;
+    return at;
+}
+
+/* Every epoch has batches of `batch` samples only. */
+static int use_whole_batches(struct sample_stream *stream, int64_t batch,
+                             int64_t n_samples, struct error *err)
+{
+    int64_t each = order_start(stream, 1);
+    stream->epoch_used = each / batch * batch;
+    if (stream->epoch_used == 0)
+        return error_set(err, ERROR_INPUT,
+                         "dataset.drop_last: an epoch of the training part has %lld "
+                         "samples, fewer than one global batch of %lld; lower "
+                         "batch_size.global_batch_size, or set dataset.drop_last to "
+                         "False",
+                         (long long)each, (long long)batch);
+    int64_t last = order_at(stream, n_samples - 1);
+    for (int64_t i = 0; i < stream->n_indexes; i++)
+        if (sample_index_need(&stream->indexes[i],
+                              positions_of(stream, i, last < INT64_MAX ? last + 1 : last),
+                              err))
+            return -1;
+    return 0;
+}
+
 void sample_stream_log(const struct sample_stream *stream, int64_t n_samples)
 {
+    if (stream->epoch_used > 0)
+        log_info("dataset.drop_last: every epoch uses %lld of its %lld samples",
+                 (long long)stream->epoch_used, (long long)order_start(stream, 1));
     for (int64_t i = 0; i < stream->n_indexes; i++) {
         const struct sample_index *index = &stream->indexes[i];
         if (stream->n_indexes > 1)
@@ -283,6 +336,11 @@ int sample_stream_open(struct sample_stream *stream, const struct input_set *set
     if (open_indexes(stream, set, part, n_samples, err))
         goto done;
     stream->n_samples = stream->n_indexes > 1 ? n_samples : stream->indexes[0].n_samples;
+    if (part == SPLIT_TRAIN && set->whole_batch > 0) {
+        stream->n_samples = n_samples;
+        if (use_whole_batches(stream, set->whole_batch, n_samples, err))
+            goto done;
+    }
     rc = 0;
 done:
     if (rc)
@@ -303,16 +361,16 @@ void sample_stream_close(struct sample_stream *stream)
 
 int64_t sample_stream_epoch_start(const struct sample_stream *stream, int64_t epoch)
 {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < stream->n_indexes; i++)
-        if (__builtin_add_overflow(
-                sum, sample_epochs_before(&stream->indexes[i].epochs, epoch), &sum))
-            return INT64_MAX;
-    return sum;
+    int64_t start;
+    if (stream->epoch_used == 0)
+        return order_start(stream, epoch);
+    return __builtin_mul_overflow(epoch, stream->epoch_used, &start) ? INT64_MAX : start;
 }
 
 int64_t sample_stream_epoch_of(const struct sample_stream *stream, int64_t pos)
 {
+    if (stream->epoch_used > 0)
+        return pos / stream->epoch_used;
     if (stream->n_indexes == 1)
         return sample_epochs_of(&stream->indexes[0].epochs, pos);
     // the last epoch that starts at or before pos; at `high` one starts after it
@@ -348,10 +406,11 @@ double sample_stream_making_bytes(const struct sample_stream *stream)
 int sample_stream_read(struct sample_stream *stream, int64_t pos, struct sample *out,
                        struct error *err)
 {
-    struct blend_turn turn = {.dataset = 0, .sample = pos};
+    int64_t at = order_at(stream, pos);
+    struct blend_turn turn = {.dataset = 0, .sample = at};
     pthread_mutex_lock(&stream->reading);
     if (stream->n_indexes > 1)
-        turn = blend_at(&stream->blend, pos);
+        turn = blend_at(&stream->blend, at);
     int rc = sample_index_read(&stream->indexes[turn.dataset], turn.sample, out, err);
     pthread_mutex_unlock(&stream->reading);
     return rc;
