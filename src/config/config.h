@@ -142,6 +142,7 @@ struct config_dataset {
     int64_t max_seq_len;
     enum config_sample_mode mode;      // many documents per sample, or one
     bool drop_last;                    // an epoch has whole batches only
+    bool pad_loss;                     // padding counts in the loss of padded samples
     bool reset_attention_mask;         // attention and positions stay in a document
     bool eod_mask_loss;                // leave out positions whose input token is eos
     int64_t eos_token_id;              // -1: unknown

@@ -315,6 +315,11 @@ const struct config_key config_keys[] = {
         .default_text = "False",
         .meaning = "Every epoch has the same number of batches: the rest of its shuffled order, less "
                    "than one global batch, is dropped. False: batches continue across epochs."},
+    {KEY("dataset.pad_loss", CONFIG_BOOL, dataset.pad_loss),
+        .default_text = "False",
+        .meaning = "In padded mode, padding counts in the loss: the label of a position is the next "
+                   "token of its sample, also where that is padding. A sample is max_seq_len tokens, "
+                   "or as many as the longest document has; no position sees padding."},
     {KEY("dataset.reset_attention_mask", CONFIG_BOOL, dataset.reset_attention_mask),
         .default_text = "False",
         .meaning = "Attention and positions do not cross from one document of a packed sample to "

@@ -62,7 +62,7 @@ static bool is_packed(const struct sample_epochs *e)
 /* Whether a document is in an epoch at all. */
 static bool has_document(const struct sample_epochs *e, int64_t doc)
 {
-    return is_packed(e) || corpus_document_tokens(e->corpus, doc) >= LEAST_PADDED_TOKENS;
+    return corpus_document_tokens(e->corpus, doc) >= e->least_tokens;
 }
 
 int64_t sample_epochs_before(const struct sample_epochs *e, int64_t epoch)
@@ -308,12 +308,14 @@ static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
                        const struct sample_index_options *opt, struct error *err)
 {
     int64_t bounds[SPLIT_PARTS + 1];
+    bool needs_two = opt->mode == SAMPLES_PADDED && !opt->pad_loss;
     if (split_documents(opt->split, corpus_n_documents(corpus), bounds, err))
         return -1;
     *e = (struct sample_epochs){.corpus = corpus,
                                 .mode = opt->mode,
                                 .seq_len = opt->seq_len,
                                 .seed = opt->seed,
+                                .least_tokens = needs_two ? LEAST_PADDED_TOKENS : 0,
                                 .first_doc = bounds[opt->part],
                                 .end_doc = bounds[opt->part + 1]};
     e->n_tokens = corpus_range_tokens(corpus, e->first_doc, e->end_doc);
@@ -354,6 +356,8 @@ static int make_table_key(struct sample_index *index,
     // 0 stands for padded, whose samples are cut when they are read: one table for every
     // S
     cache_key_mix_i64(&key, opt->mode == SAMPLES_PADDED ? 0 : opt->seq_len);
+    if (opt->pad_loss) // other documents
+        cache_key_mix_string(&key, "pad_loss");
     cache_key_mix_i64(&key, index->epochs.epochs_per_table);
     cache_key_mix_i64(&key, opt->seed);
     cache_key_hex(&key, index->key);
@@ -366,6 +370,7 @@ int sample_index_open(struct sample_index *index, const struct corpus *corpus,
 {
     *index = (struct sample_index){
         .pad = opt->pad, .part = opt->part, .table = {.map.fd = -1, .number = -1}};
+    index->end_is_padding = opt->pad_loss ? opt->eos : -1;
     CHECK(opt->seq_len > 0 && opt->n_samples > 0, "S %lld, samples %lld",
           (long long)opt->seq_len, (long long)opt->n_samples);
     if (opt->seed < 0 || opt->seed > UINT32_MAX)
@@ -557,7 +562,8 @@ static int read_padded(const struct sample_index *index, int64_t at_table,
     for (int64_t s = n; s < S + 1; s++)
         out->window[s] = index->pad;
     mark_document(out, 0, S, S);
-    out->n_real = n;
+    bool is_whole = n > 0 && n == corpus_document_tokens(index->epochs.corpus, doc);
+    out->n_real = n - (is_whole && out->window[n - 1] == index->end_is_padding);
     return 0;
 }
 

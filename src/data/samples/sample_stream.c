@@ -146,6 +146,52 @@ static int check_eos(struct input_set *set, const struct config *cfg, struct err
     return 0;
 }
 
+static bool has_pad_loss(const struct config_dataset *d)
+{
+    return d->pad_loss && d->mode == SAMPLES_PADDED;
+}
+
+/* Whether some document of n tokens does not end in the token that ends documents. */
+static int look_for_other_end(const struct input_set *set, int64_t n, bool *is_found,
+                              struct error *err)
+{
+    *is_found = false;
+    for (int64_t i = 0; i < set->n_corpora; i++) {
+        const struct corpus *c = set->corpora[i];
+        for (int64_t doc = 0; doc < corpus_n_documents(c) && !*is_found; doc++) {
+            int32_t last;
+            if (corpus_document_tokens(c, doc) != n)
+                continue;
+            if (corpus_read(c, doc, n - 1, 1, &last, err))
+                return -1;
+            *is_found = last != set->eos;
+        }
+    }
+    return 0;
+}
+
+/* The longest document without the token that ends it, S tokens at most. */
+static int find_padded_len(struct input_set *set, int64_t S, bool reads_tokens,
+                           struct error *err)
+{
+    int64_t longest = 1;
+    bool is_text = true; // the last token of the longest
+    for (int64_t i = 0; i < set->n_corpora; i++)
+        for (int64_t doc = 0; doc < corpus_n_documents(set->corpora[i]); doc++)
+            longest = i64_max(longest, corpus_document_tokens(set->corpora[i], doc));
+    if (longest > 1 && longest <= S && set->eos >= 0 && reads_tokens &&
+        look_for_other_end(set, longest, &is_text, err))
+        return -1;
+    set->padded_len = i64_min(S, is_text ? longest : longest - 1);
+    if (set->padded_len < 2)
+        return error_set(err, ERROR_INPUT,
+                         "dataset.pad_loss: no document of '%s' has a second token that "
+                         "could be predicted; prepare longer texts, or raise "
+                         "dataset.max_seq_len above 1",
+                         corpus_input(set->corpora[0]));
+    return 0;
+}
+
 static int open_set(struct input_set *set, const struct config *cfg, bool reads_tokens,
                     struct error *err)
 {
@@ -173,8 +219,12 @@ static int open_set(struct input_set *set, const struct config *cfg, bool reads_
         .seed = cfg->seed,
         .cache_dir = d->cache_dir,
         .mode = d->mode,
+        .pad_loss = has_pad_loss(d),
+        .eos = set->eos,
         .pad = set->eos >= 0 ? (int32_t)set->eos : 0,
     };
+    if (has_pad_loss(d) && find_padded_len(set, d->max_seq_len, reads_tokens, err))
+        goto done;
     // one document per sample: there is no border to cross
     set->has_document_start = d->reset_attention_mask && d->mode == SAMPLES_PACKED;
     set->whole_batch = d->drop_last ? cfg->batch_size.global_batch_size : 0;
@@ -322,6 +372,7 @@ int sample_stream_open(struct sample_stream *stream, const struct input_set *set
     *stream = (struct sample_stream){
         .seq_len = set->options.seq_len,
         .has_document_start = set->has_document_start,
+        .padded_len = set->padded_len,
         .indexes = calloc((size_t)set->n_corpora, sizeof(struct sample_index)),
     };
     if (!stream->indexes)

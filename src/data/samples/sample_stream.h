@@ -39,6 +39,9 @@ struct input_set { // read-only for everybody but sample_stream.c
     int64_t eos;           // the token that ends a document; -1: unknown
     struct sample_index_options options; // of every part; part and n_samples not set
     bool has_document_start;             // samples are to say where documents begin
+    int64_t padded_len; // tokens of a padded sample whose padding counts in the loss: the
+                        // longest document's without the token that ends it, S at most;
+                        // 0: padding does not count
     int64_t whole_batch; // samples of a batch, of which a training epoch has whole ones
                          // only; 0: batches continue across epochs
 };
@@ -68,6 +71,7 @@ struct sample_stream { // read-only for everybody but sample_stream.c
     int64_t seq_len;   // S
     int64_t n_samples; // positions that exist: at least as many as were asked for
     bool has_document_start;
+    int64_t padded_len;           // as of its inputs
     struct sample_index *indexes; // (n_indexes) one for each corpus
     int64_t n_indexes;
     struct blend blend; // of several indexes; zeros for one

@@ -31,7 +31,7 @@ GPU_FN void pair_grad(float *s, float *dp, float lse, float delta, float factor,
 
 /* The thread's two rows. */
 struct rows {
-    int q[2], first_key[2];
+    int q[2], first_key[2], last_key[2];
     float lse[2], delta[2];
     uint32_t kept[2]; // of the group of 128 keys
 };
@@ -45,6 +45,7 @@ GPU_FN struct rows rows_of(const struct gpu_attention *a, int b, int h, int q)
         int64_t at = statistics_at(a, b, h) + q + 8 * i;
         rows.q[i] = q + 8 * i;
         rows.first_key[i] = first_key_of(a, b, q + 8 * i);
+        rows.last_key[i] = last_key_of(a, b, q + 8 * i);
         rows.lse[i] = is_there ? a->lse[at] : 0.0F;
         rows.delta[i] = is_there ? a->delta[at] : 0.0F;
         rows.kept[i] = 0;
@@ -57,15 +58,15 @@ GPU_FN void query_grads(uint32_t *ds, float (*s)[4], float (*dp)[4],
                         const struct rows *rows, const struct gpu_attention *a, int k0,
                         const int keys)
 {
-    bool is_whole = k0 >= rows->first_key[1] && k0 + keys - 1 <= rows->q[0];
+    bool is_whole = k0 >= rows->first_key[1] && k0 + keys - 1 <= rows->last_key[0];
     int key = k0 + (int)threadIdx.x % 4 * 2;
     GPU_UNROLL
     for (int n = 0; n < keys / 8; n++) {
         GPU_UNROLL
         for (int j = 0; j < 4; j++) {
             const int i = j / 2;
-            bool seen =
-                is_whole || is_seen(rows->q[i], rows->first_key[i], key + 8 * n + j % 2);
+            bool seen = is_whole || is_seen(rows->last_key[i], rows->first_key[i],
+                                            key + 8 * n + j % 2);
             uint32_t kept = rows->kept[i] >> (k0 % 128 / 4 + 2 * n + j % 2) & 1;
             float factor = a->drop.threshold == 0 ? 1.0F : kept ? a->drop.scale : 0.0F;
             pair_grad(&s[n][j], &dp[n][j], rows->lse[i], rows->delta[i], factor, seen,
@@ -215,8 +216,8 @@ GPU_FN void fetch_queries(const struct queries *to, const struct gpu_attention *
 
 /* p and ds of 16 keys of the warp, from `key` on, and n queries at q0, packed. */
 GPU_FN void key_grads(uint32_t *p, uint32_t *ds, float (*s)[4], float (*dp)[4],
-                      const struct queries *x, const struct gpu_attention *a, int key,
-                      int q0, const int n_queries)
+                      const struct queries *x, const struct gpu_attention *a, int b,
+                      int key, int q0, const int n_queries)
 {
     int lane = (int)threadIdx.x % 32, j0 = lane / 4, bit = key % 128 / 16;
     GPU_UNROLL
@@ -224,7 +225,7 @@ GPU_FN void key_grads(uint32_t *p, uint32_t *ds, float (*s)[4], float (*dp)[4],
         GPU_UNROLL
         for (int j = 0; j < 4; j++) {
             int i = 8 * n + lane % 4 * 2 + j % 2, row = j0 + j / 2 * 8;
-            bool seen = is_seen(q0 + i, x->first_key[i], key + row);
+            bool seen = is_seen(last_key_of(a, b, q0 + i), x->first_key[i], key + row);
             float factor = 1.0F;
             if (a->drop.threshold > 0)
                 factor = x->kept[i * 16 + row] >> bit & 1 ? a->drop.scale : 0.0F;
@@ -275,7 +276,7 @@ GPU_FN void grad_keys(const struct gpu_attention *a, uint32_t *sh, const int DP)
         clear(dp, n / 8);
         add_over_columns(s, sh + warp_row * row, x.q, n, DP);
         add_over_columns(dp, values + warp_row * row, x.dout, n, DP);
-        key_grads(p, ds, s, dp, &x, a, k0 + warp_row, q0, n);
+        key_grads(p, ds, s, dp, &x, a, b, k0 + warp_row, q0, n);
         add_over_rows(dv, p, x.dout, n, DP);
         add_over_rows(dk, ds, x.q, n, DP);
         if (!is_last)

@@ -147,13 +147,13 @@ GPU_FN void put(struct gpu_attention_plain *sh, float c[4][4], const bool by_row
 
 /* The thread's four rows. */
 struct rows {
-    int first_key[4];
+    int first_key[4], last_key[4];
     float max[4], sum[4]; // of scaled scores; of exponentials in this thread's columns
 };
 
 /* s := exp(scaled scores of 128 keys at k0 - maximum so far); sums are rescaled. */
 GPU_FN void softmax(float (*s)[4][4], float (*out)[4][4], struct rows *rows,
-                    const struct gpu_attention *a, int q, int k0, const int DP)
+                    const struct gpu_attention *a, int k0, const int DP)
 {
     GPU_UNROLL
     for (int i = 0; i < 4; i++) {
@@ -161,7 +161,8 @@ GPU_FN void softmax(float (*s)[4][4], float (*out)[4][4], struct rows *rows,
         GPU_UNROLL
         for (int j = 0; j < 8; j++) {
             float *x = &s[j / 4][i][j % 4];
-            if (!is_seen(q + i, rows->first_key[i], k0 + thread_x() + 16 * j))
+            if (!is_seen(rows->last_key[i], rows->first_key[i],
+                         k0 + thread_x() + 16 * j))
                 *x = -INFINITY;
             top = fmaxf(top, *x);
         }
@@ -239,6 +240,7 @@ GPU_FN void forward(const struct gpu_attention *a, struct gpu_attention_plain *s
 
     for (int i = 0; i < 4; i++) {
         rows.first_key[i] = first_key_of(a, at.b, q + i);
+        rows.last_key[i] = last_key_of(a, at.b, q + i);
         rows.max[i] = -INFINITY;
         rows.sum[i] = 0.0F;
     }
@@ -253,7 +255,7 @@ GPU_FN void forward(const struct gpu_attention *a, struct gpu_attention_plain *s
             else
                 clear_sums(s + i, SIDE); // softmax sees that they are not seen
         }
-        softmax(s, out, &rows, a, q, k0, DP);
+        softmax(s, out, &rows, a, k0, DP);
         if (a->drop.threshold > 0)
             drop(s, a, at, q, k0);
         GPU_UNROLL
@@ -279,6 +281,7 @@ GPU_FN void grads(float s[4][4], float dp[4][4], const struct gpu_attention *a,
     GPU_UNROLL
     for (int i = 0; i < 4; i++) {
         int q = q0 + 4 * thread_y() + i, first_key = first_key_of(a, at.b, q);
+        int last_key = last_key_of(a, at.b, q);
         int64_t row = statistics_at(a, at.b, at.h) + q;
         float lse = q < a->S ? a->lse[row] : 0.0F;
         float delta = q < a->S ? a->delta[row] : 0.0F;
@@ -290,7 +293,7 @@ GPU_FN void grads(float s[4][4], float dp[4][4], const struct gpu_attention *a,
             float factor = kept >> j & 1 ? a->drop.scale : 0.0F;
             if (a->drop.threshold == 0)
                 factor = 1.0F;
-            bool seen = is_seen(q, first_key, k0 + thread_x() + 16 * j);
+            bool seen = is_seen(last_key, first_key, k0 + thread_x() + 16 * j);
             float p = gpu_exp(fmaf(s[i][j], a->scale, -lse));
             float ds = p * (dp[i][j] * factor - delta) * a->scale;
             s[i][j] = seen ? p * factor : 0.0F;
