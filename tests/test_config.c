@@ -138,11 +138,41 @@ static void test_defaults__are_those_of_paddlefleetx(void **state)
     (void)state;
     struct config empty, seed, none;
     struct error err;
-    load(&empty, "");
+    load(&empty, "Optimizer: {lr: {decay_steps: 360000, warmup_rate: 0.01, "
+                 "max_lr: 1e-5, min_lr: 5e-5}}");
     load_with(&seed, seed_004, "device=cpu", "use_pure_fp16=False");
     assert_same_config(&empty, &seed);
+    load(&empty, "");
     assert_ok(config_load(&none, NULL, NULL, 0, &err), err);
     assert_same_config(&empty, &none);
+}
+
+static void test_rates__that_are_left_out_suit_the_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double max_lr, min_lr;
+        int64_t decay_steps;
+    } cases[] = {
+        {"max_steps: 30\nModel: {hidden_size: 64}", 0.003, 0.003 / 10, 30},
+        {"max_steps: 30\nModel: {hidden_size: 1024}", 0.4 / 1024, 0.4 / 1024 / 10, 30},
+        {"max_steps: 30\nOptimizer: {lr: {max_lr: 1e-3}}", 1e-3, 1e-3 / 10, 30},
+        {"max_steps: 30\nOptimizer: {lr: {max_lr: 0}}", 0, 0, 30},
+        {"max_steps: 30\nOptimizer: {lr: {min_lr: 0}}", 0.4 / 1024, 0, 30},
+        {"max_steps: 30\nOptimizer: {lr: {decay_steps: 9}}", 0.4 / 1024, 0.4 / 1024 / 10,
+         9},
+        {"max_steps: 30\nOptimizer: {lr: {decay_steps: 0}}", 0.4 / 1024, 0.4 / 1024 / 10,
+         30},
+        {"num_train_epochs: 2", 0.4 / 1024, 0.4 / 1024 / 10, 0}, // until the data is read
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct config cfg;
+        load(&cfg, cases[i].text);
+        assert_true(cfg.optimizer.lr.max_lr == cases[i].max_lr);
+        assert_true(cfg.optimizer.lr.min_lr == cases[i].min_lr);
+        assert_int_equal(cfg.optimizer.lr.decay_steps, cases[i].decay_steps);
+    }
 }
 
 static void test_root__is_optional_and_may_be_empty(void **state)
@@ -462,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_seed_004__asks_for_a_gpu),
         cmocka_unit_test(test_dtype__follows_use_pure_fp16),
         cmocka_unit_test(test_defaults__are_those_of_paddlefleetx),
+        cmocka_unit_test(test_rates__that_are_left_out_suit_the_model),
         cmocka_unit_test(test_root__is_optional_and_may_be_empty),
         cmocka_unit_test(test_seed_003__settings_are_other_names),
         cmocka_unit_test(test_aliases__of_fleetx_24_stand_under_model),

@@ -115,7 +115,7 @@ static void test_base__is_not_inherited_where_a_section_says_so(void **state)
         "  _inherited_: False\nModel: {_inherited_: True}\n");
     assert_ok(load_file(f, "top.yaml", &cfg, &err), err);
     assert_true(cfg.optimizer.adam_beta1 == 0.7 && cfg.optimizer.adam_beta2 == 0.999);
-    assert_true(cfg.optimizer.grad_clip == 1 && cfg.optimizer.lr.max_lr == 1e-5);
+    assert_true(cfg.optimizer.grad_clip == 1 && cfg.optimizer.lr.max_lr == 0.003);
     assert_int_equal(cfg.model.hidden_size, 64);
 }
 

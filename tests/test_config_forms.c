@@ -337,17 +337,21 @@ static void test_epochs__count_when_steps_are_left_out(void **state)
     }
 }
 
-static void test_rates__that_are_swapped_are_told_where_they_are_written(void **state)
+static void test_rates__that_are_swapped_are_warned_about(void **state)
 {
     (void)state;
     char *log = logged_by("seed: 1");
     assert_string_equal(log, "");
     free(log);
     log = logged_by("Optimizer: {lr: {max_lr: 1.0e-5, min_lr: 5.0e-5}}");
-    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 1e-05 is below min_lr 5e-05"));
+    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 1e-05 is below min_lr 5e-05 "
+                                "(f.yaml:1:42): "));
     free(log);
     log = logged_by("Optimizer: {lr: {max_lr: 2.0e-5}}");
-    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 2e-05 is below min_lr 5e-05"));
+    assert_string_equal(log, "");
+    free(log);
+    log = logged_by("Optimizer: {lr: {min_lr: 0.5}}");
+    assert_non_null(strstr(log, "f.yaml:1:26: max_lr 0.000390625 is below min_lr 0.5: "));
     free(log);
 }
 
@@ -365,7 +369,7 @@ int main(void)
         cmocka_unit_test(test_foreign__names_are_told_in_one_line),
         cmocka_unit_test(test_foreign__models_are_refused_with_a_sentence),
         cmocka_unit_test(test_epochs__count_when_steps_are_left_out),
-        cmocka_unit_test(test_rates__that_are_swapped_are_told_where_they_are_written),
+        cmocka_unit_test(test_rates__that_are_swapped_are_warned_about),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

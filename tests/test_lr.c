@@ -85,9 +85,35 @@ static void test_lr__without_warm_up_starts_near_max(void **state)
     assert_close(lr_at(&lr, 10), 0.0, 1e-15);
 }
 
+static void test_highest__is_that_of_all_updates(void **state)
+{
+    (void)state;
+    static const double warmups[] = {0, 0.05, 0.1, 0.33, 0.9};
+    static const double lows[] = {0, 0.1, 1, 5};
+    int n_compared = 0;
+    for (size_t w = 0; w < ARRAY_LEN(warmups); w++)
+        for (size_t m = 0; m < ARRAY_LEN(lows); m++)
+            for (int64_t decay = 0; decay < 30; decay += 7) {
+                struct config_lr lr = {.decay_steps = decay,
+                                       .warmup_rate = warmups[w],
+                                       .max_lr = 1,
+                                       .min_lr = lows[m]};
+                for (int64_t first = 1; first < 40; first += 3)
+                    for (int64_t last = first; last < 40; last += 5, n_compared++) {
+                        double highest = 0;
+                        for (int64_t k = first; k <= last; k++)
+                            if (lr_at(&lr, k) > highest)
+                                highest = lr_at(&lr, k);
+                        assert_true(lr_highest(&lr, first, last) == highest);
+                    }
+            }
+    assert_true(n_compared > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_highest__is_that_of_all_updates),
         cmocka_unit_test(test_lr__is_what_the_published_logs_show),
         cmocka_unit_test(test_lr__falls_from_max_to_min_along_a_cosine),
         cmocka_unit_test(test_lr__rises_when_the_two_are_swapped),

@@ -2,10 +2,10 @@
  * trefoil config: the effective configuration, every key with its meaning.
  */
 #include "cli/cmd.h"
+#include "cli/cmd_pretrain.h"
 #include "cli/help.h"
 #include "cli/options.h"
 #include "config/config.h"
-#include "data/formats/dataset_list.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,9 +31,9 @@ static int print_config(void *context, struct error *err)
     } else if (r->is_markdown) {
         config_print_markdown(stdout);
     } else {
-        // without a file there is no run whose data could be asked
+        // without a file there is no run with data and a checkpoint
         if (config_load_run(&cfg, r->file, r->overrides.values, r->overrides.n_values, 1,
-                            r->file ? dataset_list_facts : NULL, err))
+                            r->file ? &pretrain_sources : NULL, err))
             return -1;
         config_print(&cfg, stdout);
     }

@@ -4,15 +4,18 @@
 #include "cli/cmd_pretrain.h"
 #include "cli/job_news.h"
 #include "cli/options.h"
+#include "cli/script_names.h"
 #include "cli/self_launch.h"
 #include "device/device.h"
 #include "launch/launch.h"
+#include "launch/launch_devices.h"
 #include "launch/mpiexec.h"
 #include "launch/restart.h"
 #include "train/fit.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,6 +25,7 @@
 static const char *const parallel_commands[] = {"pretrain", "eval", "generate"};
 
 #define OVERSUBSCRIBE "oversubscribe"
+#define VISIBLE "CUDA_VISIBLE_DEVICES"
 
 /* Where the options of launch end and the command begins: all options but one take a
  * value, and --help ends them wherever it stands. */
@@ -36,15 +40,6 @@ static int find_command(int argc, char **argv)
         i += is_alone ? 1 : 2;
     }
     return i < argc ? i : argc;
-}
-
-/* The script of the recipes that this program stands in for, at any path. */
-static const char *rename_script(const char *command)
-{
-    static const char script[] = "run_pretrain.py";
-    const char *slash = command ? strrchr(command, '/') : NULL;
-    bool is_script = command && strcmp(slash ? slash + 1 : command, script) == 0;
-    return is_script ? parallel_commands[0] : command;
 }
 
 static int check_command(const char *command, struct error *err)
@@ -67,7 +62,7 @@ static int check_command(const char *command, struct error *err)
 static int count_ranks(int64_t n_given, const char *devices, int64_t *n_ranks,
                        struct error *err)
 {
-    int64_t n_devices = devices ? launch_count_devices(devices, err) : n_given;
+    int64_t n_devices = devices ? launch_devices_count(devices, err) : n_given;
     if (devices && n_devices < 0)
         return -1;
     if (n_devices == N_NOT_GIVEN)
@@ -78,6 +73,32 @@ static int count_ranks(int64_t n_given, const char *devices, int64_t *n_ranks,
                          "trefoil launch: -n %lld and --devices '%.200s' disagree",
                          (long long)n_given, devices);
     *n_ranks = n_devices;
+    return 0;
+}
+
+/* Give the ranks their GPUs. A job on the processor (is_optional) may list some that are
+ * not there. */
+static int select_devices(const struct launch_options *opt, bool is_optional,
+                          struct error *err)
+{
+    char list[LAUNCH_VISIBLE_BYTES];
+    struct error why;
+    if (!opt->devices)
+        return 0;
+    if (opt->hosts || opt->hostfile)
+        return is_optional
+                   ? 0
+                   : error_set(err, ERROR_INPUT,
+                               "--devices chooses GPUs of this machine: with --hosts or "
+                               "--hostfile give -n, and set " VISIBLE " on each host");
+    if (launch_devices_visible(opt->devices, getenv(VISIBLE), list, sizeof list, &why)) {
+        if (!is_optional)
+            *err = why;
+        return is_optional ? 0 : -1;
+    }
+    if (setenv(VISIBLE, list, 1))
+        return error_set(err, ERROR_RUNTIME, "cannot set " VISIBLE ": %s",
+                         strerror(errno));
     return 0;
 }
 
@@ -97,6 +118,8 @@ static int plan_job(struct pretrain_options *options, struct config *cfg,
     enum log_level level = log_set_level(LOG_ERROR); // the ranks will warn
     rc = pretrain_options_load(options, cfg, opt->n_ranks, err);
     log_set_level(level);
+    if (rc == 0)
+        rc = select_devices(opt, cfg->device == DEVICE_CPU, err);
     opt->is_oversubscribed = opt->is_oversubscribed || options->is_oversubscribed;
     return rc || pretrain_options_check_layout(options, cfg, opt->n_ranks, err) ||
                    device_available(cfg->device, cfg->mix_precision.dtype,
@@ -143,6 +166,8 @@ static int launch(struct launch_options *opt, int argc, char **argv, struct erro
         return -1;
     if (is_pretrain)
         return launch_pretrain(opt, argc, argv, err);
+    if (select_devices(opt, false, err))
+        return -1;
     // the others print results; rank 0 of several hosts, which may be on any, to its log
     opt->has_output = !opt->hosts && !opt->hostfile;
     return launch_run(opt, argv, err) ? -1 : 0;
@@ -164,11 +189,12 @@ int cmd_launch(int argc, char **argv)
         return become_daemon(argv + 2);
     struct launch_options opt = {0};
     int64_t n = N_NOT_GIVEN;
-    const char *devices = NULL, *command = NULL; // which is not parsed as an option
+    const char *command = NULL; // which is not parsed as an option
     const struct option_spec options[] = {
         {"n", 'n', OPTION_INT, &n, false, "N", "The number of processes."},
-        {"devices", 0, OPTION_TEXT, &devices, false, "0,1,...",
-         "The local ranks; their number is N."},
+        {"devices", 0, OPTION_TEXT, &opt.devices, false, "0,1,...",
+         "The GPUs of this machine, by index, one for each process: N of them. On a "
+         "processor only their number counts."},
         {"hosts", 0, OPTION_TEXT, &opt.hosts, false, "A,B:4",
          "Hosts, each with its number of processes."},
         {"hostfile", 0, OPTION_TEXT, &opt.hostfile, false, "FILE",
@@ -193,9 +219,10 @@ int cmd_launch(int argc, char **argv)
     struct error err;
     int at = find_command(argc, argv);
     int rc = options_parse(&cmd, at, argv, &err);
-    argv[at] = (char *)(uintptr_t)rename_script(argv[at]);
+    argv[at] = (char *)(uintptr_t)command_of_script(argv[at]);
     if (rc == 0)
-        rc = check_command(argv[at], &err) || count_ranks(n, devices, &opt.n_ranks, &err)
+        rc = check_command(argv[at], &err) ||
+                     count_ranks(n, opt.devices, &opt.n_ranks, &err)
                  ? -1
                  : launch(&opt, argc - at, argv + at, &err);
     return rc < 0 ? self_launch_fail(&err) : 0;

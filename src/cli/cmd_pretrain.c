@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/stop.h"
+#include "ckpt/ckpt_past.h"
 #include "cli/board_start.h"
 #include "cli/cmd.h"
 #include "cli/job_news.h"
@@ -63,11 +64,14 @@ void pretrain_options_release(struct pretrain_options *o)
     options_list_release(&o->overrides);
 }
 
+const struct config_sources pretrain_sources = {.look = dataset_list_facts,
+                                                .past = ckpt_past};
+
 int pretrain_options_load(const struct pretrain_options *o, struct config *cfg,
                           int64_t n_processes, struct error *err)
 {
     return config_load_run(cfg, o->path, o->overrides.values, o->overrides.n_values,
-                           n_processes, dataset_list_facts, err);
+                           n_processes, &pretrain_sources, err);
 }
 
 /* -- other layouts ------------------------------------------------------------------- */
@@ -99,7 +103,7 @@ static bool accepts(void *context, const struct grid_shape *shape)
     }
     bool is_good = config_load_run(&cfg, a->options->path, all,
                                    given->n_values + (int)ARRAY_LEN(keys), a->n_processes,
-                                   dataset_list_facts, &ignored) == 0 &&
+                                   &pretrain_sources, &ignored) == 0 &&
                    layout_check(&cfg, a->n_processes, &ignored) == 0;
     free(all);
     return is_good;

@@ -8,6 +8,7 @@
 #include "base/process.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
+#include "cli/script_names.h"
 
 static const struct command_choice commands[] = {
     {"pretrain", cmd_pretrain, "Train a model described by a YAML file."},
@@ -36,6 +37,8 @@ int main(int argc, char **argv)
 {
     struct error err;
     process_begin();
+    if (argc > 1)
+        argv[1] = (char *)(uintptr_t)command_of_script(argv[1]);
     int code = command_dispatch(&trefoil, argc, argv);
     // what is still on its way may fail: nothing may be lost in silence
     if (print_close(&err) && code == 0) {

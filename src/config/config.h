@@ -11,8 +11,9 @@
  *
  * Reading order of the folder: config_keys and config_names (the tables), config_value
  * (text to member), config_yaml (file to a stream of values), config_load (everything in
- * order), config_file (a file and its bases), config_check (rules between keys),
- * config_print (back to text).
+ * order), config_file (a file and its bases), config_resume (the checkpoint to continue
+ * from), config_check (rules between keys), config_print (back to text), config_json (from
+ * a checkpoint).
  *
  * Libraries: libyaml, in this folder only; jansson.
  */
@@ -25,6 +26,7 @@
 #include "base/error.h"
 #include "base/kernel_set.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 #define CONFIG_PATH_BYTES 1024
@@ -215,6 +217,7 @@ struct config_data_facts {
     char source[CONFIG_PATH_BYTES]; // the file that says so
     int64_t other_vocab_size;       // of a part that was made with another tokenizer
     char other_source[CONFIG_PATH_BYTES]; // "": there is none
+    bool is_plain_fleetx; // all of it is in PaddleFleetX's form, without .meta.json
 };
 
 /* Look at the data, which a folder above this one knows to read. Data that is not there
@@ -222,11 +225,29 @@ struct config_data_facts {
 typedef int config_look_fn(const struct config_dataset *data,
                            struct config_data_facts *facts, struct error *err);
 
-/* The same, for a run: what the data says stands for Model.vocab_size and
- * dataset.eos_token_id where those were left out. `look` NULL: it says nothing. */
+/* What the checkpoint to continue from records. */
+struct config_past {
+    char *config_json; // its configuration; NULL: there is no checkpoint. To be freed
+    bool is_imported;  // no run has begun with it: it decides about the model only
+    char path[PATH_MAX];
+};
+
+/* Read the checkpoint that save_load.ckpt_dir means. One that cannot be found is left to
+ * the run, which refuses it. */
+typedef int config_past_fn(const char *ckpt_dir, struct config_past *past,
+                           struct error *err);
+
+struct config_sources { // of values that were left out; NULL: nothing is known
+    config_look_fn *look;
+    config_past_fn *past;
+};
+
+/* The same, for a run: values that were left out come from the checkpoint to continue from
+ * where their defaults have changed since it was made (config_keys.h), and Model.vocab_size
+ * and dataset.eos_token_id from the data. `sources` NULL: neither is read. */
 MUST_CHECK int config_load_run(struct config *cfg, const char *path,
                                char *const *overrides, int n_overrides,
-                               int64_t n_processes, config_look_fn *look,
+                               int64_t n_processes, const struct config_sources *sources,
                                struct error *err);
 
 /* dp_degree x pp_degree x sharding_degree x mp_degree, or INT64_MAX if that overflows. */
@@ -277,7 +298,8 @@ bool config_hint_at(struct config_hint *hint, int i);
 
 /* The configuration as a JSON object text (malloc'ed, caller frees), for trainer.json;
  * and back: unknown keys, values out of range or at odds with each other are errors; a
- * missing key has its default, but for the model's, which must be there. */
+ * missing key has the value of version 2.0.0; keys of the model that 2.0.0 had must be
+ * there. */
 char *config_to_json(const struct config *cfg);
 MUST_CHECK int config_from_json(struct config *cfg, const char *json, struct error *err);
 

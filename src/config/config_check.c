@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "config/config_print.h"
+#include "config/config_rates.h"
 #include "config/config_value.h"
 
 #include <inttypes.h>
@@ -56,6 +57,9 @@ void config_where(const struct config_origins *origins, const struct config_key 
     case SOURCE_OPTION:
         config_show(o->option, shown);
         snprintf(buf, CONFIG_WHERE_BYTES, "-o %s", shown);
+        break;
+    case SOURCE_CHECKPOINT:
+        snprintf(buf, CONFIG_WHERE_BYTES, "checkpoint");
         break;
     }
 }
@@ -321,8 +325,7 @@ int config_derive(struct config *cfg, const struct config_origins *origins,
     derive_steps(cfg, origins);
     if (!cfg->model.ffn_hidden_size)
         cfg->model.ffn_hidden_size = 4 * cfg->model.hidden_size;
-    if (!cfg->optimizer.lr.decay_steps)
-        cfg->optimizer.lr.decay_steps = cfg->max_steps;
+    config_rates_derive(cfg, origins);
     if (!cfg->distributed.dp_degree)
         cfg->distributed.dp_degree = derive_dp(&cfg->distributed, n_processes);
     if (derive_local(cfg, origins, err))
@@ -532,24 +535,6 @@ int config_check(const struct config *cfg, const struct config_origins *origins,
     return 0;
 }
 
-/* The default rates are PaddleFleetX's, where they are swapped: no warning for a user who
- * set neither. */
-static void warn_swapped_rates(const struct config *cfg,
-                               const struct config_origins *origins)
-{
-    const struct config_lr *lr = &cfg->optimizer.lr;
-    struct pair p = pair_of(origins, "Optimizer.lr.max_lr", "Optimizer.lr.min_lr");
-    bool is_given = config_was_given(origins, p.key);
-    char where[CONFIG_WHERE_BYTES];
-    if (lr->max_lr >= lr->min_lr || (!is_given && !config_was_given(origins, p.other)))
-        return;
-    config_where(origins, is_given ? p.key : p.other, where);
-    log_warning("%s: max_lr %g is below min_lr %g%s: after the warm-up to max_lr the "
-                "learning rate rises to min_lr, which it reaches at decay_steps, and "
-                "stays there",
-                where, lr->max_lr, lr->min_lr, p.aside);
-}
-
 /* A number of epochs that was given after one of steps was meant to count. */
 static void warn_outvoted_epochs(const struct config *cfg,
                                  const struct config_origins *origins)
@@ -568,7 +553,7 @@ static void warn_outvoted_epochs(const struct config *cfg,
 
 void config_warn(const struct config *cfg, const struct config_origins *origins)
 {
-    warn_swapped_rates(cfg, origins);
+    config_rates_warn(cfg, origins);
     warn_outvoted_epochs(cfg, origins);
 }
 

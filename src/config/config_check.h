@@ -18,7 +18,8 @@
 enum config_source {
     SOURCE_DEFAULT, // nobody: the key has its default or waits to be derived
     SOURCE_FILE,
-    SOURCE_OPTION, // -o
+    SOURCE_OPTION,     // -o
+    SOURCE_CHECKPOINT, // the one to continue from: the default has changed since
 };
 
 struct config_origin {

@@ -1,8 +1,8 @@
 /*
  * The table. Rows of one section stand together, in the order they are printed.
  *
- * Defaults are those of PaddleFleetX's 345M file, except for what needs other hardware than
- * a CPU. Upper limits are far above any model, and low enough that products of two
+ * Defaults are those of PaddleFleetX's 345M file, except for learning rates and for what
+ * needs other hardware than a CPU. Upper limits are far above any model, and low enough that products of two
  * sizes fit into 64 bits and steps fit the 32-bit step of the random counters.
  */
 #include "config/config_keys.h"
@@ -206,16 +206,18 @@ const struct config_key config_keys[] = {
         .default_text = "cosine", .words = decay_words,
         .meaning = "Shape of the decay after the warm-up."},
     {KEY("Optimizer.lr.decay_steps", CONFIG_INT, optimizer.lr.decay_steps),
-        .default_text = "360000", .range = BETWEEN(0, MAX_COUNT), .empty = "0",
-        .meaning = "Update at which the learning rate reaches min_lr; 0 means max_steps."},
+        .range = BETWEEN(0, MAX_COUNT), .derived = "max_steps", .former = "360000",
+        .meaning = "Update at which the learning rate reaches min_lr; 0 means max_steps, also "
+                   "where num_train_epochs decides it."},
     {KEY("Optimizer.lr.warmup_rate", CONFIG_FLOAT, optimizer.lr.warmup_rate),
-        .default_text = "0.01", .range = FROM_BELOW(0, 1),
+        .default_text = "0.1", .range = FROM_BELOW(0, 1), .former = "0.01",
         .meaning = "Part of decay_steps in which the learning rate rises from 0 to max_lr."},
     {KEY("Optimizer.lr.max_lr", CONFIG_FLOAT, optimizer.lr.max_lr),
-        .default_text = "1.0e-5", .range = BETWEEN(0, 1000),
+        .range = BETWEEN(0, 1000), .derived = "0.4 / hidden_size, but at most 0.003",
+        .former = "1.0e-5",
         .meaning = "Learning rate at the end of the warm-up."},
     {KEY("Optimizer.lr.min_lr", CONFIG_FLOAT, optimizer.lr.min_lr),
-        .default_text = "5.0e-5", .range = BETWEEN(0, 1000),
+        .range = BETWEEN(0, 1000), .derived = "max_lr / 10", .former = "5.0e-5",
         .meaning = "Learning rate from decay_steps on; the original files have it above max_lr, "
                    "which is warned about."},
 
@@ -332,11 +334,12 @@ const struct config_key config_keys[] = {
         .default_text = "1024", .range = BETWEEN(1, MAX_SIZE),
         .meaning = "Tokens of a sample; at most max_position_embeddings."},
     {KEY("dataset.eod_mask_loss", CONFIG_BOOL, dataset.eod_mask_loss),
-        .default_text = "False",
+        .default_text = "False", .former = "False",
+        .without = "False, but True for data in PaddleFleetX's form without .meta.json",
         .meaning = "Leave positions whose input token is eos_token_id out of the loss."},
     {KEY("dataset.eos_token_id", CONFIG_INT, dataset.eos_token_id),
         .default_text = "-1", .range = BETWEEN(-1, MAX_COUNT),
-        .without = "that of the data's .meta.json, else -1",
+        .without = "that of the data's .meta.json, 50256 for data in PaddleFleetX's form without it, else -1",
         .meaning = "Token that ends a document; -1 means unknown."},
     {KEY("dataset.cache_dir", CONFIG_TEXT, dataset.cache_dir),
         .default_text = "",

@@ -56,7 +56,28 @@ struct config_key {
                          // does not say all; NULL: it does
     const char *sectioned_default; // in a file with one of config_sectioned; NULL: the
                                    // same
+    const char *former; // the value, as YAML, that a key that was left out had in version
+                        // 2.0.0; NULL: the same as today. See below
 };
+
+/*
+ * A run that continues from a checkpoint keeps its behaviour although the default of a key
+ * has changed since: config_resume() gives the key `former` when
+ *   - nobody gave the key a value (an empty value counts as none, unless the row has
+ *     `empty`), and
+ *   - the checkpoint's configuration has `former` there, or lacks the key because the key
+ *     is newer than the checkpoint.
+ * This precedes whatever is derived from the value, and the key then counts as given. One
+ * line of the log names the keys whose values differ from today's defaults. A checkpoint
+ * of an imported model (step 0) decides keys of the section Model only. The rule depends
+ * on values, not on versions, so it also holds for the checkpoints that such a run saves.
+ *
+ * config_from_json(), which reads a checkpoint's configuration to use its model, gives
+ * `former` to a key that is missing.
+ *
+ * A row whose default changes, or a new row whose default is not the behaviour of 2.0.0 in
+ * every form of file, needs `former`.
+ */
 
 extern const struct config_key config_keys[];
 extern const int config_n_keys;

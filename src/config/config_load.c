@@ -1,6 +1,7 @@
 /*
  * The order of a load: defaults, the file, the -o options, then what this version cannot
- * do, then what the data says, then deriving, then the rules between keys. Each step sees
+ * do, then the checkpoint to continue from, then the data, then deriving, then the rules
+ * between keys. Each step sees
  * complete input of the one before it, so an error is about what the user wrote, not about
  * a half-made state.
  */
@@ -11,18 +12,19 @@
 #include "config/config_check.h"
 #include "config/config_file.h"
 #include "config/config_print.h"
+#include "config/config_resume.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#define GPT2_END_OF_TEXT 50256
+
 /* -- one value ----------------------------------------------------------------------- */
 
-/* Give the member its default; a derived one waits as zeros. */
-static void set_default(const struct config_key *key, struct config *cfg,
+void config_set_default(const struct config_key *key, struct config *cfg,
                         const char *text)
 {
     struct config_text value = {.text = text};
@@ -33,16 +35,16 @@ static void set_default(const struct config_key *key, struct config *cfg,
         CHECK(false, "default of '%s': %s", key->path, err.text);
 }
 
-static void set_defaults(struct config *cfg)
+void config_set_defaults(struct config *cfg)
 {
     memset(cfg, 0, sizeof *cfg);
     for (int i = 0; i < config_n_keys; i++)
-        set_default(&config_keys[i], cfg, config_keys[i].default_text);
+        config_set_default(&config_keys[i], cfg, config_keys[i].default_text);
 }
 
 void config_reset_key(struct config_target *target, const struct config_key *key)
 {
-    set_default(key, target->cfg, key->default_text);
+    config_set_default(key, target->cfg, key->default_text);
     target->origins.of[key - config_keys] = (struct config_origin){0};
 }
 
@@ -81,7 +83,7 @@ int config_apply(struct config_loader *l, const struct config_key *key,
     origin->is_empty = config_text_is_empty(&text);
     snprintf(origin->name, sizeof origin->name, "%s", alias ? given->name : key->path);
     if (origin->is_empty) {
-        set_default(key, target->cfg, key->empty ? key->empty : key->default_text);
+        config_set_default(key, target->cfg, key->empty ? key->empty : key->default_text);
         return 0;
     }
     if (translate(alias, &text, ours, &reason) ||
@@ -189,7 +191,8 @@ static void apply_sectioned_defaults(struct config_target *target)
     for (int i = 0; i < config_n_keys; i++)
         if (config_keys[i].sectioned_default &&
             !config_was_given(&target->origins, &config_keys[i]))
-            set_default(&config_keys[i], target->cfg, config_keys[i].sectioned_default);
+            config_set_default(&config_keys[i], target->cfg,
+                               config_keys[i].sectioned_default);
 }
 
 /* What is said again for evaluation must be what training has, unless a later layer
@@ -247,6 +250,40 @@ static int take_vocab_size(struct config_target *target,
     return 0;
 }
 
+/* PaddleFleetX leaves positions whose input token is the end of text, GPT-2's, out of the
+ * loss, and its files do not name the token. */
+static void mask_as_fleetx(struct config_target *target)
+{
+    struct config_dataset *d = &target->cfg->dataset;
+    const struct config_key *mask = config_key_at("dataset.eod_mask_loss");
+    const struct config_key *eos = config_key_at("dataset.eos_token_id");
+    const char *path = config_path_at(&d->input_dir, 0);
+    bool has_mask = config_was_given(&target->origins, mask);
+    if (config_was_kept(&target->origins, mask)) {
+        log_info(
+            "kept from the checkpoint: positions whose input is the end of text count "
+            "in the loss (dataset.eod_mask_loss)");
+        return;
+    }
+    if (!config_was_given(&target->origins, eos) &&
+        GPT2_END_OF_TEXT < target->cfg->model.vocab_size)
+        d->eos_token_id = GPT2_END_OF_TEXT;
+    if (has_mask)
+        return;
+    d->eod_mask_loss = d->eos_token_id >= 0;
+    if (d->eod_mask_loss)
+        log_info(
+            "'%s' is in PaddleFleetX's form, without .meta.json: as there, positions "
+            "whose input is token %lld, the end of text, are left out of the loss "
+            "(dataset.eos_token_id, dataset.eod_mask_loss)",
+            path, (long long)d->eos_token_id);
+    else
+        log_info("'%s' is in PaddleFleetX's form, without .meta.json, and dataset."
+                 "eos_token_id is not known: all positions count in the loss; there, "
+                 "those whose input is the end of text do not",
+                 path);
+}
+
 /* An end of documents that is given, or no token of the model, is left to the check of the
  * data itself. */
 static int ask_data(struct config_target *target, config_look_fn *look, struct error *err)
@@ -254,13 +291,13 @@ static int ask_data(struct config_target *target, config_look_fn *look, struct e
     struct config *cfg = target->cfg;
     struct config_data_facts facts;
     bool has_size = config_was_given(&target->origins, config_key_at("Model.vocab_size"));
-    if (has_size && cfg->dataset.eos_token_id >= 0)
-        return 0;
     if (look(&cfg->dataset, &facts, err) ||
         (!has_size && take_vocab_size(target, &facts, err)))
         return -1;
     if (cfg->dataset.eos_token_id < 0 && facts.eos_token_id < cfg->model.vocab_size)
         cfg->dataset.eos_token_id = facts.eos_token_id;
+    if (facts.is_plain_fleetx)
+        mask_as_fleetx(target);
     return 0;
 }
 
@@ -272,7 +309,7 @@ struct request { // one load; borrowed
     char *const *overrides;
     int n_overrides;
     int64_t n_processes;
-    config_look_fn *look; // or NULL
+    struct config_sources sources;
 };
 
 static int finish_config(struct config_loader *l, const struct request *r,
@@ -283,7 +320,8 @@ static int finish_config(struct config_loader *l, const struct request *r,
         apply_sectioned_defaults(&l->ours);
     if (check_echoes(l, err) || config_foreign_finish(l, err) ||
         config_check_works_now(cfg, &l->ours.origins, err) ||
-        (r->look && ask_data(&l->ours, r->look, err)) ||
+        (r->sources.past && config_resume(&l->ours, r->sources.past, err)) ||
+        (r->sources.look && ask_data(&l->ours, r->sources.look, err)) ||
         config_derive(cfg, &l->ours.origins, r->n_processes, err) ||
         config_check(cfg, &l->ours.origins, err))
         return -1;
@@ -307,8 +345,8 @@ static int load(struct config *cfg, const struct request *r, struct error *err)
     l->ours = (struct config_target){cfg, {.of = origins}};
     l->echo = (struct config_target){echo, {.of = origins + config_n_keys}};
     l->foreigns = foreigns;
-    set_defaults(cfg);
-    set_defaults(echo);
+    config_set_defaults(cfg);
+    config_set_defaults(echo);
     if (r->text && config_file_apply(l, r->name, r->text, r->n_text, err))
         goto done;
     for (int i = 0; i < r->n_overrides; i++)
@@ -327,9 +365,9 @@ int config_load_text(struct config *cfg, const char *name, const char *text, siz
                      char *const *overrides, int n_overrides, int64_t n_processes,
                      struct error *err)
 {
-    return load(cfg,
-                &(struct request){name, text, n, overrides, n_overrides, n_processes, 0},
-                err);
+    return load(
+        cfg, &(struct request){name, text, n, overrides, n_overrides, n_processes, {0}},
+        err);
 }
 
 /* *err := that of a file that could not be read, with what to do about it. The usual reason
@@ -353,19 +391,19 @@ static int refuse_unread(const char *path, struct error *err)
 }
 
 int config_load_run(struct config *cfg, const char *path, char *const *overrides,
-                    int n_overrides, int64_t n_processes, config_look_fn *look,
-                    struct error *err)
+                    int n_overrides, int64_t n_processes,
+                    const struct config_sources *sources, struct error *err)
 {
     char *text = NULL;
     size_t n = 0;
     int rc;
     if (path && fs_read_all(path, CONFIG_MAX_BYTES, &text, &n, err))
         return refuse_unread(path, err);
-    if (look)
-        rc = load(
-            cfg,
-            &(struct request){path, text, n, overrides, n_overrides, n_processes, look},
-            err);
+    if (sources)
+        rc = load(cfg,
+                  &(struct request){path, text, n, overrides, n_overrides, n_processes,
+                                    *sources},
+                  err);
     else
         rc = config_load_text(cfg, path, text, n, overrides, n_overrides, n_processes,
                               err);
@@ -383,126 +421,4 @@ int config_load(struct config *cfg, const char *path, char *const *overrides,
                 int n_overrides, struct error *err)
 {
     return config_load_for(cfg, path, overrides, n_overrides, 1, err);
-}
-
-/* -- from JSON ----------------------------------------------------------------------- */
-
-/* Through the same config_value_set() as YAML, so types and ranges hold here too. */
-static bool scalar_text(const json_t *value, char *buf, size_t size)
-{
-    int n = -1;
-    if (json_is_integer(value))
-        n = snprintf(buf, size, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value))
-        n = snprintf(buf, size, "%.*g", CONFIG_REAL_DIGITS, json_real_value(value));
-    else if (json_is_boolean(value))
-        n = snprintf(buf, size, "%s", json_is_true(value) ? "True" : "False");
-    else if (json_is_string(value) &&
-             strlen(json_string_value(value)) == json_string_length(value))
-        n = snprintf(buf, size, "%s", json_string_value(value));
-    return n >= 0 && (size_t)n < size;
-}
-
-static bool list_text(const json_t *list, char *buf, size_t size)
-{
-    size_t used = 0;
-    buf[0] = 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        char element[CONFIG_PATH_BYTES];
-        const char separator[] = {i ? CONFIG_YAML_SEPARATOR : 0, 0};
-        const json_t *value = json_array_get(list, i);
-        bool is_plain = json_is_number(value) || json_is_string(value);
-        if (!is_plain || !scalar_text(value, element, sizeof element) || !element[0] ||
-            strchr(element, CONFIG_YAML_SEPARATOR))
-            return false;
-        int n = snprintf(buf + used, size - used, "%s%s", separator, element);
-        used += (size_t)n;
-        if (used >= size)
-            return false;
-    }
-    return true;
-}
-
-static int set_from_json(const struct config_key *key, struct config *cfg,
-                         const json_t *value, struct error *err)
-{
-    char buf[2 * CONFIG_LIST_BYTES];
-    struct config_text text = {buf, json_is_string(value), json_is_array(value)};
-    struct error reason;
-    if (key->type == CONFIG_TRUTH && json_is_null(value)) {
-        set_default(key, cfg, "");
-        return 0;
-    }
-    bool is_text = text.is_list ? list_text(value, buf, sizeof buf)
-                                : scalar_text(value, buf, sizeof buf);
-    if (!is_text)
-        return error_set(err, ERROR_INPUT,
-                         "configuration JSON: %s: neither a number, a truth value, a "
-                         "short string nor a short list of numbers or strings",
-                         key->path);
-    if (config_value_set(key, cfg, &text, &reason))
-        return error_set(err, ERROR_INPUT, "configuration JSON: %s: %s", key->path,
-                         reason.text);
-    return 0;
-}
-
-/* Every member of `object` must be a key or a section; sets the keys. */
-static int read_object(struct config *cfg, const json_t *object, const char *prefix,
-                       struct error *err)
-{
-    const char *name;
-    json_t *value;
-    const struct config_alias *alias;
-    json_object_foreach((json_t *)object, name, value)
-    {
-        char path[2 * CONFIG_NAME_BYTES], shown[CONFIG_SHOWN_BYTES];
-        snprintf(path, sizeof path, "%s%s%.*s", prefix, prefix[0] ? "." : "",
-                 CONFIG_NAME_BYTES, name);
-        const struct config_key *key = config_find(path, &alias);
-        if (key && !alias) {
-            if (set_from_json(key, cfg, value, err))
-                return -1;
-        } else if (json_is_object(value) && config_is_section(path)) {
-            if (read_object(cfg, value, path, err))
-                return -1;
-        } else {
-            config_show(path, shown);
-            return error_set(err, ERROR_INPUT,
-                             "configuration JSON: '%s' is not a known key", shown);
-        }
-    }
-    return 0;
-}
-
-int config_from_json(struct config *cfg, const char *json, struct error *err)
-{
-    const struct config_origins origins = {.whole = "configuration JSON"};
-    json_error_t where;
-    int rc = -1;
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &where);
-    if (!root)
-        return error_set(err, ERROR_INPUT, "configuration JSON: line %d, column %d: %s",
-                         where.line, where.column, where.text);
-    set_defaults(cfg);
-    if (!json_is_object(root)) {
-        error_set(err, ERROR_INPUT, "configuration JSON: not an object");
-        goto done;
-    }
-    if (read_object(cfg, root, "", err))
-        goto done;
-    // a key that is younger than the text has its default; the model must be all there
-    for (int i = 0; i < config_n_keys; i++)
-        if (strncmp(config_keys[i].path, "Model.", 6) == 0 &&
-            !json_object_get(json_object_get(root, "Model"), config_keys[i].path + 6)) {
-            error_set(err, ERROR_INPUT, "configuration JSON: '%s' is missing",
-                      config_keys[i].path);
-            goto done;
-        }
-    // ranges were checked as values were set; what is younger than the text has none yet
-    rc = config_check_works_now(cfg, &origins, err);
-    if (rc == 0)
-        rc = config_check(cfg, &origins, err);
-done:
-    json_decref(root);
-    return rc;
 }

@@ -64,6 +64,12 @@ MUST_CHECK int config_apply(struct config_loader *l, const struct config_key *ke
 /* The member has what it has when nobody sets it; a derived one waits as zeros. */
 void config_reset_key(struct config_target *target, const struct config_key *key);
 
+/* Give the member the value `text`, as YAML; NULL: zeros, to be derived. */
+void config_set_default(const struct config_key *key, struct config *cfg,
+                        const char *text);
+/* All members of *cfg have their defaults; derived ones wait as zeros. */
+void config_set_defaults(struct config *cfg);
+
 static inline struct config_target *config_target_of(struct config_loader *l,
                                                      const struct config_alias *alias)
 {

@@ -257,7 +257,7 @@ static const char introduction[] =
     "A configuration is a YAML file, given by `-c FILE`. Its root `PreTraining:` may be\n"
     "left out, and so may every key: then it has its default. So it has when nothing\n"
     "stands after its colon (`None`, `null` and `~` count as nothing), but for the keys\n"
-    "whose default below says what nothing means: `max_steps` and `decay_steps`.\n"
+    "whose default below says what nothing means: `max_steps` and `hang_timeout`.\n"
     "`-o key=value` overrides a key, as often as needed, the last one wins: the key is\n"
     "the dotted path (`-o Model.num_layers=4`), with or without the root, or the last\n"
     "part of it where only one key ends so (`-o max_steps=3`).\n"
@@ -293,7 +293,17 @@ static const char introduction[] =
     "part of `split` has a weight, and with `eval_freq` above 0 so has the validation\n"
     "part; `weights` has a number for each element of `input_dir`, or none. A `max_lr`\n"
     "below `min_lr`, as in the original files, is accepted with a warning: the learning\n"
-    "rate then rises after the warm-up.\n";
+    "rate then rises after the warm-up.\n"
+    "\n"
+    "A run that continues from a checkpoint keeps the behaviour of version 2.0.0 where "
+    "a\n"
+    "key is left out and the checkpoint has the default of 2.0.0, or lacks the key; one\n"
+    "line of the log names these keys. `decay_steps` that is left out follows\n"
+    "`max_steps`, also when a run is extended: the log shows the next learning rate "
+    "when\n"
+    "the checkpoint's would be another, and a written `decay_steps` keeps the old one.\n"
+    "Warnings are logged when a run ends inside its warm-up, and when its highest\n"
+    "learning rate is below 1 % of `max_lr`.\n";
 
 static void markdown_section(const char *path, FILE *out)
 {

@@ -142,26 +142,6 @@ const char *launch_hosts_next(const char *spelled, char name[256], int *n)
     return *spelled ? spelled + 1 : spelled;
 }
 
-int64_t launch_count_devices(const char *devices, struct error *err)
-{
-    int64_t n = 0;
-    for (const char *at = devices;; at++) {
-        at += strspn(at, " ");
-        size_t n_digits = strspn(at, "0123456789");
-        int64_t number = parse_count(at, n_digits, LAUNCH_RANKS_MOST - 1);
-        const char *end = at + n_digits + strspn(at + n_digits, " ");
-        if (number != n || (*end && *end != ','))
-            return error_set(err, ERROR_INPUT,
-                             "--devices '%.200s' must list the local ranks 0, 1, 2, ... "
-                             "without gaps, separated by commas; number %lld is not %lld",
-                             devices, (long long)n + 1, (long long)n);
-        n++;
-        at = end;
-        if (!*at)
-            return n;
-    }
-}
-
 /* A host may be listed by its whole name or by the first part of it. */
 static bool is_this_host(const char *name)
 {

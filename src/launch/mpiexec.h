@@ -31,6 +31,7 @@ struct launch_options {      // all strings borrowed; NULL: not given
     int64_t n_ranks;         // 1 to LAUNCH_RANKS_MOST
     const char *hosts;       // "a,b:2": names with the ranks each may hold, 1 if not said
     const char *hostfile;    // a file of hosts in the format of the MPI library
+    const char *devices;     // "1,3": the GPUs of this machine, one for each rank
     const char *rsh;         // in place of ssh: called as PROGRAM ARGUMENTS HOST COMMAND
     const char *log_dir;     // NULL: LAUNCH_LOG_DIR; shared by all hosts
     const char *log_dir_key; // the option that would choose another; NULL: --log_dir
@@ -55,8 +56,6 @@ MUST_CHECK int64_t launch_hosts_spell(char *buf, size_t size, const char *hosts,
                                       struct error *err);
 /* The next "NAME:RANKS" of such a list into *name and *n, and behind it; NULL: no more. */
 const char *launch_hosts_next(const char *spelled, char name[256], int *n);
-/* The number of ranks in a list of local ranks such as "0,1,2,3", or -1 with *err. */
-MUST_CHECK int64_t launch_count_devices(const char *devices, struct error *err);
 
 /* -- the dialect --------------------------------------------------------------------- */
 

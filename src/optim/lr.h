@@ -14,5 +14,7 @@
 #include "config/config.h"
 
 double lr_at(const struct config_lr *lr, int64_t update);
+/* The highest of updates first to last. */
+double lr_highest(const struct config_lr *lr, int64_t first, int64_t last);
 
 #endif

@@ -8,6 +8,7 @@
 #include "ckpt/ckpt_read.h"
 #include "ckpt/ckpt_saver.h"
 #include "train/events.h"
+#include "train/lr_warn.h"
 #include "train/state.h"
 
 #include <jansson.h>
@@ -282,6 +283,7 @@ static int resume(struct restore *r, struct error *err)
     log_config_changes(manifest->config, t->config_json);
     warn_of_other_data(t, &manifest->progress);
     take_progress(t, &manifest->progress);
+    lr_log_change(&t->cfg, manifest->config, t->step);
     log_info("resumed from '%s': step %lld, %lld samples seen (%.2f s)", path,
              (long long)t->step, (long long)t->consumed_samples, clock_seconds() - start);
     if (name_run(t, err))

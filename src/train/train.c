@@ -6,6 +6,7 @@
 #include "parallel/layout.h"
 #include "train/checkpoints.h"
 #include "train/events.h"
+#include "train/lr_warn.h"
 #include "train/sinks.h"
 #include "train/step.h"
 #include "train/usage.h"
@@ -143,6 +144,24 @@ static int open_model(struct train *t, struct error *err)
     return shares_open(&t->shares, t->grid.world, err);
 }
 
+/* Each process reads the configuration, and for keys that were left out the data and the
+ * checkpoint, by itself. */
+static int check_same_config(struct train *t, struct error *err)
+{
+    uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
+    for (const char *p = t->config_json; *p; p++)
+        hash = (hash ^ (uint8_t)*p) * 0x100000001b3u;
+    int64_t mine = (int64_t)(hash >> 2), most[] = {mine, -mine};
+    if (comm_max_i64(t->grid.world, most, ARRAY_LEN(most), err))
+        return -1;
+    if (most[0] == -most[1])
+        return 0;
+    return error_set(err, ERROR_INPUT,
+                     "the configuration is not the same on all ranks: give every machine "
+                     "the same configuration file, data with .meta.json, and "
+                     "save_load.ckpt_dir");
+}
+
 static int open_loader(struct train *t, struct error *err)
 {
     const struct config *cfg = &t->cfg;
@@ -213,11 +232,13 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
         return -1;
     if (usage_preflight(t, err) || checkpoints_open(t, err) ||
         rate_measure(&t->rate, &t->cfg, t->plan.layout.model.dev, world, err) ||
-        comm_agree(world, open_model(t, err), err) || checkpoints_restore(t, err) ||
-        comm_agree(world, open_metrics(t, err), err))
+        comm_agree(world, open_model(t, err), err) || check_same_config(t, err) ||
+        checkpoints_restore(t, err) || comm_agree(world, open_metrics(t, err), err))
         return -1;
     if (t->step >= t->cfg.max_steps)
         return 0;
+    if (comm_rank(world) == 0)
+        lr_warn(&t->cfg, t->step);
     t->runner.gpt.trace = t->job_trace.trace;
     return comm_agree(world, open_loader(t, err), err) || open_prompts(t, err) ? -1 : 0;
 }

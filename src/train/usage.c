@@ -7,6 +7,7 @@
 #include "ckpt/ckpt_write.h"
 #include "parallel/layout.h"
 #include "train/fit.h"
+#include "train/lr_warn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,6 +222,8 @@ int usage_dry_run(const struct config *cfg, struct error *err)
     if (rc == 0 && rows) {
         print_table(to_stdout, rows, NULL, n);
         print_shared(to_stdout, data.order, n);
+        if (cfg->max_steps > 0) // else the number of steps is known when the run starts
+            lr_warn(cfg, 0);
     }
     free(rows);
     return rc;

@@ -195,7 +195,8 @@ refused 'no-such-file' $d -n 2 --hostfile no-such-file pretrain
 refused "is not NAME or NAME:RANKS" $d -n 2 --hosts 'a;b' pretrain
 refused 'places for 2 ranks, and 3' $d -n 3 --hosts a,b pretrain
 refused 'exclude each other' $d -n 2 --hosts a:2 --hostfile "$0" pretrain
-refused 'without gaps' $d --devices 0,2 pretrain
+refused "number 2 of the list, '', is not an index" $d --devices 0,,2 pretrain
+refused 'is there twice' $d --devices 1,1 pretrain
 refused 'disagree' $d -n 3 --devices 0,1 pretrain
 refused 'not a program' $d -n 2 --rsh ./none pretrain
 "$trefoil" launch --help >out && grep -q 'workerlog' out || fail "no help"

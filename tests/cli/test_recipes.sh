@@ -68,7 +68,8 @@ Data:
 Optimizer:
   name: FusedAdamW
   beta1: 0.9
-  lr: {name: CosineAnnealingWithWarmupDecay, decay_steps: 360000, max_lr: 5.0e-5, min_lr: 1.0e-5}
+  lr: {name: CosineAnnealingWithWarmupDecay, decay_steps: 360000,
+    warmup_rate: 0.01, max_lr: 5.0e-5, min_lr: 1.0e-5}
   grad_clip: {name: ClipGradByGlobalNorm, clip_norm: 1.0}
 Profiler: {enable: False, scheduler: [1, 5]}
 YAML

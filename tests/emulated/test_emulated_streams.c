@@ -325,7 +325,7 @@ static void test_streams__counters_become_a_line(void **state)
     assert_non_null(f);
     assert_non_null(fgets(line, sizeof line, f));
     fclose(f);
-    assert_non_null(strstr(line, "{\"local_rank\": 0, \"launches\": "));
+    assert_non_null(strstr(line, "{\"local_rank\": 0, \"gpu\": 0, \"launches\": "));
     assert_non_null(strstr(line, "\"synchronisations\": "));
     unlink(path);
     rmdir(directory);

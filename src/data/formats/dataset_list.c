@@ -227,11 +227,17 @@ static int read_meta(const char *prefix, char path[PATH_MAX], struct dataset_met
     return dataset_meta_read(path, meta, is_there, err);
 }
 
-/* Call `see` with what each dataset of `inputs` says; data that is not there says
- * nothing. */
+/* One dataset and its meta file. */
+struct described {
+    const struct dataset_list_entry *entry;
+    const char *path;                // of the meta file
+    const struct dataset_meta *meta; // NULL: there is none
+};
+
+/* Call `see` with each dataset of `inputs` that is there. */
 static int see_metas(const struct config_paths *inputs,
-                     int (*see)(void *context, const char *path,
-                                const struct dataset_meta *meta, struct error *err),
+                     int (*see)(void *context, const struct described *d,
+                                struct error *err),
                      void *context, struct error *err)
 {
     struct error ignored;
@@ -244,8 +250,9 @@ static int see_metas(const struct config_paths *inputs,
         if (dataset_list_find(&list, config_path_at(inputs, i), &ignored) == 0)
             for (int64_t j = 0; j < list.n_entries && rc == 0; j++) {
                 rc = read_meta(list.entries[j].prefix, path, &meta, &is_there, err);
-                if (rc == 0 && is_there)
-                    rc = see(context, path, &meta, err);
+                struct described d = {&list.entries[j], path, is_there ? &meta : NULL};
+                if (rc == 0)
+                    rc = see(context, &d, err);
             }
         dataset_list_release(&list);
     }
@@ -257,12 +264,11 @@ struct tokenizer_name {
     size_t size;
 };
 
-static int see_tokenizer(void *context, const char *path, const struct dataset_meta *meta,
-                         struct error *err)
+static int see_tokenizer(void *context, const struct described *d, struct error *err)
 {
     const struct tokenizer_name *name = context;
-    (void)path;
-    if (strcmp(meta->tokenizer, name->text) == 0)
+    const struct dataset_meta *meta = d->meta;
+    if (!meta || strcmp(meta->tokenizer, name->text) == 0)
         return 0;
     if (name->text[0])
         return error_set(err, ERROR_INPUT,
@@ -283,21 +289,33 @@ int dataset_list_tokenizer(const struct config_paths *inputs, char *name, size_t
 
 /* -- what the data says of itself ---------------------------------------------------- */
 
-static int see_facts(void *context, const char *path, const struct dataset_meta *meta,
-                     struct error *err)
+struct facts {
+    struct config_data_facts *known;
+    int64_t n_datasets, n_plain_fleetx; // the latter without a meta file
+};
+
+static int see_facts(void *context, const struct described *d, struct error *err)
 {
-    struct config_data_facts *facts = context;
+    struct facts *f = context;
+    struct config_data_facts *facts = f->known;
+    const struct dataset_meta *meta = d->meta;
+    bool is_fleetx =
+        d->entry->format == DATASET_FLEETX || d->entry->format == DATASET_FLEETX_OLD;
     (void)err;
+    f->n_datasets++;
+    f->n_plain_fleetx += is_fleetx && !meta;
+    if (!meta)
+        return 0;
     if (!facts->source[0]) {
         facts->vocab_size = meta->vocab_size;
         facts->eos_token_id = meta->eos_token_id;
-        snprintf(facts->source, sizeof facts->source, "%s", path);
+        snprintf(facts->source, sizeof facts->source, "%s", d->path);
     }
     if (meta->eos_token_id != facts->eos_token_id)
         facts->eos_token_id = -1;
     if (meta->vocab_size != facts->vocab_size && !facts->other_source[0]) {
         facts->other_vocab_size = meta->vocab_size;
-        snprintf(facts->other_source, sizeof facts->other_source, "%s", path);
+        snprintf(facts->other_source, sizeof facts->other_source, "%s", d->path);
     }
     return 0;
 }
@@ -305,6 +323,9 @@ static int see_facts(void *context, const char *path, const struct dataset_meta 
 int dataset_list_facts(const struct config_dataset *data, struct config_data_facts *facts,
                        struct error *err)
 {
+    struct facts f = {.known = facts};
     *facts = (struct config_data_facts){.eos_token_id = -1};
-    return see_metas(&data->input_dir, see_facts, facts, err);
+    int rc = see_metas(&data->input_dir, see_facts, &f, err);
+    facts->is_plain_fleetx = f.n_datasets > 0 && f.n_plain_fleetx == f.n_datasets;
+    return rc;
 }

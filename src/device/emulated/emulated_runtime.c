@@ -36,7 +36,7 @@ static struct {
     struct host_read *reads;
     int n_reads, room;
     struct emulated_options options;
-    int local_rank;
+    int local_rank, gpu; // `gpu`: its index on this machine
     size_t shared_bytes;
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -78,6 +78,19 @@ static size_t shared_most(int major, int minor)
     return (size_t)kib << 10;
 }
 
+/* The index of this process's GPU: its element of CUDA_VISIBLE_DEVICES, as with CUDA, where
+ * that has one and it is a number. */
+static int find_gpu(int local_rank)
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    for (int i = 0; at && i < local_rank; i++)
+        at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+    size_t n_digits = at ? strspn(at, "0123456789") : 0;
+    bool is_number =
+        n_digits > 0 && n_digits < 6 && (!at[n_digits] || at[n_digits] == ',');
+    return is_number ? atoi(at) : local_rank;
+}
+
 int gpu_start(int local_rank, int n_local, struct gpu_facts *facts, struct error *err)
 {
     struct emulated_options *o = &all.options;
@@ -89,6 +102,11 @@ int gpu_start(int local_rank, int n_local, struct gpu_facts *facts, struct error
             "%d processes on this machine want a GPU each, and %d %s emulated "
             "(TREFOIL_EMULATED); start fewer processes a machine",
             n_local, o->n_gpus, o->n_gpus == 1 ? "is" : "are");
+    all.gpu = find_gpu(local_rank);
+    if (o->n_gpus > 0 && all.gpu >= o->n_gpus)
+        return error_set(err, ERROR_INPUT,
+                         "there is no GPU %d: %d %s emulated (TREFOIL_EMULATED)", all.gpu,
+                         o->n_gpus, o->n_gpus == 1 ? "is" : "are");
     if (kernels_start(err)) // GEMMs are the processor's
         return -1;
     all.local_rank = local_rank;
@@ -111,14 +129,15 @@ static void write_counters(void)
 {
     char line[512];
     const struct gpu_counters *c = &all.counters;
-    int n = snprintf(
-        line, sizeof line,
-        "{\"local_rank\": %d, \"launches\": %" PRId64 ", \"synchronisations\": %" PRId64
-        ", \"gemms\": %" PRId64 ", \"messages\": %" PRId64
-        ", \"bytes_to_device\": %" PRId64 ", \"bytes_to_host\": %" PRId64
-        ", \"bytes_on_device\": %" PRId64 ", \"bytes_messages\": %" PRId64 "}\n",
-        all.local_rank, c->launches, c->synchronisations, c->gemms, c->messages,
-        c->bytes_to_device, c->bytes_to_host, c->bytes_on_device, c->bytes_messages);
+    int n = snprintf(line, sizeof line,
+                     "{\"local_rank\": %d, \"gpu\": %d, \"launches\": %" PRId64
+                     ", \"synchronisations\": %" PRId64 ", \"gemms\": %" PRId64
+                     ", \"messages\": %" PRId64 ", \"bytes_to_device\": %" PRId64
+                     ", \"bytes_to_host\": %" PRId64 ", \"bytes_on_device\": %" PRId64
+                     ", \"bytes_messages\": %" PRId64 "}\n",
+                     all.local_rank, all.gpu, c->launches, c->synchronisations, c->gemms,
+                     c->messages, c->bytes_to_device, c->bytes_to_host,
+                     c->bytes_on_device, c->bytes_messages);
     int fd = open(all.options.counters, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0 || write(fd, line, (size_t)n) != n)
         fprintf(stderr, "cannot write '%s' of TREFOIL_EMULATED\n", all.options.counters);

@@ -1,0 +1,145 @@
+/*
+ * A configuration from the JSON text of a checkpoint. Values pass through the same
+ * config_value_set() as those of YAML, so types and ranges hold here too.
+ */
+#include "config/config_json.h"
+
+#include "config/config_load.h"
+#include "config/config_print.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool scalar_text(const json_t *value, char *buf, size_t size)
+{
+    int n = -1;
+    if (json_is_integer(value))
+        n = snprintf(buf, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        n = snprintf(buf, size, "%.*g", CONFIG_REAL_DIGITS, json_real_value(value));
+    else if (json_is_boolean(value))
+        n = snprintf(buf, size, "%s", json_is_true(value) ? "True" : "False");
+    else if (json_is_string(value) &&
+             strlen(json_string_value(value)) == json_string_length(value))
+        n = snprintf(buf, size, "%s", json_string_value(value));
+    return n >= 0 && (size_t)n < size;
+}
+
+static bool list_text(const json_t *list, char *buf, size_t size)
+{
+    size_t used = 0;
+    buf[0] = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        char element[CONFIG_PATH_BYTES];
+        const char separator[] = {i ? CONFIG_YAML_SEPARATOR : 0, 0};
+        const json_t *value = json_array_get(list, i);
+        bool is_plain = json_is_number(value) || json_is_string(value);
+        if (!is_plain || !scalar_text(value, element, sizeof element) || !element[0] ||
+            strchr(element, CONFIG_YAML_SEPARATOR))
+            return false;
+        int n = snprintf(buf + used, size - used, "%s%s", separator, element);
+        used += (size_t)n;
+        if (used >= size)
+            return false;
+    }
+    return true;
+}
+
+int config_json_set(const struct config_key *key, struct config *cfg, const json_t *value,
+                    struct error *err)
+{
+    char buf[2 * CONFIG_LIST_BYTES];
+    struct config_text text = {buf, json_is_string(value), json_is_array(value)};
+    struct error reason;
+    if (key->type == CONFIG_TRUTH && json_is_null(value)) {
+        config_set_default(key, cfg, "");
+        return 0;
+    }
+    bool is_text = text.is_list ? list_text(value, buf, sizeof buf)
+                                : scalar_text(value, buf, sizeof buf);
+    if (!is_text)
+        return error_set(err, ERROR_INPUT,
+                         "configuration JSON: %s: neither a number, a truth value, a "
+                         "short string nor a short list of numbers or strings",
+                         key->path);
+    if (config_value_set(key, cfg, &text, &reason))
+        return error_set(err, ERROR_INPUT, "configuration JSON: %s: %s", key->path,
+                         reason.text);
+    return 0;
+}
+
+json_t *config_json_find(const json_t *root, const struct config_key *key)
+{
+    const json_t *object = root;
+    const char *name = key->path, *leaf = config_leaf(key->path);
+    while (name < leaf && object) {
+        size_t n = strcspn(name, ".");
+        object = json_object_getn(object, name, n);
+        name += n + 1;
+    }
+    return json_object_get(object, leaf);
+}
+
+/* Every member of `object` must be a key or a section; sets the keys. */
+static int read_object(struct config *cfg, const json_t *object, const char *prefix,
+                       struct error *err)
+{
+    const char *name;
+    json_t *value;
+    const struct config_alias *alias;
+    json_object_foreach((json_t *)object, name, value)
+    {
+        char path[2 * CONFIG_NAME_BYTES], shown[CONFIG_SHOWN_BYTES];
+        snprintf(path, sizeof path, "%s%s%.*s", prefix, prefix[0] ? "." : "",
+                 CONFIG_NAME_BYTES, name);
+        const struct config_key *key = config_find(path, &alias);
+        if (key && !alias) {
+            if (config_json_set(key, cfg, value, err))
+                return -1;
+        } else if (json_is_object(value) && config_is_section(path)) {
+            if (read_object(cfg, value, path, err))
+                return -1;
+        } else {
+            config_show(path, shown);
+            return error_set(err, ERROR_INPUT,
+                             "configuration JSON: '%s' is not a known key", shown);
+        }
+    }
+    return 0;
+}
+
+int config_from_json(struct config *cfg, const char *json, struct error *err)
+{
+    const struct config_origins origins = {.whole = "configuration JSON"};
+    json_error_t where;
+    int rc = -1;
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        return error_set(err, ERROR_INPUT, "configuration JSON: line %d, column %d: %s",
+                         where.line, where.column, where.text);
+    config_set_defaults(cfg);
+    if (!json_is_object(root)) {
+        error_set(err, ERROR_INPUT, "configuration JSON: not an object");
+        goto done;
+    }
+    if (read_object(cfg, root, "", err))
+        goto done;
+    for (int i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+        if (config_json_find(root, key))
+            continue;
+        if (strncmp(key->path, "Model.", 6) == 0 && !key->former) {
+            error_set(err, ERROR_INPUT, "configuration JSON: '%s' is missing", key->path);
+            goto done;
+        }
+        if (key->former) // the key is newer than the text
+            config_set_default(key, cfg, key->former);
+    }
+    // ranges were checked as values were set; what is younger than the text has none yet
+    rc = config_check_works_now(cfg, &origins, err);
+    if (rc == 0)
+        rc = config_check(cfg, &origins, err);
+done:
+    json_decref(root);
+    return rc;
+}
