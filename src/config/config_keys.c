@@ -264,17 +264,21 @@ const struct config_key config_keys[] = {
                    "them."},
 
     {KEY("batch_size.global_batch_size", CONFIG_INT, batch_size.global_batch_size),
-        .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size x data ranks (dp_degree x sharding_degree)",
+        .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size x data ranks (dp_degree x sharding_degree) x gradient_accumulation",
         .meaning = "Samples of one update, over all processes."},
     {KEY("batch_size.local_batch_size", CONFIG_INT, batch_size.local_batch_size),
-        .range = BETWEEN(1, MAX_SIZE), .derived = "global_batch_size / data ranks, or 8 when that is left out too",
-        .meaning = "Samples of one update on one data rank."},
+        .range = BETWEEN(1, MAX_SIZE), .derived = "global_batch_size / data ranks / gradient_accumulation, or 8 when that is left out too",
+        .meaning = "Samples of one batch on one data rank."},
     {KEY("batch_size.micro_batch_size", CONFIG_INT, batch_size.micro_batch_size),
         .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size / num_micro_batches when that is given, else local_batch_size",
         .meaning = "Samples of one forward pass; divides local_batch_size."},
     {KEY("batch_size.num_micro_batches", CONFIG_INT, batch_size.num_micro_batches),
         .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size / micro_batch_size",
-        .meaning = "Forward passes of one update on one data rank."},
+        .meaning = "Forward passes of one batch on one data rank."},
+    {KEY("batch_size.gradient_accumulation", CONFIG_INT, batch_size.gradient_accumulation),
+        .default_text = "1", .range = BETWEEN(1, MAX_DEGREE), .former = "1",
+        .meaning = "Batches of local_batch_size whose gradients are added up for one update; the "
+                   "update has num_micro_batches of each."},
 
     {KEY("mix_precision.use_pure_fp16", CONFIG_BOOL, mix_precision.use_pure_fp16),
         .default_text = "False",
@@ -314,11 +318,11 @@ const struct config_key config_keys[] = {
                    "each document one sample, cut or filled up to max_seq_len, with loss on its "
                    "own tokens only."},
     {KEY("dataset.drop_last", CONFIG_BOOL, dataset.drop_last),
-        .default_text = "False",
+        .default_text = "False", .tutorial_default = "True", .former = "False",
         .meaning = "Every epoch has the same number of batches: the rest of its shuffled order, less "
                    "than one global batch, is dropped. False: batches continue across epochs."},
     {KEY("dataset.pad_loss", CONFIG_BOOL, dataset.pad_loss),
-        .default_text = "False",
+        .default_text = "False", .tutorial_default = "True", .former = "False",
         .meaning = "In padded mode, padding counts in the loss: the label of a position is the next "
                    "token of its sample, also where that is padding. A sample is max_seq_len tokens, "
                    "or as many as the longest document has; no position sees padding."},
