@@ -46,6 +46,7 @@ static void open_model(struct bench *b)
                   .num_layers = b->layers,
                   .num_attention_heads = b->heads,
                   .ffn_hidden_size = 4 * b->hidden,
+                  .norm_epsilon = 1e-5,
                   .max_position_embeddings = b->prompt + b->tokens},
         .dataset = {.max_seq_len = b->prompt + b->tokens},
         .mix_precision = {.dtype = b->dtype},

@@ -29,6 +29,7 @@ struct fixture {
 static inline void make_table(struct param_table *table, int64_t V, int64_t H, int64_t L)
 {
     struct config_model m = {.vocab_size = V,
+                             .norm_epsilon = 1e-5,
                              .max_position_embeddings = 9,
                              .hidden_size = H,
                              .num_layers = L,

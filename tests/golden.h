@@ -1,6 +1,7 @@
 /*
- * golden - tests/golden/gpt_tiny.json for C tests: a tiny GPT's loss, gradients and ten
- * AdamW steps, computed in double precision by tests/interop/make_golden.py.
+ * golden - tests/golden/gpt_tiny.json for C tests: a tiny GPT's loss, gradients, ten AdamW
+ * steps, and the losses of twenty steps of Adam with exact GELU, computed in double
+ * precision by tests/interop/make_golden.py.
  *
  * Parameters and tokens are given by a formula, so a test builds the same state itself:
  *
@@ -91,6 +92,22 @@ static inline struct golden_step golden_step(const struct golden *g, int64_t ste
                     "lr", &out.lr))
         fail_msg("gpt_tiny.json has no step %lld", (long long)step);
     return out;
+}
+
+/* The number of steps of Adam, and the loss of one. */
+static inline int64_t golden_n_adam(const struct golden *g)
+{
+    const json_t *adam = json_object_get(g->root, "adam");
+    return (int64_t)json_array_size(json_object_get(adam, "losses"));
+}
+
+static inline double golden_adam_loss(const struct golden *g, int64_t step)
+{
+    const json_t *adam = json_object_get(g->root, "adam");
+    const json_t *loss = json_array_get(json_object_get(adam, "losses"), (size_t)step);
+    if (!json_is_number(loss))
+        fail_msg("gpt_tiny.json has no loss of Adam's step %lld", (long long)step);
+    return json_number_value(loss);
 }
 
 /* -- tensors ------------------------------------------------------------------------- */

@@ -67,7 +67,7 @@ static struct layernorm layernorm_of(const struct shape *s, void *y, void *mean,
                                      void *rstd, const void *x, const float *g,
                                      const float *b)
 {
-    return (struct layernorm){y, mean, rstd, x, g, b, s->B * s->S, s->C};
+    return (struct layernorm){y, mean, rstd, x, g, b, s->B * s->S, s->C, 1e-5F};
 }
 
 static void run_layernorm_fwd(const struct kernels *k, const struct shape *s, void **b)
@@ -115,17 +115,39 @@ static void run_bias_grad(const struct kernels *k, const struct shape *s, void *
     k->bias_grad(stream_for(k, s), b[0], b[1], b[2], s->B * s->S, s->C);
 }
 
+static void activate(const struct kernels *k, const struct shape *s, void **b,
+                     enum activation act)
+{
+    struct activation_fwd a = {act, b[0], b[1], b[2], s->B * s->S, s->C};
+    k->activation_fwd(stream_for(k, s), &a);
+}
+
 static void run_gelu_fwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    struct activation_fwd a = {ACTIVATION_GELU, b[0], b[1], b[2], s->B * s->S, s->C};
-    k->activation_fwd(stream_for(k, s), &a);
+    activate(k, s, b, ACTIVATION_GELU);
+}
+
+static void run_gelu_tanh_fwd(const struct kernels *k, const struct shape *s, void **b)
+{
+    activate(k, s, b, ACTIVATION_GELU_TANH);
+}
+
+static void activate_bwd(const struct kernels *k, const struct shape *s, void **b,
+                         enum activation act)
+{
+    struct activation_bwd a = {act,  b[0], b[1], b[2],        b[3],
+                               b[4], b[5], b[6], s->B * s->S, s->C};
+    k->activation_bwd(stream_for(k, s), &a);
 }
 
 static void run_gelu_bwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    struct activation_bwd a = {ACTIVATION_GELU, b[0], b[1], b[2], b[3], b[4], b[5], b[6],
-                               s->B * s->S,     s->C};
-    k->activation_bwd(stream_for(k, s), &a);
+    activate_bwd(k, s, b, ACTIVATION_GELU);
+}
+
+static void run_gelu_tanh_bwd(const struct kernels *k, const struct shape *s, void **b)
+{
+    activate_bwd(k, s, b, ACTIVATION_GELU_TANH);
 }
 
 static void run_bias_dropout_residual(const struct kernels *k, const struct shape *s,
@@ -189,7 +211,7 @@ static void run_linear_gelu(const struct kernels *k, const struct shape *s, void
                                                      .y = b[0],
                                                      .y_dtype = s->dtype,
                                                      .bias = b[4],
-                                                     .act = ACTIVATION_GELU,
+                                                     .act = ACTIVATION_GELU_TANH,
                                                      .act_y = b[1],
                                                      .is_fused = s->rate > 0,
                                                      .N = s->B});

@@ -79,14 +79,16 @@ static inline void layernorm_fwd(const struct kernels *k, float *y, float *mean,
                                  float *rstd, const float *x, const float *g,
                                  const float *b, int64_t N, int64_t C)
 {
-    k->layernorm_fwd(stream_of(k), &(struct layernorm){y, mean, rstd, x, g, b, N, C});
+    k->layernorm_fwd(stream_of(k),
+                     &(struct layernorm){y, mean, rstd, x, g, b, N, C, 1e-5F});
 }
 
 static inline void layernorm_again(const struct kernels *k, float *y, const float *x,
                                    float *mean, float *rstd, const float *g,
                                    const float *b, int64_t N, int64_t C)
 {
-    k->layernorm_again(stream_of(k), &(struct layernorm){y, mean, rstd, x, g, b, N, C});
+    k->layernorm_again(stream_of(k),
+                       &(struct layernorm){y, mean, rstd, x, g, b, N, C, 1e-5F});
 }
 
 static inline void layernorm_bwd(const struct kernels *k, float *dx, float *dg, float *db,
@@ -108,19 +110,18 @@ static inline void matvec(const struct kernels *k, void *y, enum dtype y_dtype,
     k->matvec(typed_stream_of(k, dtype), &(struct matvec){y, y_dtype, &weight, x, b, R});
 }
 
-static inline void gelu_fwd(const struct kernels *k, float *y, const float *x,
-                            const float *b, int64_t N, int64_t C)
+static inline void gelu_fwd(const struct kernels *k, enum activation act, float *y,
+                            const float *x, const float *b, int64_t N, int64_t C)
 {
-    k->activation_fwd(stream_of(k),
-                      &(struct activation_fwd){ACTIVATION_GELU, y, x, b, N, C});
+    k->activation_fwd(stream_of(k), &(struct activation_fwd){act, y, x, b, N, C});
 }
 
-static inline void gelu_bwd(const struct kernels *k, float *dx, float *y, float *db,
-                            const float *dy, const float *x, const float *b,
-                            float *partial, int64_t N, int64_t C)
+static inline void gelu_bwd(const struct kernels *k, enum activation act, float *dx,
+                            float *y, float *db, const float *dy, const float *x,
+                            const float *b, float *partial, int64_t N, int64_t C)
 {
-    k->activation_bwd(stream_of(k), &(struct activation_bwd){ACTIVATION_GELU, dx, y, db,
-                                                             dy, x, b, partial, N, C});
+    k->activation_bwd(stream_of(k),
+                      &(struct activation_bwd){act, dx, y, db, dy, x, b, partial, N, C});
 }
 
 static inline void bias_dropout_residual(const struct kernels *k, float *y,

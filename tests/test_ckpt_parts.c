@@ -34,6 +34,7 @@ struct job {
 };
 
 static const struct config_model model = {.vocab_size = 101,
+                                          .norm_epsilon = 1e-5,
                                           .max_position_embeddings = 33,
                                           .hidden_size = 48,
                                           .num_layers = N_LAYERS,

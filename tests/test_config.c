@@ -381,6 +381,74 @@ static void test_json__keeps_every_bit(void **state)
     free(json);
 }
 
+/* `json` without the line that has `key`, from the comma before it on. */
+static void cut_key(char *json, const char *key)
+{
+    char *at = strstr(json, key);
+    assert_non_null(at);
+    while (*at != ',')
+        at--;
+    char *end = strpbrk(at + 1, ",}");
+    memmove(at, end, strlen(end) + 1);
+}
+
+/* As checkpoints of older versions have it. */
+static void
+test_json__without_the_younger_keys_of_a_model_has_their_defaults(void **state)
+{
+    (void)state;
+    struct config cfg, again;
+    struct error err;
+    load(&cfg, "Model: {hidden_dropout_prob: 0.25, norm_epsilon: 0.5, activation: gelu}\n"
+               "Optimizer: {decay: all}\n");
+    assert_true(cfg.model.embed_drop_rate == 0.25);
+    char *json = config_to_json(&cfg);
+    cut_key(json, "\"embed_drop_rate\"");
+    cut_key(json, "\"norm_epsilon\"");
+    cut_key(json, "\"activation\"");
+    cut_key(json, "\"decay\"");
+    assert_ok(config_from_json(&again, json, &err), err);
+    assert_true(again.model.embed_drop_rate == 0.25);
+    assert_true(again.model.norm_epsilon == 1e-5);
+    assert_int_equal(again.model.activation, MODEL_GELU_TANH);
+    assert_int_equal(again.optimizer.decay, DECAYED_MATRICES);
+    free(json);
+}
+
+static void
+test_embed_drop_rate__follows_hidden_dropout_prob_where_it_is_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *option;
+        double hidden, embedding;
+    } cases[] = {
+        {"", NULL, 0.1, 0.1},
+        {"Model: {hidden_dropout_prob: 0.3}\n", NULL, 0.3, 0.3},
+        {"Model: {hidden_dropout_prob: 0.3}\n", "hidden_dropout_prob=0", 0, 0},
+        {"Model: {hidden_dropout_prob: 0.3}\n", "embed_drop_rate=0", 0.3, 0},
+        {"Model:\n  embed_drop_rate: 0.5\n", "Model.hidden_dropout_prob=0", 0, 0.5},
+        {"Model:\n  embed_drop_rate: 0.5\n", "embed_drop_rate=", 0.1, 0.1},
+        {"Model:\n  embed_drop_rate:\n", NULL, 0.1, 0.1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct config cfg;
+        load_with(&cfg, cases[i].text, cases[i].option, NULL);
+        assert_true(cfg.model.hidden_dropout_prob == cases[i].hidden);
+        assert_true(cfg.model.embed_drop_rate == cases[i].embedding);
+    }
+}
+
+static void test_norm_epsilon__has_the_name_of_transformers_too(void **state)
+{
+    (void)state;
+    struct config cfg;
+    load(&cfg, "Model:\n  layer_norm_epsilon: 1e-6\n");
+    assert_true(cfg.model.norm_epsilon == 1e-6);
+    load_with(&cfg, "", "Model.layer_norm_epsilon=1e-12", NULL);
+    assert_true(cfg.model.norm_epsilon == 1e-12);
+}
+
 /* The JSON of the defaults with `from` replaced by `to` must be refused with `reason`. */
 static void assert_json_refused(const char *from, const char *to, const char *reason)
 {
@@ -506,6 +574,11 @@ int main(void)
         cmocka_unit_test(test_print__loads_back_to_the_same),
         cmocka_unit_test(test_json__keeps_every_bit),
         cmocka_unit_test(test_json__that_was_changed_is_checked),
+        cmocka_unit_test(
+            test_json__without_the_younger_keys_of_a_model_has_their_defaults),
+        cmocka_unit_test(
+            test_embed_drop_rate__follows_hidden_dropout_prob_where_it_is_left_out),
+        cmocka_unit_test(test_norm_epsilon__has_the_name_of_transformers_too),
         cmocka_unit_test(test_docs__are_what_the_table_says),
         cmocka_unit_test(test_configs__in_the_tree_load),
         cmocka_unit_test(test_files__that_cannot_be_read_are_input_errors),

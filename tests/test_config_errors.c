@@ -188,6 +188,15 @@ static void test_numbers__out_of_range_name_the_range(void **state)
         {"Model: {hidden_size: 0}", "f.yaml:1:22: Model.hidden_size: 0 is out of range"},
         {"Model: {num_layers: 1000000000}",
          "f.yaml:1:21: Model.num_layers: 1000000000 is out of range"},
+        {"Model: {activation: relu}",
+         "f.yaml:1:21: Model.activation: 'relu' is unknown: use one of gelu_tanh, gelu"},
+        {"Optimizer: {decay: none}",
+         "f.yaml:1:20: Optimizer.decay: 'none' is unknown: use one of matrices, all"},
+        {"Model: {norm_epsilon: 0}", "f.yaml:1:23: Model.norm_epsilon: 0 is out of "
+                                     "range: use a number from 1e-12 to 1"},
+        {"Model: {embed_drop_rate: 1}",
+         "f.yaml:1:26: Model.embed_drop_rate: 1 is out of range: use a number from "
+         "0 to below 1"},
         {"Model: {hidden_dropout_prob: 1.0}",
          "f.yaml:1:30: Model.hidden_dropout_prob: 1.0 is out of range: use a number from "
          "0 to below 1"},

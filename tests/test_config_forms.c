@@ -368,6 +368,10 @@ static void test_tutorial__a_file_with_its_names_has_its_defaults(void **state)
         assert_loads(&cfg, files[i], NULL);
         assert_true(cfg.dataset.drop_last);
         assert_true(cfg.dataset.pad_loss);
+        assert_int_equal(cfg.model.activation, MODEL_GELU);
+        assert_int_equal(cfg.optimizer.decay, DECAYED_ALL);
+        assert_loads(&cfg, files[i], "Model.activation=gelu_tanh");
+        assert_int_equal(cfg.model.activation, MODEL_GELU_TANH);
         assert_loads(&cfg, files[i], "drop_last=False");
         assert_false(cfg.dataset.drop_last);
         assert_true(cfg.dataset.pad_loss);
@@ -387,6 +391,8 @@ static void test_tutorial__other_files_have_their_own_defaults(void **state)
         assert_loads(&cfg, "SEQ_LEN: 16\nNUM_MICRO_BATCHES: 1\n", options[i]);
         assert_false(cfg.dataset.drop_last);
         assert_false(cfg.dataset.pad_loss);
+        assert_int_equal(cfg.model.activation, MODEL_GELU_TANH);
+        assert_int_equal(cfg.optimizer.decay, DECAYED_MATRICES);
     }
 }
 

@@ -43,6 +43,7 @@ static int set_up(void **state)
                                          .num_layers = 2,
                                          .num_attention_heads = 2,
                                          .ffn_hidden_size = 24,
+                                         .norm_epsilon = 1e-5,
                                          .max_position_embeddings = 12};
     f->cfg.dataset.max_seq_len = WINDOW;
     f->cfg.seed = 5;

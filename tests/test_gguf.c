@@ -109,8 +109,9 @@ static struct gguf_tensor find_tensor(struct gguf *g, const char *wanted, size_t
     return found;
 }
 
-static int try_gguf(const struct hf_fixture *f, const char *tokenizer_name,
-                    enum dtype dtype, struct error *err)
+static int try_form(const struct hf_fixture *f, const char *tokenizer_name,
+                    enum dtype dtype, enum config_activation activation,
+                    struct error *err)
 {
     struct hub_source *src = calloc(1, sizeof *src);
     struct tokenizer *t = NULL;
@@ -118,11 +119,19 @@ static int try_gguf(const struct hf_fixture *f, const char *tokenizer_name,
     fixture_path(f, "a.gguf", path);
     assert_ok(hub_source_open(src, f->ckpt, err), *err);
     assert_ok(tokenizer_open(&t, tokenizer_name, err), *err);
+    src->cfg.model.activation = activation;
+    src->cfg.model.norm_epsilon = 1e-6;
     int rc = gguf_export(src, t, dtype, path, err);
     tokenizer_close(t);
     hub_source_close(src);
     free(src);
     return rc;
+}
+
+static int try_gguf(const struct hf_fixture *f, const char *tokenizer_name,
+                    enum dtype dtype, struct error *err)
+{
+    return try_form(f, tokenizer_name, dtype, MODEL_GELU_TANH, err);
 }
 
 static void test_gguf__tensors_are_out_by_in_where_they_say(void **state)
@@ -181,7 +190,25 @@ static void test_gguf__says_the_sizes_of_the_model(void **state)
         assert_int_equal(find_pair(&g, numbers[i].key), GGUF_U32);
         assert_int_equal(take_int(&g, 4), numbers[i].value);
     }
+    float epsilon = 1e-6F;
+    uint32_t bits;
+    memcpy(&bits, &epsilon, sizeof bits);
+    assert_int_equal(find_pair(&g, "gpt2.attention.layer_norm_epsilon"), GGUF_F32);
+    assert_int_equal(take_int(&g, 4), bits);
     free(g.data);
+}
+
+static void test_gguf__refuses_exact_gelu(void **state)
+{
+    struct hf_fixture *f = *state;
+    struct error err;
+    char path[PATH_MAX];
+    fixture_path(f, "a.gguf", path);
+    assert_int_equal(try_form(f, TOKENIZER_BYTES, DTYPE_F32, MODEL_GELU, &err), -1);
+    assert_int_equal(err.kind, ERROR_INPUT);
+    assert_says(&err, "Model.activation is gelu");
+    assert_says(&err, "export to hf instead");
+    assert_false(fs_exists(path));
 }
 
 static void test_gguf__bytes_are_a_vocabulary_of_symbols(void **state)
@@ -264,6 +291,7 @@ int main(void)
         TEST(test_gguf__tensors_are_out_by_in_where_they_say),
         TEST(test_gguf__float16_is_of_matrices_alone),
         TEST(test_gguf__says_the_sizes_of_the_model),
+        TEST(test_gguf__refuses_exact_gelu),
         TEST(test_gguf__bytes_are_a_vocabulary_of_symbols),
         TEST(test_gguf__merges_and_what_it_cannot_say),
         TEST(test_gguf__leaves_a_file_that_exists_alone),

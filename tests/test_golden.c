@@ -28,6 +28,7 @@ static struct config config_of(const struct golden *g)
                   .num_layers = g->L,
                   .num_attention_heads = g->A,
                   .ffn_hidden_size = g->F,
+                  .norm_epsilon = 1e-5,
                   .max_position_embeddings = g->P},
         .optimizer = {.weight_decay = golden_number(g, "optimizer", "weight_decay"),
                       .adam_beta1 = golden_number(g, "optimizer", "adam_beta1"),
@@ -43,13 +44,26 @@ static struct config config_of(const struct golden *g)
     };
 }
 
+/* The model and the optimizer of golden_adam_loss(). */
+static void set_adam(struct config *cfg, const struct golden *g)
+{
+    cfg->model.activation = MODEL_GELU;
+    cfg->model.norm_epsilon = golden_number(g, "adam", "norm_epsilon");
+    cfg->optimizer.name = OPTIMIZER_ADAM;
+    cfg->optimizer.decay = DECAYED_ALL;
+    cfg->optimizer.weight_decay = golden_number(g, "adam", "weight_decay");
+    cfg->optimizer.grad_clip = 0;
+}
+
 /* For micro-batches of M samples; 0: all at once. */
-static void setup(struct fixture *f, int64_t M)
+static void setup(struct fixture *f, int64_t M, bool is_adam)
 {
     struct error err;
     golden_load(&f->g);
     const struct golden *g = &f->g;
     f->cfg = config_of(g);
+    if (is_adam)
+        set_adam(&f->cfg, g);
     if (M == 0)
         M = g->B;
     struct model *m = &f->model;
@@ -66,8 +80,10 @@ static void setup(struct fixture *f, int64_t M)
         size_t bytes = (size_t)row->n_elements * sizeof(float);
         float *x = malloc(bytes);
         assert_non_null(x);
+        bool is_scaled = is_adam && strstr(row->name, ".mlp.fc.weight");
+        float scale = is_scaled ? (float)golden_number(g, "adam", "fc_scale") : 1.0F;
         for (int64_t j = 0; j < row->n_elements; j++)
-            x[j] = (float)golden_value(g, number, j);
+            x[j] = scale * golden_value(g, number, j);
         device_copy(f->gpt->s,
                     (float *)f->gpt->params.storage[STORE_PARAMS] + row->offset, x, bytes,
                     COPY_TO_DEVICE);
@@ -132,7 +148,7 @@ static void check_row(const struct fixture *f, int64_t i, enum param_store store
 static void check_first_step(int64_t M)
 {
     struct fixture f;
-    setup(&f, M);
+    setup(&f, M, false);
     double loss = run_step(&f, 0);
     assert_close(loss, f.g.loss, 2e-7 * f.g.loss);
     for (int64_t i = 0; i < f.g.n_params; i++) {
@@ -158,7 +174,7 @@ static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
     (void)state;
     struct fixture f;
     struct error err;
-    setup(&f, 0);
+    setup(&f, 0, false);
     struct zero *zero = &f.model.runner.zero;
     for (int64_t step = 0; step < f.g.n_steps; step++) {
         struct golden_step want = golden_step(&f.g, step);
@@ -183,12 +199,35 @@ static void test_golden__ten_adamw_steps_are_pytorchs(void **state)
     teardown(&f);
 }
 
+static void test_golden__twenty_steps_of_adam_with_exact_gelu_are_pytorchs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    setup(&f, 0, true);
+    struct zero *zero = &f.model.runner.zero;
+    double lr = golden_number(&f.g, "adam", "lr");
+    assert_int_equal(golden_n_adam(&f.g), 20);
+    for (int64_t step = 0; step < golden_n_adam(&f.g); step++) {
+        double want = golden_adam_loss(&f.g, step);
+        assert_close(run_step(&f, step), want, 1e-6 * want);
+        struct optimizer_update update = {.params = &zero->params,
+                                          .grads = &zero->grads,
+                                          .lr = lr,
+                                          .grad_scale = 1,
+                                          .number = step + 1};
+        assert_ok(optimizer_step(&f.opt, &update, &err), err);
+    }
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden__loss_and_every_gradient_are_pytorchs),
         cmocka_unit_test(test_golden__micro_batches_add_up_to_the_same_gradients),
         cmocka_unit_test(test_golden__ten_adamw_steps_are_pytorchs),
+        cmocka_unit_test(test_golden__twenty_steps_of_adam_with_exact_gelu_are_pytorchs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,9 @@ static struct config small_config(double dropout)
                   .num_attention_heads = 4,
                   .ffn_hidden_size = 150,
                   .hidden_dropout_prob = dropout,
+                  .embed_drop_rate = dropout,
                   .attention_probs_dropout_prob = dropout,
+                  .norm_epsilon = 1e-5,
                   .max_position_embeddings = 140},
         .optimizer = {.adam_beta1 = 0.9, .adam_beta2 = 0.999, .adam_epsilon = 1e-8},
         .dataset = {.max_seq_len = 133},
@@ -126,6 +128,10 @@ static void test_gpt__dropout_changes_the_losses_and_a_seed_the_dropout(void **s
     struct run both = run_step(&cfg, 6, 2, true);
     struct run less = run_step(&other, 6, 2, true);
     assert_true(both.loss_sums[0] != less.loss_sums[0]);
+    other = cfg;
+    other.model.embed_drop_rate = 0.2;
+    struct run more = run_step(&other, 6, 2, true);
+    assert_true(both.loss_sums[0] != more.loss_sums[0]);
     other = cfg;
     other.seed = 78;
     struct run reseeded = run_step(&other, 6, 2, true);

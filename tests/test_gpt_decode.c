@@ -19,6 +19,7 @@ static struct config small_config(int64_t positions)
                   .num_layers = 3,
                   .num_attention_heads = 4,
                   .ffn_hidden_size = 150,
+                  .norm_epsilon = 1e-5,
                   .max_position_embeddings = positions},
         .dataset = {.max_seq_len = positions},
         .seed = 77,

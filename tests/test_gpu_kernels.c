@@ -178,7 +178,8 @@ static const char *const with_bits_of_cpu[] = {
     "dropout_fwd",   "dropout_bwd",   "xent_max",  "xent_top",
     "adamw",         "load",          "store",     "store_add",
     "add_stored",    "reduce",        "copy",      "add",
-    "fill",          "gelu_fwd",      "gelu_bwd"};
+    "fill",          "gelu_fwd",      "gelu_bwd",  "gelu_tanh_fwd",
+    "gelu_tanh_bwd"};
 
 static bool has_bits_of_cpu(const struct kernel_case *kc)
 {

@@ -333,12 +333,13 @@ static void check_bits(const char *order)
     struct pair partial = floats_new(kernel_partials(N, C), 26);
     struct dropout drop = dropout_init(0.1, 7, PHILOX_DROP_MLP_OUT, 1, 3, 5);
     drop.first_row = 9;
-    struct activation_bwd act = {ACTIVATION_GELU, dx.gpu, y.gpu,       db.gpu, dy.gpu,
-                                 x.gpu,           b.gpu,  partial.gpu, N,      C};
+    struct activation_bwd act = {
+        ACTIVATION_GELU_TANH, dx.gpu, y.gpu, db.gpu, dy.gpu, x.gpu, b.gpu,
+        partial.gpu,          N,      C};
     gpu->k->activation_bwd(stream, &act);
     struct activation_bwd of_host = {
-        ACTIVATION_GELU, dx.host, y.host,       db.host, dy.host,
-        x.host,          b.host,  partial.host, N,       C};
+        ACTIVATION_GELU_TANH, dx.host, y.host, db.host, dy.host, x.host, b.host,
+        partial.host,         N,       C};
     cpu()->activation_bwd(cpu_stream(), &of_host);
     struct residual r = {x.gpu, dy.gpu, y.gpu, b.gpu, SAMPLES, S, C, drop};
     gpu->k->bias_dropout_residual(stream, &r);
@@ -480,16 +481,16 @@ static void test_kernels__without_elements_are_no_launch(void **state)
     gpu->k->embedding_fwd(stream, x.gpu, &(struct embedding){&w, &w, &id, &id, 0, 2, 2});
     gpu->k->embedding_bwd(
         stream, &(struct embedding_bwd){x.gpu, x.gpu, x.gpu, &id, &id, 0, 2, 2});
-    gpu->k->layernorm_fwd(
-        stream, &(struct layernorm){x.gpu, x.gpu, x.gpu, x.gpu, x.gpu, x.gpu, 0, 2});
+    gpu->k->layernorm_fwd(stream, &(struct layernorm){x.gpu, x.gpu, x.gpu, x.gpu, x.gpu,
+                                                      x.gpu, 0, 2, 1e-5F});
     gpu->k->layernorm_bwd(stream,
                           &(struct layernorm_bwd){x.gpu, x.gpu, x.gpu, x.gpu, x.gpu,
                                                   x.gpu, x.gpu, x.gpu, x.gpu, 0, 2});
     gpu->k->linear_fwd(stream, &(struct linear){.w = &w, .x = x.gpu, .y = x.gpu, .N = 0});
     gpu->k->linear_bwd_weight(stream, &added);
     gpu->k->bias_grad(stream, x.gpu, x.gpu, x.gpu, 0, 2);
-    gpu->k->activation_fwd(
-        stream, &(struct activation_fwd){ACTIVATION_GELU, x.gpu, x.gpu, x.gpu, 0, 2});
+    gpu->k->activation_fwd(stream, &(struct activation_fwd){ACTIVATION_GELU_TANH, x.gpu,
+                                                            x.gpu, x.gpu, 0, 2});
     gpu->k->bias_dropout_residual(
         stream, &(struct residual){x.gpu, x.gpu, x.gpu, x.gpu, 0, 2, 2, none});
     gpu->k->dropout_fwd(stream, x.gpu, x.gpu, 0, 2, 2, &none);

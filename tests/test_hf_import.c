@@ -171,6 +171,49 @@ static void test_import__refuses_what_is_no_number_by_its_tensor(void **state)
     free(data);
 }
 
+static void
+test_import__takes_activation_epsilon_and_dropout_and_gives_them_back(void **state)
+{
+    struct hf_fixture *f = *state;
+    static const struct {
+        const char *theirs, *again;
+        enum config_activation ours;
+    } cases[] = {
+        {"\"gelu_new\"", "\"gelu_new\"", MODEL_GELU_TANH},
+        {"\"gelu_pytorch_tanh\"", "\"gelu_new\"", MODEL_GELU_TANH},
+        {"\"gelu\"", "\"gelu\"", MODEL_GELU},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char name[32], imported[32], again[32], file[64];
+        char input[PATH_MAX], output[PATH_MAX], path[PATH_MAX];
+        struct error err;
+        struct config cfg;
+        size_t n;
+        snprintf(name, sizeof name, "hf%zu", i);
+        snprintf(file, sizeof file, "hf%zu/config.json", i);
+        snprintf(imported, sizeof imported, "imported%zu", i);
+        snprintf(again, sizeof again, "again%zu", i);
+        export_as(f, "ckpt", DTYPE_F32, HF_MAX_FILE_BYTES, name);
+        edit_file(f, file, "\"gelu_new\"", cases[i].theirs);
+        edit_file(f, file, "1e-5", "0.00025");
+        edit_file(f, file, "\"embd_pdrop\": 0.1", "\"embd_pdrop\": 0.25");
+        fixture_path(f, name, input);
+        fixture_path(f, imported, output);
+        assert_ok(hf_import(input, output, path, sizeof path, &cfg, &err), err);
+        assert_int_equal(cfg.model.activation, cases[i].ours);
+        assert_true(cfg.model.norm_epsilon == 0.00025);
+        assert_true(cfg.model.embed_drop_rate == 0.25);
+        assert_true(cfg.model.hidden_dropout_prob == 0.1);
+        export_as(f, imported, DTYPE_F32, HF_MAX_FILE_BYTES, again);
+        snprintf(file, sizeof file, "%s/config.json", again);
+        char *text = read_file(f, file, &n);
+        assert_non_null(strstr(text, cases[i].again));
+        assert_non_null(strstr(text, "\"layer_norm_epsilon\": 0.00025"));
+        assert_non_null(strstr(text, "\"embd_pdrop\": 0.25"));
+        free(text);
+    }
+}
+
 static void test_import__refuses_other_models_with_what_they_say(void **state)
 {
     struct hf_fixture *f = *state;
@@ -179,9 +222,15 @@ static void test_import__refuses_other_models_with_what_they_say(void **state)
     } cases[] = {
         {"\"gpt2\"", "\"llama\"",
          "\"model_type\" is \"llama\"; a GPT-2 can be imported only where it is gpt2"},
-        {"\"gelu_new\"", "\"relu\"", "\"activation_function\" is \"relu\""},
+        {"\"gelu_new\"", "\"relu\"",
+         "\"activation_function\" is \"relu\"; a GPT-2 can be imported only where it is "
+         "gelu, gelu_new or gelu_pytorch_tanh"},
+        {"\"gelu_new\"", "3", "\"activation_function\" is 3;"},
         {"\"GPT2LMHeadModel\"", "\"GPT2DoubleHeadsModel\"", "GPT2DoubleHeadsModel"},
-        {"1e-5", "1e-6", "\"layer_norm_epsilon\" is 1e-06; "},
+        {"1e-5", "2", "\"layer_norm_epsilon\" is 2; "},
+        {"1e-5", "0", "\"layer_norm_epsilon\" is 0; "},
+        {"1e-5", "\"1e-5\"", "\"layer_norm_epsilon\" is \"1e-5\"; "},
+        {"\"embd_pdrop\": 0.1", "\"embd_pdrop\": 1", "\"embd_pdrop\" is 1;"},
         {"\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false",
          "\"tie_word_embeddings\" is false"},
         {"\"scale_attn_weights\": true", "\"scale_attn_weights\": false",
@@ -254,6 +303,7 @@ int main(void)
         TEST(test_import__several_files_are_one_model),
         TEST(test_import__is_a_checkpoint_of_step_0_without_moments),
         TEST(test_import__masks_and_a_tied_head_are_left_out),
+        TEST(test_import__takes_activation_epsilon_and_dropout_and_gives_them_back),
         TEST(test_import__refuses_other_models_with_what_they_say),
         TEST(test_import__refuses_tensors_it_would_leave_out),
         TEST(test_import__refuses_directories_that_are_not_whole),

@@ -85,21 +85,45 @@ static double gelu_value(const double *p, const struct dropout *drop)
     double sum = 0;
     for (int i = 0; i < LN_NC; i++) {
         double z = p[i] + p[LN_NC + i % LN_C];
+        sum += weight(i) * 0.5 * z * (1 + erf(z / sqrt(2.0)));
+    }
+    return sum;
+}
+
+static double gelu_tanh_value(const double *p, const struct dropout *drop)
+{
+    (void)drop;
+    double sum = 0;
+    for (int i = 0; i < LN_NC; i++) {
+        double z = p[i] + p[LN_NC + i % LN_C];
         double inner = sqrt(2.0 / M_PI) * (z + 0.044715 * pow(z, 3));
         sum += weight(i) * 0.5 * z * (1 + tanh(inner));
     }
     return sum;
 }
 
+static double activation_kernels(const struct kernels *k, enum activation act,
+                                 const float *p, float *grad)
+{
+    float y[LN_NC], dy[LN_NC], partial[LN_C];
+    assert_true(kernel_partials(LN_N, LN_C) <= (int64_t)ARRAY_LEN(partial));
+    weights_f32(dy, LN_NC);
+    gelu_bwd(k, act, grad, y, grad + LN_NC, dy, p, p + LN_NC, partial, LN_N, LN_C);
+    return weighted_sum(y, LN_NC);
+}
+
 static double gelu_kernels(const struct kernels *k, const float *p, float *grad,
                            const struct dropout *drop)
 {
     (void)drop;
-    float y[LN_NC], dy[LN_NC], partial[LN_C];
-    assert_true(kernel_partials(LN_N, LN_C) <= (int64_t)ARRAY_LEN(partial));
-    weights_f32(dy, LN_NC);
-    gelu_bwd(k, grad, y, grad + LN_NC, dy, p, p + LN_NC, partial, LN_N, LN_C);
-    return weighted_sum(y, LN_NC);
+    return activation_kernels(k, ACTIVATION_GELU, p, grad);
+}
+
+static double gelu_tanh_kernels(const struct kernels *k, const float *p, float *grad,
+                                const struct dropout *drop)
+{
+    (void)drop;
+    return activation_kernels(k, ACTIVATION_GELU_TANH, p, grad);
 }
 
 /* -- attention: qkv (2, 5, 3, 2, 3) -------------------------------------------------- */
@@ -271,6 +295,7 @@ static double residual_kernels(const struct kernels *k, const float *p, float *g
 static const struct problem problems[] = {
     {"layernorm", LN_NC + 2 * LN_C, 0, layernorm_value, layernorm_kernels},
     {"gelu", LN_NC + LN_C, 0, gelu_value, gelu_kernels},
+    {"gelu by tanh", LN_NC + LN_C, 0, gelu_tanh_value, gelu_tanh_kernels},
     {"attention", AT_QKV, 0, attention_value, attention_kernels},
     {"attention with dropout", AT_QKV, 0.5, attention_value, attention_kernels},
     {"cross-entropy", XE_R *XE_V, 0, xent_value, xent_kernels},

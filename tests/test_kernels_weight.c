@@ -79,7 +79,7 @@ static struct results run(const struct kernels *k, const struct problem *p, bool
                          .y = r.y,
                          .y_dtype = p->dtype,
                          .bias = p->bias,
-                         .act = ACTIVATION_GELU,
+                         .act = ACTIVATION_GELU_TANH,
                          .act_y = r.act_y,
                          .is_fused = is_fused,
                          .N = p->N};

@@ -394,8 +394,9 @@ static void plain_step(struct plain *s, const struct world *w,
     for (int64_t i = 0; i < w->table.n_params; i++) {
         const struct param *row = &w->table.params[i];
         const float *grads = (const float *)(const void *)w->grads;
-        double decay =
-            row->n_dims > 1 && row->init == INIT_NORMAL ? cfg->weight_decay : 0;
+        bool decays =
+            cfg->decay == DECAYED_ALL || (row->n_dims > 1 && row->init == INIT_NORMAL);
+        double decay = decays ? cfg->weight_decay : 0;
         for (int64_t e = row->offset; e < row->offset + row->n_elements; e++) {
             double g = (double)grads[e] * scale;
             if (cfg->name == OPTIMIZER_ADAM)
@@ -469,6 +470,9 @@ static void test_optimizer__adamw_and_adam_are_what_the_formulas_say(void **stat
         compare_with_plain(&cfg, 0.001F); // not
         cfg.grad_clip = 0;
         compare_with_plain(&cfg, 1.0F);
+        cfg.decay = DECAYED_ALL;
+        compare_with_plain(&cfg, 1.0F);
+        cfg.decay = DECAYED_MATRICES;
     }
 }
 

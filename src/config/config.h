@@ -55,6 +55,8 @@ enum config_schedule { SCHEDULE_1F1B, SCHEDULE_F_THEN_B };
 enum config_optimizer { UPDATE_RULES(UPDATE_RULE_ID, UPDATE_RULE_NOTHING) N_OPTIMIZERS };
 
 enum config_decay { DECAY_COSINE };
+enum config_decayed { DECAYED_MATRICES, DECAYED_ALL };
+enum config_activation { MODEL_GELU_TANH, MODEL_GELU };
 enum config_tensor_mode { TENSOR_MODE_1D };
 enum config_progress { PROGRESS_ON_TERMINAL, PROGRESS_ALWAYS, PROGRESS_NEVER };
 enum config_sample_mode { SAMPLES_PACKED, SAMPLES_PADDED };
@@ -76,10 +78,13 @@ struct config_model {
     int64_t num_attention_heads;
     int64_t ffn_hidden_size; // 4 * hidden_size when left empty
     double hidden_dropout_prob;
+    double embed_drop_rate; // hidden_dropout_prob when left empty
     double attention_probs_dropout_prob;
     int64_t max_position_embeddings;
     int64_t type_vocab_size; // accepted for PaddleFleetX's files; GPT has no token types
     double initializer_range;
+    double norm_epsilon;
+    enum config_activation activation;
 };
 
 struct config_lr {
@@ -93,6 +98,7 @@ struct config_lr {
 struct config_optim {
     enum config_optimizer name;
     double weight_decay;
+    enum config_decayed decay; // the parameters that weight_decay applies to
     double adam_beta1;
     double adam_beta2;
     double adam_epsilon;
@@ -303,8 +309,7 @@ bool config_hint_at(struct config_hint *hint, int i);
 
 /* The configuration as a JSON object text (malloc'ed, caller frees), for trainer.json;
  * and back: unknown keys, values out of range or at odds with each other are errors; a
- * missing key has the value of version 2.0.0; keys of the model that 2.0.0 had must be
- * there. */
+ * missing key has the value of version 2.0.0; the model's sizes must be there. */
 char *config_to_json(const struct config *cfg);
 MUST_CHECK int config_from_json(struct config *cfg, const char *json, struct error *err);
 

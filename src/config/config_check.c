@@ -334,6 +334,8 @@ int config_derive(struct config *cfg, const struct config_origins *origins,
     if (!cfg->model.ffn_hidden_size)
         cfg->model.ffn_hidden_size = 4 * cfg->model.hidden_size;
     config_rates_derive(cfg, origins);
+    if (!config_was_given(origins, config_key_at("Model.embed_drop_rate")))
+        cfg->model.embed_drop_rate = cfg->model.hidden_dropout_prob;
     if (!cfg->distributed.dp_degree)
         cfg->distributed.dp_degree = derive_dp(&cfg->distributed, n_processes);
     if (derive_local(cfg, origins, err))

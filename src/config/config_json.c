@@ -128,13 +128,16 @@ int config_from_json(struct config *cfg, const char *json, struct error *err)
         const struct config_key *key = &config_keys[i];
         if (config_json_find(root, key))
             continue;
-        if (strncmp(key->path, "Model.", 6) == 0 && !key->former) {
+        bool is_size = key->type == CONFIG_INT && strncmp(key->path, "Model.", 6) == 0;
+        if (is_size && !key->former) {
             error_set(err, ERROR_INPUT, "configuration JSON: '%s' is missing", key->path);
             goto done;
         }
         if (key->former) // the key is newer than the text
             config_set_default(key, cfg, key->former);
     }
+    if (!config_json_find(root, config_key_at("Model.embed_drop_rate")))
+        cfg->model.embed_drop_rate = cfg->model.hidden_dropout_prob;
     // ranges were checked as values were set; what is younger than the text has none yet
     rc = config_check_works_now(cfg, &origins, err);
     if (rc == 0)

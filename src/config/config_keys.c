@@ -49,6 +49,10 @@ static const struct config_word decay_words[] = {
     {"consine", DECAY_COSINE},
     {"CosineAnnealingWithWarmupDecay", DECAY_COSINE},
     {NULL, 0}};
+static const struct config_word decayed_words[] = {
+    {"matrices", DECAYED_MATRICES}, {"all", DECAYED_ALL}, {NULL, 0}};
+static const struct config_word activation_words[] = {
+    {"gelu_tanh", MODEL_GELU_TANH}, {"gelu", MODEL_GELU}, {NULL, 0}};
 static const struct config_word sample_mode_words[] = {
     {"packed", SAMPLES_PACKED}, {"padded", SAMPLES_PADDED}, {NULL, 0}};
 static const struct config_word progress_words[] = {
@@ -168,7 +172,10 @@ const struct config_key config_keys[] = {
         .meaning = "Width of the feed-forward layer."},
     {KEY("Model.hidden_dropout_prob", CONFIG_FLOAT, model.hidden_dropout_prob),
         .default_text = "0.1", .range = FROM_BELOW(0, 1),
-        .meaning = "Dropout of embeddings and of what each block adds to the residual stream."},
+        .meaning = "Dropout of what each block adds to the residual stream."},
+    {KEY("Model.embed_drop_rate", CONFIG_FLOAT, model.embed_drop_rate),
+        .range = FROM_BELOW(0, 1), .derived = "hidden_dropout_prob",
+        .meaning = "Dropout of the sum of token and position embeddings."},
     {KEY("Model.attention_probs_dropout_prob", CONFIG_FLOAT, model.attention_probs_dropout_prob),
         .default_text = "0.1", .range = FROM_BELOW(0, 1),
         .meaning = "Dropout of attention probabilities."},
@@ -182,6 +189,14 @@ const struct config_key config_keys[] = {
     {KEY("Model.initializer_range", CONFIG_FLOAT, model.initializer_range),
         .default_text = "0.02", .range = BETWEEN(0, 100),
         .meaning = "Standard deviation of the initial weights."},
+    {KEY("Model.norm_epsilon", CONFIG_FLOAT, model.norm_epsilon),
+        .default_text = "1.0e-5", .range = BETWEEN(1e-12, 1), .former = "1.0e-5",
+        .meaning = "Added to the variance in layer norms, below the root."},
+    {KEY("Model.activation", CONFIG_ENUM, model.activation),
+        .default_text = "gelu_tanh", .tutorial_default = "gelu", .former = "gelu_tanh",
+        .words = activation_words,
+        .meaning = "The function between the two matrices of a feed-forward layer: GELU, exact "
+                   "(gelu) or by tanh (gelu_tanh), as in GPT-2 and PaddleFleetX."},
 
     {KEY("Optimizer.name", CONFIG_ENUM, optimizer.name),
         .default_text = "AdamW", .words = optimizer_words,
@@ -189,7 +204,13 @@ const struct config_key config_keys[] = {
                    "it."},
     {KEY("Optimizer.weight_decay", CONFIG_FLOAT, optimizer.weight_decay),
         .default_text = "0.01", .range = BETWEEN(0, 1000),
-        .meaning = "Weight decay; biases and layer norms are never decayed."},
+        .meaning = "Weight decay, of the parameters that `Optimizer.decay` selects."},
+    {KEY("Optimizer.decay", CONFIG_ENUM, optimizer.decay),
+        .default_text = "matrices", .tutorial_default = "all", .former = "matrices",
+        .words = decayed_words,
+        .meaning = "The parameters that weight_decay applies to: matrices and embeddings "
+                   "(matrices), or biases and layer norms too (all), as "
+                   "`torch.optim.Adam(model.parameters())` does."},
     {KEY("Optimizer.adam_beta1", CONFIG_FLOAT, optimizer.adam_beta1),
         .default_text = "0.9", .range = FROM_BELOW(0, 1),
         .meaning = "Decay rate of the first moment."},

@@ -63,6 +63,7 @@ const struct config_alias config_aliases[] = {
     {"Data.dataset.*", "dataset.*", NULL, FLEETX, false},
     {"Data.Train.dataset.*", "dataset.*", NULL, FLEETX, false},
     {"Data.Eval.dataset.*", "dataset.*", NULL, FLEETX, true},
+    {"Model.layer_norm_epsilon", "Model.norm_epsilon", NULL, "transformers", false},
     {"Optimizer.beta1", "Optimizer.adam_beta1", NULL, FLEETX, false},
     {"Optimizer.beta2", "Optimizer.adam_beta2", NULL, FLEETX, false},
     {"Optimizer.epsilon", "Optimizer.adam_epsilon", NULL, FLEETX, false},

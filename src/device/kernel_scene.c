@@ -110,7 +110,8 @@ static struct layernorm layernorm_of(const struct scene *c)
                               .g = c->f[2],
                               .b = c->f[3],
                               .N = N,
-                              .C = H};
+                              .C = H,
+                              .epsilon = 1e-5F};
 }
 
 static void run_layernorm_fwd(struct scene *c)
@@ -167,7 +168,7 @@ static void run_linear_fwd(struct scene *c)
                        .y = c->t[2],
                        .y_dtype = c->dtype,
                        .bias = c->f[0],
-                       .act = ACTIVATION_GELU,
+                       .act = ACTIVATION_GELU_TANH,
                        .act_y = c->t[3],
                        .N = N};
     c->k->linear_fwd(c->s, &l);
@@ -216,13 +217,16 @@ static void run_add_partials(struct scene *c)
 
 static void run_activation_fwd(struct scene *c)
 {
-    struct activation_fwd a = {ACTIVATION_GELU, c->t[0], c->t[1], c->f[0], N, H};
+    struct activation_fwd a = {ACTIVATION_GELU_TANH, c->t[0], c->t[1], c->f[0], N, H};
+    c->k->activation_fwd(c->s, &a);
+    a.act = ACTIVATION_GELU;
+    a.y = c->t[2];
     c->k->activation_fwd(c->s, &a);
 }
 
 static void run_activation_bwd(struct scene *c)
 {
-    struct activation_bwd a = {.act = ACTIVATION_GELU,
+    struct activation_bwd a = {.act = ACTIVATION_GELU_TANH,
                                .dx = c->t[0],
                                .y = c->t[1],
                                .db = c->f[0],
@@ -232,6 +236,11 @@ static void run_activation_bwd(struct scene *c)
                                .partial = c->scratch,
                                .N = N,
                                .C = H};
+    c->k->activation_bwd(c->s, &a);
+    a.act = ACTIVATION_GELU;
+    a.dx = c->t[2];
+    a.y = c->t[3];
+    a.db = c->f[2];
     c->k->activation_bwd(c->s, &a);
 }
 

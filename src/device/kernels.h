@@ -84,7 +84,8 @@ struct gemm {
 /* An element-wise function that activation_fwd and _bwd, and linear_fwd, can apply. */
 enum activation {
     ACTIVATION_NONE,
-    ACTIVATION_GELU, // tanh form
+    ACTIVATION_GELU,      // x Phi(x), Phi being the normal distribution function
+    ACTIVATION_GELU_TANH, // its approximation by tanh
 };
 
 /*
@@ -169,6 +170,7 @@ struct layernorm {
     const void *x;      // (N, C) of T
     const float *g, *b; // (C)
     int64_t N, C;
+    float epsilon; // added to the variance
 };
 
 struct layernorm_bwd {
@@ -268,7 +270,7 @@ struct reduction {
 
 struct adamw { // in double: 1 - beta2 in float would be off by 1e-5
     double lr, beta1, beta2, epsilon;
-    double decay;        // weight decay of this range; 0 for biases and norms
+    double decay;        // weight decay of this range
     double bias1, bias2; // 1 - beta1^t, 1 - beta2^t
     double grad_scale;   // clip and unscale, applied to g on the way
     bool is_l2;          // Adam: the decay is part of the gradient
@@ -300,7 +302,7 @@ struct kernels {
     /* dwte[tokens[n]] += dx[n]; dwpe[positions[n]] += dx[n], in the order of n. */
     void (*embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
 
-    /* y = g * (x - mean) * rstd + b by rows, rstd = 1/sqrt(var + 1e-5). mean and rstd are
+    /* y = g * (x - mean) * rstd + b by rows, rstd = 1/sqrt(var + epsilon). mean and rstd are
      * written. */
     void (*layernorm_fwd)(struct stream *s, const struct layernorm *ln);
     /* y again, from x and the mean and rstd that layernorm_fwd wrote: the same bits. */

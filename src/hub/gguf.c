@@ -264,8 +264,6 @@ static int add_tokenizer(struct gguf_header *h, const struct tokenizer *t, int64
 
 /* -- the file ------------------------------------------------------------------------ */
 
-#define EPSILON 1e-5F
-
 enum { GGML_F32 = 0, GGML_F16 = 1 };            // types of tensors
 enum { FILE_ALL_F32 = 0, FILE_MOSTLY_F16 = 1 }; // of general.file_type
 
@@ -288,7 +286,7 @@ static void add_model(struct gguf_header *h, const struct config_model *m,
     add_u32(h, "gpt2.feed_forward_length", (uint32_t)m->ffn_hidden_size);
     add_u32(h, "gpt2.block_count", (uint32_t)m->num_layers);
     add_u32(h, "gpt2.attention.head_count", (uint32_t)m->num_attention_heads);
-    add_f32(h, "gpt2.attention.layer_norm_epsilon", EPSILON);
+    add_f32(h, "gpt2.attention.layer_norm_epsilon", (float)m->norm_epsilon);
 }
 
 static void add_tensors(struct gguf_header *h, const struct param_table *table,
@@ -370,6 +368,12 @@ int gguf_export(struct hub_source *src, const struct tokenizer *tokenizer,
                 enum dtype dtype, const char *output, struct error *err)
 {
     struct gguf_header h = {.n_pairs = 0};
+    if (src->cfg.model.activation == MODEL_GELU)
+        return error_set(
+            err, ERROR_INPUT,
+            "cannot export to '%s': Model.activation is gelu (exact), and "
+            "llama.cpp computes GPT-2 with GELU by tanh; export to hf instead",
+            output);
     if (fs_exists(output))
         return error_set(err, ERROR_INPUT,
                          "cannot export to '%s': it exists; remove it or name another "

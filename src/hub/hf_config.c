@@ -1,17 +1,14 @@
 #include "hub/hf_config.h"
 
 #include "base/fs.h"
-#include "base/log.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONFIG_NAME "config.json"
 #define MOST_BYTES ((size_t)1 << 20)
 #define MOST_SIZE 2147483647
-#define EPSILON 1e-5
 
 /* -- writing ------------------------------------------------------------------------- */
 
@@ -19,6 +16,25 @@
 static json_t *id_or_null(int64_t id)
 {
     return id >= 0 ? json_integer(id) : json_null();
+}
+
+/* -- the activation ------------------------------------------------------------------ */
+
+static const struct {
+    const char *name; // the first name of a value is written
+    enum config_activation value;
+} activations[] = {
+    {"gelu_new", MODEL_GELU_TANH},
+    {"gelu_pytorch_tanh", MODEL_GELU_TANH},
+    {"gelu", MODEL_GELU},
+};
+
+static const char *activation_name(enum config_activation value)
+{
+    size_t i = 0;
+    while (activations[i].value != value)
+        i++;
+    return activations[i].name;
 }
 
 static char *take_text(json_t *root)
@@ -35,11 +51,11 @@ char *hf_config_text(const struct hf_config *config, enum dtype dtype)
     return take_text(json_pack(
         "{s:s, s:[s], s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:I, s:I, s:I, s:o, s:I, s:I, "
         "s:b, s:f, s:b, s:b, s:b, s:s, s:b, s:I}",
-        "activation_function", "gelu_new", "architectures", "GPT2LMHeadModel",
-        "attn_pdrop", m->attention_probs_dropout_prob, "bos_token_id",
-        id_or_null(config->eos), "embd_pdrop", m->hidden_dropout_prob, "eos_token_id",
+        "activation_function", activation_name(m->activation), "architectures",
+        "GPT2LMHeadModel", "attn_pdrop", m->attention_probs_dropout_prob, "bos_token_id",
+        id_or_null(config->eos), "embd_pdrop", m->embed_drop_rate, "eos_token_id",
         id_or_null(config->eos), "initializer_range", m->initializer_range,
-        "layer_norm_epsilon", EPSILON, "model_type", "gpt2", "n_ctx",
+        "layer_norm_epsilon", m->norm_epsilon, "model_type", "gpt2", "n_ctx",
         (json_int_t)m->max_position_embeddings, "n_embd", (json_int_t)m->hidden_size,
         "n_head", (json_int_t)m->num_attention_heads, "n_inner",
         is_usual ? json_null() : json_integer(m->ffn_hidden_size), "n_layer",
@@ -94,15 +110,6 @@ static int refuse_value(const struct reading *r, const char *key, const char *wa
 
 /* -- what must be as ours is -- */
 
-static const struct text_rule {
-    const char *key;
-    const char *allowed[3]; // the first is what a missing key stands for
-    bool is_needed;
-} text_rules[] = {
-    {"model_type", {"gpt2"}, true},
-    {"activation_function", {"gelu_new", "gelu_pytorch_tanh"}, false},
-};
-
 static const struct flag_rule {
     const char *key;
     bool value; // also of a missing key
@@ -112,17 +119,6 @@ static const struct flag_rule {
     {"scale_attn_by_inverse_layer_idx", false},
     {"add_cross_attention", false},
 };
-
-static bool is_allowed(const struct text_rule *rule, const json_t *value)
-{
-    const char *text = json_string_value(value);
-    if (!value)
-        return !rule->is_needed;
-    for (size_t i = 0; i < ARRAY_LEN(rule->allowed) && rule->allowed[i]; i++)
-        if (text && strcmp(text, rule->allowed[i]) == 0)
-            return true;
-    return false;
-}
 
 static int check_architecture(const struct reading *r)
 {
@@ -137,18 +133,15 @@ static int check_architecture(const struct reading *r)
 
 static int check_rules(const struct reading *r)
 {
-    for (size_t i = 0; i < ARRAY_LEN(text_rules); i++)
-        if (!is_allowed(&text_rules[i], json_object_get(r->root, text_rules[i].key)))
-            return refuse_value(r, text_rules[i].key, text_rules[i].allowed[0]);
+    const char *type = json_string_value(json_object_get(r->root, "model_type"));
+    if (!type || strcmp(type, "gpt2") != 0)
+        return refuse_value(r, "model_type", "gpt2");
     for (size_t i = 0; i < ARRAY_LEN(flag_rules); i++) {
         const json_t *value = json_object_get(r->root, flag_rules[i].key);
         bool wanted = flag_rules[i].value;
         if (value && !(wanted ? json_is_true(value) : json_is_false(value)))
             return refuse_value(r, flag_rules[i].key, wanted ? "true" : "false");
     }
-    const json_t *epsilon = json_object_get(r->root, "layer_norm_epsilon");
-    if (epsilon && !(fabs(json_number_value(epsilon) - EPSILON) < 1e-12))
-        return refuse_value(r, "layer_norm_epsilon", "1e-05");
     return check_architecture(r);
 }
 
@@ -178,6 +171,31 @@ static int get_rate(const struct reading *r, const char *key, double otherwise,
     return refuse_value(r, key, "a number in [0, 1)");
 }
 
+/* A missing key means gelu_new. */
+static int get_activation(const struct reading *r, enum config_activation *activation)
+{
+    const json_t *value = json_object_get(r->root, "activation_function");
+    const char *name = json_string_value(value);
+    *activation = MODEL_GELU_TANH;
+    for (size_t i = 0; i < ARRAY_LEN(activations); i++)
+        if (name && strcmp(name, activations[i].name) == 0) {
+            *activation = activations[i].value;
+            return 0;
+        }
+    return value ? refuse_value(r, "activation_function",
+                                "gelu, gelu_new or gelu_pytorch_tanh")
+                 : 0;
+}
+
+static int get_epsilon(const struct reading *r, double *epsilon)
+{
+    const json_t *value = json_object_get(r->root, "layer_norm_epsilon");
+    *epsilon = value ? json_number_value(value) : 1e-5;
+    if ((!value || json_is_number(value)) && *epsilon >= 1e-12 && *epsilon <= 1)
+        return 0;
+    return refuse_value(r, "layer_norm_epsilon", "a number in [1e-12, 1]");
+}
+
 static int get_sizes(const struct reading *r, struct config_model *m)
 {
     if (get_size(r, "vocab_size", 0, &m->vocab_size) ||
@@ -194,16 +212,11 @@ static int get_sizes(const struct reading *r, struct config_model *m)
 
 static int get_rates(const struct reading *r, struct config_model *m)
 {
-    double embedding;
     if (get_rate(r, "resid_pdrop", 0.1, &m->hidden_dropout_prob) ||
-        get_rate(r, "embd_pdrop", 0.1, &embedding) ||
+        get_rate(r, "embd_pdrop", 0.1, &m->embed_drop_rate) ||
         get_rate(r, "attn_pdrop", 0.1, &m->attention_probs_dropout_prob) ||
         get_rate(r, "initializer_range", 0.02, &m->initializer_range))
         return -1;
-    if (embedding < m->hidden_dropout_prob || embedding > m->hidden_dropout_prob)
-        log_warning("'%s': embd_pdrop is %g; here embeddings have the dropout of "
-                    "resid_pdrop, %g",
-                    r->path, embedding, m->hidden_dropout_prob);
     return 0;
 }
 
@@ -216,7 +229,9 @@ static int take_config(const struct reading *r, struct hf_config *config)
         eos = json_array_get(eos, 0);
     if (eos && !json_is_null(eos) && !json_is_integer(eos))
         return refuse_value(r, "eos_token_id", "a token of the vocabulary");
-    if (check_rules(r) || get_sizes(r, &config->model) || get_rates(r, &config->model))
+    if (check_rules(r) || get_sizes(r, &config->model) || get_rates(r, &config->model) ||
+        get_epsilon(r, &config->model.norm_epsilon) ||
+        get_activation(r, &config->model.activation))
         return -1;
     config->eos = json_is_integer(eos) ? json_integer_value(eos) : -1;
     if (config->eos >= config->model.vocab_size || config->eos < -1)

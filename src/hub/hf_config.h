@@ -1,7 +1,7 @@
 /*
  * hf_config - the config.json of a GPT-2 of the transformers library, both ways.
  *
- * Trefoil's model is GPT-2's: pre-norm with epsilon 1e-5, GELU by tanh, attention scaled
+ * Trefoil's model is GPT-2's: pre-norm, GELU, attention scaled
  * by 1/sqrt(head size), tied embeddings. A config.json that says anything else is refused
  * with what it says.
  */

@@ -293,8 +293,8 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
                        struct error *err)
 {
     const struct config_model *m = &hf->model;
-    char text[13][96];
-    char *overrides[13];
+    char text[16][96];
+    char *overrides[16];
     const struct {
         const char *key;
         int64_t value;
@@ -313,13 +313,17 @@ static int make_config(struct hf_importer *im, const struct hf_config *hf,
         double value;
     } rates[] = {
         {"Model.hidden_dropout_prob", m->hidden_dropout_prob},
+        {"Model.embed_drop_rate", m->embed_drop_rate},
         {"Model.attention_probs_dropout_prob", m->attention_probs_dropout_prob},
         {"Model.initializer_range", m->initializer_range},
+        {"Model.norm_epsilon", m->norm_epsilon},
         {"Optimizer.lr.max_lr",
          5e-5}, // the defaults of these two are PaddleFleetX's, which
         {"Optimizer.lr.min_lr", 1e-5}, // have them the wrong way round
     };
     int n = 0;
+    snprintf(text[n++], sizeof text[0], "Model.activation=%s",
+             m->activation == MODEL_GELU ? "gelu" : "gelu_tanh");
     for (size_t i = 0; i < ARRAY_LEN(rates); i++)
         snprintf(text[n++], sizeof text[0], "%s=%.17g", rates[i].key, rates[i].value);
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++)

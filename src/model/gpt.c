@@ -41,8 +41,8 @@ static struct dropout embedding_dropout(const struct gpt *g, const struct batch 
 {
     if (!batch->is_training)
         return dropout_none();
-    return dropout_init(g->hidden_dropout, g->seed, PHILOX_DROP_EMBEDDING, 0, batch->step,
-                        batch->first_sample);
+    return dropout_init(g->embedding_dropout, g->seed, PHILOX_DROP_EMBEDDING, 0,
+                        batch->step, batch->first_sample);
 }
 
 static bool chunk_has_embedding(const struct gpt *g, int chunk)

@@ -153,7 +153,9 @@ struct gpt {
     struct gpt_dims dims;
     struct param_part part;
     struct params params;
-    double hidden_dropout, attention_dropout;
+    double embedding_dropout, hidden_dropout, attention_dropout;
+    float norm_epsilon;
+    enum activation activation;
     uint64_t seed;
     struct comm *model_group; // the ranks that share each block; borrowed
     int sp;                   // parts of a sequence between blocks: 1, or mp

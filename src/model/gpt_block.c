@@ -213,14 +213,13 @@ static void project_in(const struct at *at, const void *x, bool wants_gelu)
     struct gpt *g = p->g;
     struct gpt_norm norm = norm_at(at);
     gpt_norm_fwd(g, p->batch, &norm, g->scratch.norm, x);
-    project(p,
-            (struct linear){.w = &at->params[at->sub->in_weight],
-                            .x = g->scratch.norm,
-                            .y = at->st->in,
-                            .y_dtype = g->dtype,
-                            .bias = at->params[at->sub->in_bias].data,
-                            .act = at->is_attention ? ACTIVATION_NONE : ACTIVATION_GELU,
-                            .act_y = wants_gelu ? g->scratch.wide : NULL});
+    project(p, (struct linear){.w = &at->params[at->sub->in_weight],
+                               .x = g->scratch.norm,
+                               .y = at->st->in,
+                               .y_dtype = g->dtype,
+                               .bias = at->params[at->sub->in_bias].data,
+                               .act = at->is_attention ? ACTIVATION_NONE : g->activation,
+                               .act_y = wants_gelu ? g->scratch.wide : NULL});
 }
 
 /* y (own rows, H) := the sublayer of x. */
@@ -377,7 +376,7 @@ static void gelu_again(const struct at *at)
 {
     const struct gpt *g = at->p->g;
     g->k->activation_fwd(g->s,
-                         &(struct activation_fwd){.act = ACTIVATION_GELU,
+                         &(struct activation_fwd){.act = g->activation,
                                                   .y = at->st->in,
                                                   .x = at->st->in,
                                                   .b = at->params[at->sub->in_bias].data,
@@ -392,7 +391,7 @@ static void gelu_bwd(const struct at *at, void *d, bool is_again)
     const struct gpt *g = at->p->g;
     float *dbias = at->grads[at->sub->in_bias].data;
     g->k->activation_bwd(g->s,
-                         &(struct activation_bwd){.act = ACTIVATION_GELU,
+                         &(struct activation_bwd){.act = g->activation,
                                                   .dx = d,
                                                   .y = is_again ? at->st->in : NULL,
                                                   .db = is_again ? dbias : NULL,

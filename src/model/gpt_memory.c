@@ -336,6 +336,11 @@ static struct gpt_dims dims_of(const struct config *cfg, const struct gpt_option
     return d;
 }
 
+static enum activation activation_of(const struct config_model *m)
+{
+    return m->activation == MODEL_GELU ? ACTIVATION_GELU : ACTIVATION_GELU_TANH;
+}
+
 /* Everything of *g that needs no memory of its own size. */
 static void prepare_model(struct gpt *g, const struct config *cfg,
                           const struct gpt_options *opt)
@@ -350,8 +355,11 @@ static void prepare_model(struct gpt *g, const struct config *cfg,
         .dims = dims_of(cfg, opt),
         .part = opt->part,
         .params = {.table = opt->table},
+        .embedding_dropout = cfg->model.embed_drop_rate,
         .hidden_dropout = cfg->model.hidden_dropout_prob,
         .attention_dropout = cfg->model.attention_probs_dropout_prob,
+        .norm_epsilon = (float)cfg->model.norm_epsilon,
+        .activation = activation_of(&cfg->model),
         .seed = (uint64_t)cfg->seed,
         .model_group = opt->model_group,
         .sp = opt->sequence_parallel ? opt->part.mp : 1,

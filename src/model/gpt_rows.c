@@ -97,7 +97,8 @@ static struct layernorm norm_of(const struct gpt *g, const struct gpt_norm *norm
                               .g = norm->gain,
                               .b = norm->bias,
                               .N = p->B * p->S,
-                              .C = H};
+                              .C = H,
+                              .epsilon = g->norm_epsilon};
 }
 
 void gpt_norm_fwd(struct gpt *g, const struct batch *batch, const struct gpt_norm *norm,

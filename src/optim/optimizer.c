@@ -297,11 +297,12 @@ static struct update_step step_of(const struct optimizer *o,
 {
     const struct config_optim *cfg = &o->opt.cfg;
     const struct param *row = &o->opt.map->table->params[piece->row];
+    bool decays = row->decays || cfg->decay == DECAYED_ALL;
     bool is_clipped = cfg->grad_clip > 0 && u->grad_norm > cfg->grad_clip;
     return (struct update_step){
         .cfg = cfg,
         .lr = u->lr * row->lr_scale,
-        .decay = row->decays ? cfg->weight_decay : 0.0,
+        .decay = decays ? cfg->weight_decay : 0.0,
         .grad_scale = u->grad_scale * (is_clipped ? cfg->grad_clip / u->grad_norm : 1.0),
         .number = u->number,
     };

@@ -222,7 +222,7 @@ static void log_embedding(const struct config_model *m, int64_t item)
         "hidden_dropout_prob=%g, max_position_embeddings=%lld, type_vocab_size=%lld, "
         "initializer_range=%g)",
         (long long)item, (long long)m->vocab_size, (long long)m->hidden_size,
-        m->hidden_dropout_prob, (long long)m->max_position_embeddings,
+        m->embed_drop_rate, (long long)m->max_position_embeddings,
         (long long)m->type_vocab_size, m->initializer_range);
 }
 

@@ -81,7 +81,7 @@ struct param_spec {
     enum param_grad grad;
     enum param_init init;
     double init_scale; // of the deviation of INIT_NORMAL
-    bool decays;       // by the optimizer's weight decay
+    bool decays;       // by the optimizer's weight decay, whatever Optimizer.decay is
     double lr_scale;   // of the optimizer's learning rate
     int split_dim;     // the dim that mp splits, or -1
     enum param_owner owner;

@@ -6,7 +6,8 @@
 Writes a small FleetX dataset with numpy, trains on it without dropout, then loads an early
 checkpoint (parameters and moments), takes the samples of the following steps from numpy's
 own computation of the order, and compares loss, gradient norm and learning rate of each
-step, and the parameters at the end.
+step, and the parameters at the end. A second run has exact GELU and Adam that decays every
+parameter: its 20 steps are repeated by torch.optim.Adam and its losses compared.
 """
 
 import json
@@ -24,7 +25,9 @@ import torch_gpt
 
 LOSS_TOLERANCE = 2e-6  # relative, float32 against double
 NORM_TOLERANCE = 2e-5
+ADAM_TOLERANCE = 1e-6  # of the losses of the second run
 MAX_STEPS, SAVE_STEPS = 12, 3
+N_ADAM_STEPS, NORM_EPSILON = 20, 1e-4
 B, S, V, SEED = 4, 32, 301, 1234
 SPLIT = (949, 50, 1)
 
@@ -68,6 +71,21 @@ PreTraining:
       max_lr: 1.0e-3
       min_lr: 1.0e-4
 """
+
+
+# On one learning rate, as PyTorch's Adam has it, from the first step on.
+ADAM_SETTINGS = [
+    f"max_steps={SAVE_STEPS + N_ADAM_STEPS}",
+    "save_load.output_dir=DIR/adam",
+    "Model.activation=gelu",
+    "Model.initializer_range=0.4",  # both forms of GELU are close near 0
+    f"Model.norm_epsilon={NORM_EPSILON}",
+    "Optimizer.name=Adam",
+    "Optimizer.decay=all",
+    "Optimizer.grad_clip=0",
+    "Optimizer.lr.warmup_rate=0",
+    "Optimizer.lr.min_lr=1.0e-3",
+]
 
 
 def write_dataset(prefix):
@@ -145,6 +163,55 @@ def compare_parameters(optimizer, checkpoint):
     return n_bad
 
 
+def pytorch_adam(checkpoint):
+    """(parameters, torch.optim.Adam) as the checkpoint left them."""
+    old = resumed(checkpoint)
+    o = old.options
+    adam = torch.optim.Adam(
+        old.params.values(),
+        lr=o["lr"]["max_lr"],
+        betas=(o["adam_beta1"], o["adam_beta2"]),
+        eps=o["adam_epsilon"],
+        weight_decay=o["weight_decay"],
+    )
+    for name, p in old.params.items():
+        adam.state[p] = {
+            "step": torch.tensor(float(old.step)),
+            "exp_avg": old.m[name],
+            "exp_avg_sq": old.v[name],
+        }
+    return old.params, adam
+
+
+def compare_adam(output, metrics, windows):
+    """The losses of the second run; returns how many differ by too much."""
+    params, adam = pytorch_adam(checkpoint_of(output, SAVE_STEPS))
+    form = torch_gpt.Form(torch.nn.functional.gelu, NORM_EPSILON)
+    n_bad = 0
+    for step in range(SAVE_STEPS, SAVE_STEPS + N_ADAM_STEPS):
+        tokens = torch.from_numpy(windows[step * B : (step + 1) * B].astype("i8"))
+        loss = torch_gpt.backward(params, tokens, form=form)
+        adam.step()
+        off = abs(metrics[step + 1]["loss"] / loss - 1)
+        n_bad += not off <= ADAM_TOLERANCE
+        print(
+            f"Adam, step {step + 1}: loss {metrics[step + 1]['loss']:.9g}, PyTorch {loss:.9g};"
+            f" off by {off:.1e}" + ("" if off <= ADAM_TOLERANCE else " TOO MUCH")
+        )
+    return n_bad
+
+
+def train(trefoil, config, output, settings=()):
+    """The metrics of a run, by step."""
+    options = [word for setting in settings for word in ("-o", setting)]
+    command = [trefoil, "pretrain", "-c", str(config), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    return {row["step"]: row for row in map(json.loads, lines) if "grad_norm" in row}
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -155,18 +222,18 @@ def main():
         documents = write_dataset(work / "data" / "tiny")
         config = work / "tiny.yaml"
         config.write_text(CONFIG.replace("DIR", name))
-        command = [sys.argv[1], "pretrain", "-c", str(config)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
-
-        output = work / "output"
-        lines = (output / "metrics.jsonl").read_text().splitlines()
-        metrics = {row["step"]: row for row in map(json.loads, lines) if "grad_norm" in row}
+        output, adam_output = work / "output", work / "adam"
+        metrics = train(sys.argv[1], config, output)
         windows = sample_order.train_windows(documents, SPLIT, S, B * MAX_STEPS, SEED)
         optimizer = resumed(checkpoint_of(output, SAVE_STEPS))
         n_bad = compare_steps(optimizer, metrics, windows)
         n_bad += compare_parameters(optimizer, checkpoint_of(output, MAX_STEPS))
+
+        settings = [setting.replace("DIR", name) for setting in ADAM_SETTINGS]
+        metrics = train(sys.argv[1], config, adam_output, settings)
+        n_windows = B * (SAVE_STEPS + N_ADAM_STEPS)
+        windows = sample_order.train_windows(documents, SPLIT, S, n_windows, SEED)
+        n_bad += compare_adam(adam_output, metrics, windows)
     return 1 if n_bad else 0
 
 

@@ -3,8 +3,8 @@
 
     make_golden.py [--check] [FILE]
 
-The file: one forward and backward of a tiny GPT and ten AdamW steps, in double precision,
-from a state that is given by a formula (torch_gpt.golden_parameters). tests/golden.h
+The file: one forward and backward of a tiny GPT, ten AdamW steps, and twenty steps of
+torch.optim.Adam, which decays every parameter, with exact GELU; in double precision, from a state that is given by a formula (torch_gpt.golden_parameters). tests/golden.h
 reads it. A tensor is described by its sum of squares, by the sum of x[i] * (i % 11 - 5)
 (plain sums of gradients are zero before a norm) and by some of its elements; all of them
 without the bias of the keys.
@@ -45,6 +45,9 @@ OPTIMIZER = {
     "lr": {"decay_steps": 8, "warmup_rate": 0.3, "max_lr": 1e-3, "min_lr": 1e-4},
 }
 MASKED_TOKEN = 5
+N_ADAM_STEPS = 20
+# The feed-forward matrices are scaled: both forms of GELU are close near 0.
+ADAM = {"lr": 2e-3, "weight_decay": 0.1, "norm_epsilon": 1e-3, "fc_scale": 16.0}
 
 
 def key_bias(name, n):
@@ -85,6 +88,25 @@ def ten_steps(params):
     return steps
 
 
+def adam_steps():
+    """The losses of updates by PyTorch's own Adam over all parameters."""
+    form = torch_gpt.Form(torch.nn.functional.gelu, ADAM["norm_epsilon"])
+    params = torch_gpt.golden_parameters(CONFIG)
+    with torch.no_grad():
+        for name, p in params.items():
+            if name.endswith(".mlp.fc.weight"):
+                p *= ADAM["fc_scale"]
+    optimizer = torch.optim.Adam(
+        params.values(), lr=ADAM["lr"], weight_decay=ADAM["weight_decay"]
+    )
+    losses = []
+    for step in range(N_ADAM_STEPS):
+        windows = torch_gpt.golden_windows(CONFIG, step)
+        losses.append(torch_gpt.backward(params, windows, form=form))
+        optimizer.step()
+    return losses
+
+
 def compute():
     windows = torch_gpt.golden_windows(CONFIG, 0)
     params = torch_gpt.golden_parameters(CONFIG)
@@ -105,6 +127,7 @@ def compute():
             "grad_norm": masked_norm,
         },
         "steps": steps,
+        "adam": {**ADAM, "losses": adam_steps()},
         "parameters_after": [described(name, p) for name, p in params.items()],
     }
 

@@ -8,11 +8,10 @@ The order of parameter_shapes() is the order of the parameter numbers of the gol
 """
 
 import math
+import typing
 
 import numpy
 import torch
-
-LAYERNORM_EPSILON = 1e-5
 
 
 def parameter_shapes(c):
@@ -107,15 +106,25 @@ def golden_windows(c, step):
 # -- the model ------------------------------------------------------------------------------
 
 
-def layernorm(x, weight, bias):
-    mean = x.mean(-1, keepdim=True)
-    variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-    return (x - mean) / torch.sqrt(variance + LAYERNORM_EPSILON) * weight + bias
-
-
-def gelu(x):
+def gelu_tanh(x):
     inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
     return 0.5 * x * (1.0 + torch.tanh(inner))
+
+
+class Form(typing.NamedTuple):
+    """What the tensors do not show of a model."""
+
+    activation: typing.Callable = gelu_tanh
+    norm_epsilon: float = 1e-5
+
+
+GPT2 = Form()
+
+
+def layernorm(x, weight, bias, epsilon):
+    mean = x.mean(-1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+    return (x - mean) / torch.sqrt(variance + epsilon) * weight + bias
 
 
 def attention(x, qkv_weight, qkv_bias):
@@ -128,28 +137,28 @@ def attention(x, qkv_weight, qkv_bias):
     return (probabilities @ v).transpose(1, 2).reshape(B, S, H)
 
 
-def logits_of(params, tokens):
+def logits_of(params, tokens, form=GPT2):
     """(B, S) tokens -> (B, S, V) logits, no dropout."""
-    p = params
+    p, epsilon = params, form.norm_epsilon
     wte = p["embedding.word.weight"]
     x = wte[tokens] + p["embedding.position.weight"][: tokens.shape[1]]
     n_layers = sum(name.endswith(".attn.qkv.weight") for name in p)
     for i in range(n_layers):
         b = f"layers.{i}."
-        y = layernorm(x, p[b + "ln1.weight"], p[b + "ln1.bias"])
+        y = layernorm(x, p[b + "ln1.weight"], p[b + "ln1.bias"], epsilon)
         y = attention(y, p[b + "attn.qkv.weight"], p[b + "attn.qkv.bias"])
         x = x + y @ p[b + "attn.proj.weight"].T + p[b + "attn.proj.bias"]
-        y = layernorm(x, p[b + "ln2.weight"], p[b + "ln2.bias"])
-        y = gelu(y @ p[b + "mlp.fc.weight"].T + p[b + "mlp.fc.bias"])
+        y = layernorm(x, p[b + "ln2.weight"], p[b + "ln2.bias"], epsilon)
+        y = form.activation(y @ p[b + "mlp.fc.weight"].T + p[b + "mlp.fc.bias"])
         x = x + y @ p[b + "mlp.proj.weight"].T + p[b + "mlp.proj.bias"]
-    return layernorm(x, p["final_norm.weight"], p["final_norm.bias"]) @ wte.T
+    return layernorm(x, p["final_norm.weight"], p["final_norm.bias"], epsilon) @ wte.T
 
 
-def loss_of(params, windows, masked_token=None):
+def loss_of(params, windows, masked_token=None, form=GPT2):
     """Mean cross-entropy over the (B, S + 1) windows; positions whose input is
     masked_token do not count."""
     inputs, targets = windows[:, :-1], windows[:, 1:]
-    log_p = torch.log_softmax(logits_of(params, inputs), dim=-1)
+    log_p = torch.log_softmax(logits_of(params, inputs, form), dim=-1)
     losses = -log_p.gather(-1, targets[..., None])[..., 0]
     if masked_token is None:
         return losses.mean()
@@ -206,10 +215,10 @@ class AdamW:
         return norm, lr
 
 
-def backward(params, windows, masked_token=None):
+def backward(params, windows, masked_token=None, form=GPT2):
     """Sets .grad of every parameter; returns the loss."""
     for p in params.values():
         p.grad = None
-    loss = loss_of(params, windows, masked_token)
+    loss = loss_of(params, windows, masked_token, form)
     loss.backward()
     return float(loss.detach())

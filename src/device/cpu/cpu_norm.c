@@ -10,7 +10,6 @@
 #include <omp.h>
 #include <string.h>
 
-#define EPSILON 1e-5F
 #define FEW 4096    // elements that one thread computes sooner than it wakes another
 #define COLUMNS 256 // of a chunk that a thread takes when there are more than chunks
 #define SPREAD 2048 // rows at a time then, whose averages are known before
@@ -85,7 +84,7 @@ INLINE void row_fwd(const struct layernorm *ln, int64_t n, enum dtype dtype)
     int64_t at = n * ln->C;
     float mean = row_mean(ln->x, at, ln->C, dtype);
     ln->mean[n] = mean;
-    ln->rstd[n] = 1.0F / sqrtf(row_variance(ln->x, at, mean, ln->C, dtype) + EPSILON);
+    ln->rstd[n] = 1.0F / sqrtf(row_variance(ln->x, at, mean, ln->C, dtype) + ln->epsilon);
     normalise_row(ln, n, dtype);
 }
 

@@ -34,6 +34,7 @@ struct gpu_norm {
     const void *x; // of T
     const float *g, *b;
     int64_t N, C;
+    float epsilon;
 };
 
 struct gpu_norm_bwd {
@@ -58,6 +59,7 @@ struct gpu_bias_grad {
 };
 
 struct gpu_activation {
+    enum activation act;
     void *y;       // (N, C) of T
     const void *x; // of T
     const float *b;
@@ -65,6 +67,7 @@ struct gpu_activation {
 };
 
 struct gpu_activation_bwd {
+    enum activation act;
     void *dx, *y;       // (N, C) of T; y may be NULL
     const void *dy, *x; // of T
     const float *b;

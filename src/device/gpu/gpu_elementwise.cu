@@ -56,15 +56,52 @@ GPU_KERNEL(N(bias_grad), COLUMN_THREADS, struct gpu_bias_grad, a)
 
 /* -- GELU ---------------------------------------------------------------------------- */
 
-/* gelu(t) = t * sigmoid(2u), u = sqrt(2/pi) (t + 0.044715 t^3): the tanh form with one
- * exponential. The steps of the processor. */
+/* Both forms are gelu(t) = t * gate(t) with one exponential e. The formulas and the steps
+ * are those of cpu_elementwise.c. */
 #define GELU_A 0.7978845608028654F
 #define GELU_B 0.044715F
 
-/* exp(-2u); the gate is 1 / (1 + that), and one minus the gate is that times the gate. */
-GPU_FN float gelu_exp(float t)
+#define PHI_MOST 14.0F // from here on e is 0
+#define PHI_SHIFT 3.0F
+#define PHI_DENSITY 0.3989422804014327F // 1 / sqrt(2 pi)
+
+/* sigmoid(2u), u = sqrt(2/pi) (t + 0.044715 t^3); e := exp(-2u). */
+GPU_FN float gate_by_tanh(float t, float *e)
 {
-    return gpu_exp(-2.0F * GELU_A * fmaf(GELU_B * t * t, t, t));
+    *e = gpu_exp(-2.0F * GELU_A * fmaf(GELU_B * t * t, t, t));
+    return 1.0F / (1.0F + *e);
+}
+
+/* Phi(t); e := exp(-t^2 / 2). */
+GPU_FN float gate_exact(float t, float *e)
+{
+    float size = fabsf(t), a = size < PHI_MOST ? size : PHI_MOST, square = a * a;
+    float inverse = 1.0F / (a + PHI_SHIFT), u = fmaf(-2.0F * PHI_SHIFT, inverse, 1.0F);
+    float tail = fmaf(-2.7063297e-4F, u, -9.0902945e-4F);
+    tail = fmaf(tail, u, 1.0771200e-3F);
+    tail = fmaf(tail, u, 6.9278972e-3F);
+    tail = fmaf(tail, u, -1.0479680e-2F);
+    tail = fmaf(tail, u, -4.7256906e-2F);
+    tail = fmaf(tail, u, 2.3001929e-1F);
+    tail = fmaf(tail, u, -5.0933224e-1F);
+    tail = fmaf(tail, u, 7.2908366e-1F);
+    float power = gpu_exp(-0.5F * square);
+    *e = fmaf(-0.5F * fmaf(a, a, -square), power, power);
+    tail = tail * inverse * *e;
+    return t < 0.0F ? tail : 1.0F - tail;
+}
+
+GPU_FN float gelu_gate(float t, float *e, enum activation act)
+{
+    return act == ACTIVATION_GELU ? gate_exact(t, e) : gate_by_tanh(t, e);
+}
+
+GPU_FN float gelu_slope(float t, float gate, float e, enum activation act)
+{
+    if (act == ACTIVATION_GELU)
+        return fmaf(PHI_DENSITY * t, e, gate);
+    float du = GELU_A * fmaf(3.0F * GELU_B * t, t, 1.0F);
+    return fmaf(2.0F * t * gate * (e * gate), du, gate);
 }
 
 GPU_KERNEL(N(gelu), THREADS, struct gpu_activation, a)
@@ -75,20 +112,19 @@ GPU_KERNEL(N(gelu), THREADS, struct gpu_activation, a)
     for (int64_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         load_run(x, WIDE, a.x, n * a.C + c, a.C - c, T_DTYPE);
         for (int i = 0; i < WIDE; i++) {
-            float t = x[i] + b[i];
-            x[i] = t * (1.0F / (1.0F + gelu_exp(t)));
+            float e, t = x[i] + b[i];
+            x[i] = t * gelu_gate(t, &e, a.act);
         }
         store_run(a.y, n * a.C + c, x, WIDE, a.C - c, T_DTYPE);
     }
 }
 
 /* dy := the gradient by t = x + b, and x := gelu(t). */
-GPU_FN void gelu_slope(float *dy, float *x, const float *b)
+GPU_FN void gelu_gradient(float *dy, float *x, const float *b, enum activation act)
 {
     for (int i = 0; i < RUN; i++) {
-        float t = x[i] + b[i], e = gelu_exp(t), gate = 1.0F / (1.0F + e);
-        float du = GELU_A * fmaf(3.0F * GELU_B * t, t, 1.0F);
-        dy[i] *= fmaf(2.0F * t * gate * (e * gate), du, gate);
+        float e, t = x[i] + b[i], gate = gelu_gate(t, &e, act);
+        dy[i] *= gelu_slope(t, gate, e, act);
         x[i] = t * gate;
     }
 }
@@ -109,7 +145,7 @@ GPU_KERNEL(N(gelu_bwd), COLUMN_THREADS, struct gpu_activation_bwd, a)
         widen_raw(x, next_x, RUN, T_DTYPE);
         load_raw(next_dy, RUN, a.dy, after, a.C - c, T_DTYPE);
         load_raw(next_x, RUN, a.x, after, a.C - c, T_DTYPE);
-        gelu_slope(dy, x, b);
+        gelu_gradient(dy, x, b, a.act);
         if (a.y)
             store_run(a.y, at, x, RUN, a.C - c, T_DTYPE);
         store_run(a.dx, at, dy, RUN, a.C - c, T_DTYPE);

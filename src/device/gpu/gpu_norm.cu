@@ -11,7 +11,6 @@
 
 #define NORM_THREADS 128
 #define NORM_ROWS (NORM_THREADS / GPU_WARP) // a block's
-#define EPSILON 1e-5F
 
 /* The row of this thread's warp. */
 GPU_FN int64_t warp_row(void)
@@ -71,7 +70,7 @@ GPU_KERNEL(N(norm_fwd), NORM_THREADS, struct gpu_norm, a)
     if (n >= a.N)
         return;
     float mean = row_mean(&a, row);
-    float rstd = 1.0F / sqrtf(row_variance(&a, row, mean) + EPSILON);
+    float rstd = 1.0F / sqrtf(row_variance(&a, row, mean) + a.epsilon);
     if (threadIdx.x % GPU_WARP == 0) {
         a.mean[n] = mean;
         a.rstd[n] = rstd;

@@ -84,7 +84,8 @@ static void launch_norm(struct stream *s, gpu_kernel *kernel, const char *name,
                          .g = ln->g,
                          .b = ln->b,
                          .N = ln->N,
-                         .C = ln->C};
+                         .C = ln->C,
+                         .epsilon = ln->epsilon};
     struct gpu_grid grid = norm_grid(ln->N);
     gpu_table_launch(s, kernel, name, &grid, &a, sizeof a);
 }
@@ -137,17 +138,25 @@ void gpu_table_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln)
 
 /* -- activations --------------------------------------------------------------------- */
 
+static void check_kind(enum activation act)
+{
+    CHECK(act == ACTIVATION_GELU || act == ACTIVATION_GELU_TANH, "activation %d",
+          (int)act);
+}
+
 void gpu_table_activation_fwd(struct stream *s, const struct activation_fwd *a)
 {
-    struct gpu_activation args = {.y = a->y, .x = a->x, .b = a->b, .N = a->N, .C = a->C};
+    struct gpu_activation args = {
+        .act = a->act, .y = a->y, .x = a->x, .b = a->b, .N = a->N, .C = a->C};
     struct gpu_grid grid = wide_grid(s, args.N, args.C);
-    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
+    check_kind(a->act);
     gpu_table_launch(s, gelu[s->dev->dtype], "activation_fwd", &grid, &args, sizeof args);
 }
 
 void gpu_table_activation_bwd(struct stream *s, const struct activation_bwd *a)
 {
-    struct gpu_activation_bwd args = {.dx = a->dx,
+    struct gpu_activation_bwd args = {.act = a->act,
+                                      .dx = a->dx,
                                       .y = a->y,
                                       .dy = a->dy,
                                       .x = a->x,
@@ -156,7 +165,7 @@ void gpu_table_activation_bwd(struct stream *s, const struct activation_bwd *a)
                                       .N = a->N,
                                       .C = a->C};
     struct gpu_grid grid = chunk_grid(args.N, args.C);
-    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
+    check_kind(a->act);
     gpu_table_launch(s, gelu_bwd[s->dev->dtype], "activation_bwd", &grid, &args,
                      sizeof args);
     if (a->db)

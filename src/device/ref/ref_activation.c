@@ -3,6 +3,8 @@
 #include <math.h>
 
 #define SQRT_2_OVER_PI 0.79788456080286535588
+#define SQRT_1_OVER_2 0.70710678118654752440
+#define SQRT_1_OVER_2_PI 0.39894228040143267794
 #define GELU_CUBIC 0.044715
 
 void ref_bias_grad(struct stream *s, float *db, const void *dy, float *partial, int64_t N,
@@ -17,39 +19,55 @@ void ref_bias_grad(struct stream *s, float *db, const void *dy, float *partial, 
     }
 }
 
-/* -- GELU, tanh form: 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))) ---------------- */
+/* -- GELU ---------------------------------------------------------------------------- */
 
+/* 0.5 z (1 + erf(z / sqrt(2))); by tanh, erf(z / sqrt(2)) is replaced by
+ * tanh(sqrt(2/pi) (z + 0.044715 z^3)). */
 static double gelu_tanh(double z)
 {
     return tanh(SQRT_2_OVER_PI * (z + GELU_CUBIC * z * z * z));
 }
 
-static double gelu(double z)
+static double normal_probability(double z)
 {
-    return 0.5 * z * (1.0 + gelu_tanh(z));
+    return 0.5 * erfc(-SQRT_1_OVER_2 * z);
 }
 
-static double gelu_derivative(double z)
+static double gelu(enum activation act, double z)
 {
+    return act == ACTIVATION_GELU ? z * normal_probability(z)
+                                  : 0.5 * z * (1.0 + gelu_tanh(z));
+}
+
+static double gelu_derivative(enum activation act, double z)
+{
+    if (act == ACTIVATION_GELU)
+        return normal_probability(z) + z * SQRT_1_OVER_2_PI * exp(-0.5 * z * z);
     double t = gelu_tanh(z);
     double inner = SQRT_2_OVER_PI * (1.0 + 3.0 * GELU_CUBIC * z * z);
     return 0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * inner;
 }
 
+static void check_kind(enum activation act)
+{
+    CHECK(act == ACTIVATION_GELU || act == ACTIVATION_GELU_TANH, "activation %d",
+          (int)act);
+}
+
 void ref_activation_fwd(struct stream *s, const struct activation_fwd *a)
 {
-    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
+    check_kind(a->act);
     for (int64_t n = 0; n < a->N; n++)
         for (int64_t c = 0; c < a->C; c++)
             ref_set(s, a->y, n * a->C + c,
-                    gelu(ref_get(s, a->x, n * a->C + c) + (double)a->b[c]));
+                    gelu(a->act, ref_get(s, a->x, n * a->C + c) + (double)a->b[c]));
 }
 
 /* The sums of all chunks but the first are zero when they stay in `partial`. */
 void ref_activation_bwd(struct stream *s, const struct activation_bwd *a)
 {
     int64_t C = a->C;
-    CHECK(a->act == ACTIVATION_GELU, "activation %d", (int)a->act);
+    check_kind(a->act);
     ref_clear_partials(a->partial, a->N, C);
     for (int64_t c = 0; c < C; c++) {
         double sum = a->db ? (double)a->db[c] : 0.0;
@@ -57,9 +75,9 @@ void ref_activation_bwd(struct stream *s, const struct activation_bwd *a)
             int64_t i = n * C + c;
             // both read before either is written: y may be x, dx may be dy
             double z = ref_get(s, a->x, i) + (double)a->b[c];
-            double d = ref_rounded(s, ref_get(s, a->dy, i) * gelu_derivative(z));
+            double d = ref_rounded(s, ref_get(s, a->dy, i) * gelu_derivative(a->act, z));
             if (a->y)
-                ref_set(s, a->y, i, gelu(z));
+                ref_set(s, a->y, i, gelu(a->act, z));
             ref_set(s, a->dx, i, d);
             sum += d;
         }

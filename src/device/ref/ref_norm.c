@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-#define LAYERNORM_EPSILON 1e-5
-
 /* Row n from the stored, rounded statistics: forward and again share these bits. */
 static void normalize_row(struct stream *s, const struct layernorm *ln, int64_t n)
 {
@@ -39,7 +37,7 @@ void ref_layernorm_fwd(struct stream *s, const struct layernorm *ln)
         double exact_mean = row_mean(s, ln, n);
         double variance = row_variance(s, ln, n, exact_mean);
         ln->mean[n] = (float)exact_mean;
-        ln->rstd[n] = (float)(1.0 / sqrt(variance + LAYERNORM_EPSILON));
+        ln->rstd[n] = (float)(1.0 / sqrt(variance + (double)ln->epsilon));
         normalize_row(s, ln, n);
     }
 }
