@@ -290,6 +290,7 @@ static void attention_tensors(struct call *c, struct attention *d)
     call_reads(c, &d->k, spread(N, d->kv_row, d->A_kv * d->D), c->dtype);
     call_reads(c, &d->v, spread(N, d->kv_row, d->A_kv * d->D), c->dtype);
     call_array(c, &d->first_key, (size_t)N * sizeof *d->first_key);
+    call_array(c, &d->key_end, (size_t)d->B * sizeof *d->key_end);
 }
 
 static void hosted_attention_fwd(struct stream *s, const struct attention *a)

@@ -97,6 +97,8 @@ static inline int32_t whole_number(enum fill fill, int64_t i, const struct shape
         return (int32_t)rng_below(r, VOCAB + 1) - 1; // -1: no row here
     if (fill == POSITIONS)
         return (int32_t)(i % s->S);
+    if (fill == KEY_ENDS) // of a sample: any of its keys, or all
+        return (int32_t)(i % 3 == 2 ? s->S : 1 + (int64_t)rng_below(r, s->S));
     return (int32_t)(rng_below(r, s->C + 4) - 2); // targets, some in no column
 }
 

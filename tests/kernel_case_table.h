@@ -158,6 +158,19 @@ static const struct kernel_case cases[] = {
       {IN,      OF_FLOAT, PER_SAMPLE, SIZE_AS,   BELL, 0, 0, 0},             // lse
       {IN,      OF_T,     PER_SAMPLE, SIZE_SAD,  BELL, 0, 0, 0},             // dout
       {IN,      OF_INT,   PER_SAMPLE, SIZE_S,    FIRST_KEYS, 0, 0, 0}}, 0, {{0}}},
+    {"attention_fwd of padding", ATTENTION, run_padding_fwd, NULL,
+     {{OUT,     OF_T,     PER_SAMPLE, SIZE_SAD,  BELL, 5e-6, 0, 1},          // out
+      {OUT,     OF_FLOAT, PER_SAMPLE, SIZE_AS,   BELL, 1e-6, 1e-6, 0},       // lse: one key
+      {IN,      OF_T,     PER_SAMPLE, SIZE_S3AD, BELL, 0, 0, 0},             // qkv
+      {IN,      OF_INT,   PER_SAMPLE, SIZE_ONE,  KEY_ENDS, 0, 0, 0}}, 0, {{0}}},
+    {"attention_bwd of padding", ATTENTION, run_padding_bwd, prepare_padding_bwd,
+     {{OUT,     OF_T,     PER_SAMPLE, SIZE_S3AD, BELL, 2e-5, 2e-4, 1},       // dqkv: few keys
+      {SCRATCH, OF_FLOAT, PER_SAMPLE, SIZE_AS,   BELL, 0, 0, 0},             // delta
+      {IN,      OF_T,     PER_SAMPLE, SIZE_S3AD, BELL, 0, 0, 0},             // qkv
+      {IN,      OF_T,     PER_SAMPLE, SIZE_SAD,  BELL, 0, 0, 0},             // out
+      {IN,      OF_FLOAT, PER_SAMPLE, SIZE_AS,   BELL, 0, 0, 0},             // lse
+      {IN,      OF_T,     PER_SAMPLE, SIZE_SAD,  BELL, 0, 0, 0},             // dout
+      {IN,      OF_INT,   PER_SAMPLE, SIZE_ONE,  KEY_ENDS, 0, 0, 0}}, 0, {{0}}},
     {"attention_decode", ATTENTION, run_attention_decode, NULL,
      {{OUT,     OF_T,     WHOLE,      SIZE_AD,   BELL, 2e-6, 0, 1},          // out
       {IN,      OF_T,     WHOLE,      SIZE_AD,   BELL, 0, 0, 0},             // q

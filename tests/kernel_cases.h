@@ -308,6 +308,30 @@ static void run_attention_bwd(const struct kernels *k, const struct shape *s, vo
     run_documents_bwd(k, s, (void *[]){b[0], b[1], b[2], b[3], b[4], b[5], NULL});
 }
 
+static void run_padding_fwd(const struct kernels *k, const struct shape *s, void **b)
+{
+    struct attention at = attention_of(s);
+    at.out = b[0];
+    at.lse = b[1];
+    at.key_end = b[3];
+    typed_attention_fwd(k, s->dtype, at, b[2]);
+}
+
+static void run_padding_bwd(const struct kernels *k, const struct shape *s, void **b)
+{
+    struct attention_bwd at = {.fwd = attention_of(s), .dout = b[5], .delta = b[1]};
+    at.fwd.out = b[3];
+    at.fwd.lse = b[4];
+    at.fwd.key_end = b[6];
+    typed_attention_bwd(k, s->dtype, at, b[2], b[0]);
+}
+
+static void prepare_padding_bwd(const struct kernels *ref, const struct shape *s,
+                                void **b)
+{
+    run_padding_fwd(ref, s, (void *[]){b[3], b[4], b[2], b[6]});
+}
+
 static void prepare_documents_bwd(const struct kernels *ref, const struct shape *s,
                                   void **b)
 {

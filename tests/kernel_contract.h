@@ -244,7 +244,9 @@ static inline float contract_dot(const struct operand *x, int64_t i,
 static inline bool is_seen(const struct contract_head *hd, int64_t q, int64_t k)
 {
     const int32_t *first = hd->at->first_key;
-    return q < hd->at->S && k <= q && (!first || k >= first[hd->b * hd->at->S + q]);
+    const int32_t *end = hd->at->key_end;
+    return q < hd->at->S && k <= q && (!end || k < end[hd->b]) &&
+           (!first || k >= first[hd->b * hd->at->S + q]);
 }
 
 /* Whether a query of q's block sees a key of k's group: of the tile both are counted. */

@@ -25,6 +25,7 @@ struct shape {
 
 /* Elements of a buffer, of one sample if it is PER_SAMPLE. */
 enum extent {
+    SIZE_ONE,
     SIZE_S,
     SIZE_C,
     SIZE_D,
@@ -43,7 +44,7 @@ enum extent {
 enum share { WHOLE, PER_SAMPLE };
 enum role { END, IN, OUT, UPDATED, SCRATCH, SPOILED }; // SPOILED: read, and left anyhow
 enum type { OF_FLOAT, OF_T, OF_INT, OF_DOUBLE };
-enum fill { BELL, POSITIVE, TOKENS, POSITIONS, TARGETS, FIRST_KEYS };
+enum fill { BELL, POSITIVE, TOKENS, POSITIONS, TARGETS, FIRST_KEYS, KEY_ENDS };
 
 struct buffer {
     enum role role;
@@ -147,6 +148,8 @@ static inline int64_t extent_of(enum extent extent, const struct shape *s)
         return s->S;
     case SIZE_C:
         return s->C;
+    case SIZE_ONE:
+        return 1;
     case SIZE_D:
         return s->D;
     case SIZE_SC:

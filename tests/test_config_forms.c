@@ -387,6 +387,83 @@ static void test_rates__that_are_swapped_are_warned_about(void **state)
     free(log);
 }
 
+/* -- the form of the Colossal-AI tutorial -------------------------------------------- */
+
+static void test_tutorial__a_file_with_its_names_has_its_defaults(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"BATCH_SIZE: 4\n", "NUM_EPOCHS: 2\n",
+                                        "parallel: {pipeline: 1}\n",
+                                        "PreTraining:\n  BATCH_SIZE: 4\n"};
+    struct config cfg;
+    for (size_t i = 0; i < LEN(files); i++) {
+        assert_loads(&cfg, files[i], NULL);
+        assert_true(cfg.dataset.drop_last);
+        assert_true(cfg.dataset.pad_loss);
+        assert_int_equal(cfg.model.activation, MODEL_GELU);
+        assert_int_equal(cfg.optimizer.decay, DECAYED_ALL);
+        assert_loads(&cfg, files[i], "Model.activation=gelu_tanh");
+        assert_int_equal(cfg.model.activation, MODEL_GELU_TANH);
+        assert_loads(&cfg, files[i], "drop_last=False");
+        assert_false(cfg.dataset.drop_last);
+        assert_true(cfg.dataset.pad_loss);
+    }
+    assert_loads(&cfg, "BATCH_SIZE: 4\ndataset: {pad_loss: False, drop_last: }\n", NULL);
+    assert_true(cfg.dataset.drop_last);
+    assert_false(cfg.dataset.pad_loss);
+}
+
+static void test_tutorial__other_files_have_their_own_defaults(void **state)
+{
+    (void)state;
+    static const char *const options[] = {NULL, "BATCH_SIZE=4", "NUM_EPOCHS=2",
+                                          "parallel.pipeline=1"};
+    struct config cfg;
+    for (size_t i = 0; i < LEN(options); i++) {
+        assert_loads(&cfg, "SEQ_LEN: 16\nNUM_MICRO_BATCHES: 1\n", options[i]);
+        assert_false(cfg.dataset.drop_last);
+        assert_false(cfg.dataset.pad_loss);
+        assert_int_equal(cfg.model.activation, MODEL_GELU_TANH);
+        assert_int_equal(cfg.optimizer.decay, DECAYED_MATRICES);
+    }
+}
+
+static void test_accumulation__multiplies_the_batch_of_an_update(void **state)
+{
+    (void)state;
+    struct config cfg, again;
+    struct error err;
+    assert_loads(&cfg,
+                 "BATCH_SIZE: 6\nNUM_MICRO_BATCHES: 3\n"
+                 "Distributed: {dp_degree: 2}\ngradient_accumulation: 4\n",
+                 NULL);
+    assert_int_equal(cfg.batch_size.global_batch_size, 48);
+    assert_int_equal(cfg.batch_size.micro_batch_size, 2);
+    assert_int_equal(config_update_samples(&cfg), 24);
+    assert_int_equal(config_update_micro_batches(&cfg), 12);
+    char *json = config_to_json(&cfg);
+    assert_ok(config_from_json(&again, json, &err), err);
+    assert_same(&cfg, &again);
+    free(json);
+    assert_loads(&cfg, "batch_size: {global_batch_size: 24}\n",
+                 "gradient_accumulation=3");
+    assert_int_equal(cfg.batch_size.local_batch_size, 8);
+    assert_refused("batch_size: {global_batch_size: 25}\n", "gradient_accumulation=3",
+                   "f.yaml:1:33: batch_size.global_batch_size: 25 is not a multiple of "
+                   "the 1 data rank (dp_degree x sharding_degree) x "
+                   "gradient_accumulation 3: use 27");
+    assert_refused("batch_size: {global_batch_size: 9, local_batch_size: 9}\n",
+                   "gradient_accumulation=3",
+                   "f.yaml:1:33: batch_size.global_batch_size: 9 is not local_batch_size "
+                   "9 (f.yaml:1:54) x 1 data rank (dp_degree x sharding_degree) x "
+                   "gradient_accumulation 3: use 27, or local_batch_size 3");
+    assert_refused("gradient_accumulation: 0\n", NULL, "f.yaml:1:24: ");
+    assert_refused(
+        "BATCH_SIZE: 16777216\ngradient_accumulation: 65536\n"
+        "Distributed: {dp_degree: 65536, sharding: {sharding_degree: 65536}}\n",
+        NULL, "f.yaml:1:13: BATCH_SIZE: 16777216 samples on 4294967296 data");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +479,9 @@ int main(void)
         cmocka_unit_test(test_foreign__models_are_refused_with_a_sentence),
         cmocka_unit_test(test_epochs__count_when_steps_are_left_out),
         cmocka_unit_test(test_rates__that_are_swapped_are_warned_about),
+        cmocka_unit_test(test_tutorial__a_file_with_its_names_has_its_defaults),
+        cmocka_unit_test(test_tutorial__other_files_have_their_own_defaults),
+        cmocka_unit_test(test_accumulation__multiplies_the_batch_of_an_update),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

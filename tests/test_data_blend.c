@@ -371,6 +371,77 @@ static void test_stream__loaders_share_it_and_resume_in_it(void **state)
     input_set_close(&set);
 }
 
+/* -- whole batches only -------------------------------------------------------------- */
+
+/* Epoch by epoch, the stream has the first samples of what `all` has, as many as make
+ * whole batches of the smallest epoch, the first. */
+static void check_whole_batches(struct sample_stream *stream, struct sample_stream *all,
+                                int64_t G)
+{
+    int32_t window[S + 1], expected[S + 1];
+    int64_t used = sample_stream_epoch_start(all, 1) / G * G;
+    assert_true(used > 0);
+    for (int64_t epoch = 0; epoch < 7; epoch++) {
+        assert_int_equal(sample_stream_epoch_start(stream, epoch), epoch * used);
+        int64_t start = sample_stream_epoch_start(all, epoch);
+        for (int64_t i = 0; i < used; i++) {
+            assert_int_equal(sample_stream_epoch_of(stream, epoch * used + i), epoch);
+            read_window(stream, epoch * used + i, window);
+            read_window(all, start + i, expected);
+            assert_memory_equal(window, expected, sizeof window);
+        }
+    }
+    assert_true(sample_stream_epoch_start(stream, INT64_MAX / 4) == INT64_MAX);
+}
+
+static void test_drop_last__every_epoch_has_the_same_whole_batches(void **state)
+{
+    static struct config cfg, whole;
+    struct input_set set, set_of_all;
+    struct sample_stream stream, all;
+    struct error err;
+    write_inputs(*state);
+    for (int is_blend = 0; is_blend <= 1; is_blend++)
+        for (int is_padded = 0; is_padded <= 1; is_padded++) {
+            test_data_config(&cfg, S);
+            add_inputs(&cfg, *state, "abc");
+            if (is_blend)
+                set_weights(&cfg, (double[]){1, 2, 3}, 3);
+            cfg.dataset.mode = is_padded ? SAMPLES_PADDED : SAMPLES_PACKED;
+            cfg.batch_size.global_batch_size = 8;
+            whole = cfg;
+            whole.dataset.drop_last = true;
+            assert_ok(input_set_open(&set_of_all, &cfg, &err), err);
+            assert_ok(input_set_open(&set, &whole, &err), err);
+            assert_ok(sample_stream_open(&all, &set_of_all, SPLIT_TRAIN, 400, &err), err);
+            assert_ok(sample_stream_open(&stream, &set, SPLIT_TRAIN, 200, &err), err);
+            check_whole_batches(&stream, &all, 8);
+            sample_stream_close(&stream);
+            sample_stream_close(&all);
+            input_set_close(&set);
+            input_set_close(&set_of_all);
+        }
+}
+
+static void test_drop_last__an_epoch_below_one_batch_is_refused(void **state)
+{
+    static struct config cfg;
+    struct input_set set;
+    struct sample_stream stream;
+    struct error err;
+    write_inputs(*state);
+    test_data_config(&cfg, S);
+    add_inputs(&cfg, *state, "b");
+    cfg.dataset.mode = SAMPLES_PADDED;
+    cfg.dataset.drop_last = true;
+    cfg.batch_size.global_batch_size = 1000;
+    assert_ok(input_set_open(&set, &cfg, &err), err);
+    assert_int_equal(sample_stream_open(&stream, &set, SPLIT_TRAIN, 1, &err), -1);
+    assert_int_equal(err.kind, ERROR_INPUT);
+    assert_says(err, "fewer than one global batch of 1000");
+    input_set_close(&set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +458,8 @@ int main(void)
         data_test(test_stream__an_epoch_is_the_epochs_of_all_inputs),
         data_test(test_stream__an_empty_part_of_one_input_is_refused_by_name),
         data_test(test_stream__loaders_share_it_and_resume_in_it),
+        data_test(test_drop_last__every_epoch_has_the_same_whole_batches),
+        data_test(test_drop_last__an_epoch_below_one_batch_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,9 @@
  * into micro-batches, which are batches too. All arrays are (B, S), borrowed from whoever
  * filled them in.
  *
- * Padding stands at the end of a sample, and attention is causal: no token that counts
- * sees any, so there is no mask of it. What it computes is left out by loss_mask.
+ * Padding is at the end of a sample, and attention is causal: no token of a document sees
+ * padding. Where the losses at padding count, key_end hides it from padding's own queries;
+ * elsewhere there is no mask, and loss_mask leaves out what padding computes.
  */
 #ifndef BASE_BATCH_H
 #define BASE_BATCH_H
@@ -35,9 +36,11 @@ struct batch {
     const int32_t *document_start; // where in its sample the document of each token
                                    // begins, which is the first key it sees and has
                                    // position 0; NULL: at 0
-    int64_t n_counted;             // ones in loss_mask; the loader's
-    int64_t first_sample;          // index in the global batch of sample 0, for dropout
-    int64_t step;                  // for dropout
+    const int32_t
+        *key_end;         // (B) no query of the sample sees tokens from here on; NULL: S
+    int64_t n_counted;    // ones in loss_mask; the loader's
+    int64_t first_sample; // index in the global batch of sample 0, for dropout
+    int64_t step;         // for dropout
 
     float loss_weight; // in the gradient, of a token that counts
     double *loss_sums; // (B) filled by the head, see gpt_finish_losses(): the losses of a

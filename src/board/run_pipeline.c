@@ -186,7 +186,10 @@ static bool shape_of(const struct run *run, struct schedule_shape *shape)
     double pp = run_config_number(c, "Distributed.pp_degree");
     double chunks = run_config_number(c, "Distributed.virtual_pp_degree");
     double micro = run_config_number(c, "batch_size.num_micro_batches");
+    double batches = run_config_number(c, "batch_size.gradient_accumulation");
     struct error ignored;
+    if (batches > 1) // older runs have no such key
+        micro *= batches;
     if (!(pp >= 1 && pp <= STAGES_MOST && chunks >= 1 && micro >= 1 &&
           pp * chunks * micro * 2 <= BOXES_MOST))
         return false;

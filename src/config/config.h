@@ -127,10 +127,11 @@ struct config_distributed {
 };
 
 struct config_batch {
-    int64_t global_batch_size; // samples of one optimizer update, all ranks
-    int64_t local_batch_size;  // samples of one update on one data rank
-    int64_t micro_batch_size;  // samples of one forward
-    int64_t num_micro_batches; // local_batch_size / micro_batch_size
+    int64_t global_batch_size;     // samples of one optimizer update, all ranks
+    int64_t local_batch_size;      // samples of one batch on one data rank
+    int64_t gradient_accumulation; // batches of one update
+    int64_t micro_batch_size;      // samples of one forward
+    int64_t num_micro_batches;     // of one batch: local_batch_size / micro_batch_size
 };
 
 enum config_truth { TRUTH_EMPTY, TRUTH_FALSE, TRUTH_TRUE };
@@ -151,6 +152,8 @@ struct config_dataset {
     enum config_split_by split_by;
     int64_t max_seq_len;
     enum config_sample_mode mode;      // many documents per sample, or one
+    bool drop_last;                    // an epoch has whole batches only
+    bool pad_loss;                     // padding counts in the loss of padded samples
     bool reset_attention_mask;         // attention and positions stay in a document
     bool eod_mask_loss;                // leave out positions whose input token is eos
     int64_t eos_token_id;              // -1: unknown
@@ -271,6 +274,10 @@ MUST_CHECK int config_check_whole(const struct config *cfg, const char *name,
 
 /* Path 0 <= i < n_paths of the list. */
 const char *config_path_at(const struct config_paths *paths, int64_t i);
+
+/* Of one update on one data rank: samples, and micro-batches. */
+int64_t config_update_samples(const struct config *cfg);
+int64_t config_update_micro_batches(const struct config *cfg);
 
 /* Whether the run will evaluate after steps or epochs; the latter alone. */
 bool config_evaluates(const struct config *cfg);

@@ -195,24 +195,42 @@ static int64_t data_ranks(const struct config *cfg)
     return cfg->distributed.dp_degree * cfg->distributed.sharding.sharding_degree;
 }
 
+/* Batches of local_batch_size that one update has, over all data ranks. */
+static int64_t update_batches(const struct config *cfg)
+{
+    return data_ranks(cfg) * i64_max(1, cfg->batch_size.gradient_accumulation);
+}
+
+/* "2 data ranks (dp_degree x sharding_degree) x gradient_accumulation 3" */
+static void describe_batches(const struct config *cfg, char *buf, size_t size)
+{
+    int64_t ranks = data_ranks(cfg), n = cfg->batch_size.gradient_accumulation;
+    int used =
+        snprintf(buf, size, "%" PRId64 " data rank%s (dp_degree x sharding_degree)",
+                 ranks, ranks == 1 ? "" : "s");
+    if (n > 1)
+        snprintf(buf + used, size - (size_t)used, " x gradient_accumulation %" PRId64, n);
+}
+
 static int derive_local(struct config *cfg, const struct config_origins *origins,
                         struct error *err)
 {
     struct config_batch *b = &cfg->batch_size;
-    int64_t ranks = data_ranks(cfg);
+    int64_t n = update_batches(cfg);
+    char batches[128];
     if (b->local_batch_size)
         return 0;
     if (!b->global_batch_size)
         b->local_batch_size = DEFAULT_LOCAL_BATCH;
-    else if (b->global_batch_size % ranks == 0)
-        b->local_batch_size = b->global_batch_size / ranks;
-    else
-        return config_refuse(origins, config_key_at(GLOBAL), NULL, err,
-                             "%" PRId64 " is not a multiple of the %" PRId64
-                             " data ranks (dp_degree x sharding_degree): use %" PRId64,
-                             b->global_batch_size, ranks,
-                             i64_round_up(b->global_batch_size, ranks));
-    return 0;
+    else if (b->global_batch_size % n == 0)
+        b->local_batch_size = b->global_batch_size / n;
+    if (b->local_batch_size)
+        return 0;
+    describe_batches(cfg, batches, sizeof batches);
+    return config_refuse(origins, config_key_at(GLOBAL), NULL, err,
+                         "%" PRId64 " is not a multiple of the %s: use %" PRId64,
+                         b->global_batch_size, batches,
+                         i64_round_up(b->global_batch_size, n));
 }
 
 /* The size of a micro-batch and their number: either follows from the other. A size that
@@ -240,23 +258,25 @@ static int check_global(const struct config *cfg, const struct config_origins *o
 {
     struct pair p = pair_of(origins, GLOBAL, LOCAL);
     const struct config_batch *b = &cfg->batch_size;
-    int64_t ranks = data_ranks(cfg), product = b->local_batch_size * ranks;
-    char or_local[64] = "";
-    if ((double)product > p.key->range.max)
+    int64_t n = update_batches(cfg), product;
+    char or_local[64] = "", batches[128];
+    describe_batches(cfg, batches, sizeof batches);
+    if (__builtin_mul_overflow(b->local_batch_size, n, &product) ||
+        (double)product > p.key->range.max)
         return config_refuse(origins, p.other, NULL, err,
-                             "%" PRId64 " samples on %" PRId64
-                             " data ranks are too many: use at most %.0f together",
-                             b->local_batch_size, ranks, p.key->range.max);
+                             "%" PRId64 " samples on %s are too many: use at most %.0f "
+                             "together",
+                             b->local_batch_size, batches, p.key->range.max);
     if (b->global_batch_size == product)
         return 0;
-    if (b->global_batch_size % ranks == 0)
+    if (b->global_batch_size % n == 0)
         snprintf(or_local, sizeof or_local, ", or local_batch_size %" PRId64,
-                 b->global_batch_size / ranks);
+                 b->global_batch_size / n);
     return config_refuse(origins, p.key, p.other, err,
-                         "%" PRId64 " is not local_batch_size %" PRId64 "%s x %" PRId64
-                         " data rank%s (dp_degree x sharding_degree): use %" PRId64 "%s",
-                         b->global_batch_size, b->local_batch_size, p.aside, ranks,
-                         ranks == 1 ? "" : "s", product, or_local);
+                         "%" PRId64 " is not local_batch_size %" PRId64 "%s x %s: use "
+                         "%" PRId64 "%s",
+                         b->global_batch_size, b->local_batch_size, p.aside, batches,
+                         product, or_local);
 }
 
 static int check_micro(const struct config *cfg, const struct config_origins *origins,
@@ -296,18 +316,6 @@ static int64_t derive_dp(const struct config_distributed *d, int64_t n_processes
     return i64_max(1, n_processes / each);
 }
 
-int64_t config_n_processes(const struct config *cfg)
-{
-    const struct config_distributed *d = &cfg->distributed;
-    const int64_t degrees[] = {d->dp_degree, d->pp_degree, d->sharding.sharding_degree,
-                               d->mp_degree};
-    int64_t product = 1;
-    for (size_t i = 0; i < ARRAY_LEN(degrees); i++)
-        if (__builtin_mul_overflow(product, degrees[i], &product))
-            return INT64_MAX;
-    return product;
-}
-
 /* Somebody who gives a number of epochs and none of steps means the epochs, not the
  * default number of steps. */
 static void derive_steps(struct config *cfg, const struct config_origins *origins)
@@ -332,8 +340,10 @@ int config_derive(struct config *cfg, const struct config_origins *origins,
         cfg->distributed.dp_degree = derive_dp(&cfg->distributed, n_processes);
     if (derive_local(cfg, origins, err))
         return -1;
-    if (!b->global_batch_size)
-        b->global_batch_size = b->local_batch_size * data_ranks(cfg);
+    if (!b->global_batch_size &&
+        __builtin_mul_overflow(b->local_batch_size, update_batches(cfg),
+                               &b->global_batch_size))
+        b->global_batch_size = INT64_MAX; // too many, as config_check() reports
     if (derive_micro(cfg, origins, err))
         return -1;
     if (!cfg->distributed.tensor_shape[0])
@@ -439,14 +449,6 @@ bool config_tests_epochs(const struct config *cfg)
 bool config_evaluates(const struct config *cfg)
 {
     return tests_steps(cfg) || config_tests_epochs(cfg);
-}
-
-bool config_has_fp32_grads(const struct config *cfg)
-{
-    if (cfg->mix_precision.fp32_grads != TRUTH_EMPTY)
-        return cfg->mix_precision.fp32_grads == TRUTH_TRUE;
-    return cfg->mix_precision.dtype == DTYPE_BF16 &&
-           cfg->batch_size.num_micro_batches > 1;
 }
 
 static int check_split(const struct config *cfg, const struct config_origins *origins,

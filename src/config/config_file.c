@@ -403,6 +403,8 @@ static int on_second_walk(void *context, const struct config_node *node,
     struct config_place at =
         node->kind == NODE_SECTION ? node->key_place : node->value_place;
     snprintf(where, sizeof where, "%s:%d:%d", f->file, at.line, at.column);
+    if (config_is_of_tutorial(path))
+        f->loader->is_of_tutorial = true;
     if (strcmp(path, BASE) == 0 || strcmp(config_leaf(path), INHERITED) == 0)
         return 0;
     if (key && node->kind != NODE_SECTION)

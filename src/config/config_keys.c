@@ -192,10 +192,11 @@ const struct config_key config_keys[] = {
         .default_text = "0.02", .range = BETWEEN(0, 100),
         .meaning = "Standard deviation of the initial weights."},
     {KEY("Model.norm_epsilon", CONFIG_FLOAT, model.norm_epsilon),
-        .default_text = "1.0e-5", .former = "1.0e-5", .range = BETWEEN(1e-12, 1),
+        .default_text = "1.0e-5", .range = BETWEEN(1e-12, 1), .former = "1.0e-5",
         .meaning = "Added to the variance in layer norms, below the root."},
     {KEY("Model.activation", CONFIG_ENUM, model.activation),
-        .default_text = "gelu_tanh", .former = "gelu_tanh", .words = activation_words,
+        .default_text = "gelu_tanh", .tutorial_default = "gelu", .former = "gelu_tanh",
+        .words = activation_words,
         .meaning = "The function between the two matrices of a feed-forward layer: GELU, exact "
                    "(gelu) or by tanh (gelu_tanh), as in GPT-2 and PaddleFleetX."},
 
@@ -207,7 +208,8 @@ const struct config_key config_keys[] = {
         .default_text = "0.01", .range = BETWEEN(0, 1000),
         .meaning = "Weight decay, of the parameters that `Optimizer.decay` selects."},
     {KEY("Optimizer.decay", CONFIG_ENUM, optimizer.decay),
-        .default_text = "matrices", .former = "matrices", .words = decayed_words,
+        .default_text = "matrices", .tutorial_default = "all", .former = "matrices",
+        .words = decayed_words,
         .meaning = "The parameters that weight_decay applies to: matrices and embeddings "
                    "(matrices), or biases and layer norms too (all), as "
                    "`torch.optim.Adam(model.parameters())` does."},
@@ -285,17 +287,21 @@ const struct config_key config_keys[] = {
                    "them."},
 
     {KEY("batch_size.global_batch_size", CONFIG_INT, batch_size.global_batch_size),
-        .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size x data ranks (dp_degree x sharding_degree)",
+        .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size x data ranks (dp_degree x sharding_degree) x gradient_accumulation",
         .meaning = "Samples of one update, over all processes."},
     {KEY("batch_size.local_batch_size", CONFIG_INT, batch_size.local_batch_size),
-        .range = BETWEEN(1, MAX_SIZE), .derived = "global_batch_size / data ranks, or 8 when that is left out too",
-        .meaning = "Samples of one update on one data rank."},
+        .range = BETWEEN(1, MAX_SIZE), .derived = "global_batch_size / data ranks / gradient_accumulation, or 8 when that is left out too",
+        .meaning = "Samples of one batch on one data rank."},
     {KEY("batch_size.micro_batch_size", CONFIG_INT, batch_size.micro_batch_size),
         .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size / num_micro_batches when that is given, else local_batch_size",
         .meaning = "Samples of one forward pass; divides local_batch_size."},
     {KEY("batch_size.num_micro_batches", CONFIG_INT, batch_size.num_micro_batches),
         .range = BETWEEN(1, MAX_SIZE), .derived = "local_batch_size / micro_batch_size",
-        .meaning = "Forward passes of one update on one data rank."},
+        .meaning = "Forward passes of one batch on one data rank."},
+    {KEY("batch_size.gradient_accumulation", CONFIG_INT, batch_size.gradient_accumulation),
+        .default_text = "1", .range = BETWEEN(1, MAX_DEGREE), .former = "1",
+        .meaning = "Batches of local_batch_size whose gradients are added up for one update; the "
+                   "update has num_micro_batches of each."},
 
     {KEY("mix_precision.use_pure_fp16", CONFIG_BOOL, mix_precision.use_pure_fp16),
         .default_text = "False",
@@ -334,6 +340,15 @@ const struct config_key config_keys[] = {
         .meaning = "packed cuts the documents, one after the other, into samples; padded makes "
                    "each document one sample, cut or filled up to max_seq_len, with loss on its "
                    "own tokens only."},
+    {KEY("dataset.drop_last", CONFIG_BOOL, dataset.drop_last),
+        .default_text = "False", .tutorial_default = "True", .former = "False",
+        .meaning = "Every epoch has the same number of batches: the rest of its shuffled order, less "
+                   "than one global batch, is dropped. False: batches continue across epochs."},
+    {KEY("dataset.pad_loss", CONFIG_BOOL, dataset.pad_loss),
+        .default_text = "False", .tutorial_default = "True", .former = "False",
+        .meaning = "In padded mode, padding counts in the loss: the label of a position is the next "
+                   "token of its sample, also where that is padding. A sample is max_seq_len tokens, "
+                   "or as many as the longest document has; no position sees padding."},
     {KEY("dataset.reset_attention_mask", CONFIG_BOOL, dataset.reset_attention_mask),
         .default_text = "False",
         .meaning = "Attention and positions do not cross from one document of a packed sample to "

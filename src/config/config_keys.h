@@ -56,6 +56,8 @@ struct config_key {
                          // does not say all; NULL: it does
     const char *sectioned_default; // in a file with one of config_sectioned; NULL: the
                                    // same
+    const char *tutorial_default;  // in a file with one of config_is_of_tutorial; NULL:
+                                   // the same
     const char *former; // the value, as YAML, that a key that was left out had in version
                         // 2.0.0; NULL: the same as today. See below
 };

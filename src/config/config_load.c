@@ -185,14 +185,19 @@ static int apply_option(struct config_loader *l, const char *option, struct erro
 
 /* -- what was left out ---------------------------------------------------------------- */
 
-/* What a newer form of the files means by leaving a key out. */
-static void apply_sectioned_defaults(struct config_target *target)
+/* A key that was left out has the default of the files' form. */
+static void apply_form_defaults(struct config_loader *l)
 {
-    for (int i = 0; i < config_n_keys; i++)
-        if (config_keys[i].sectioned_default &&
-            !config_was_given(&target->origins, &config_keys[i]))
-            config_set_default(&config_keys[i], target->cfg,
-                               config_keys[i].sectioned_default);
+    struct config_target *target = &l->ours;
+    for (int i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+        if (config_was_given(&target->origins, key))
+            continue;
+        if (l->is_sectioned && key->sectioned_default)
+            config_set_default(key, target->cfg, key->sectioned_default);
+        if (l->is_of_tutorial && key->tutorial_default)
+            config_set_default(key, target->cfg, key->tutorial_default);
+    }
 }
 
 /* What is said again for evaluation must be what training has, unless a later layer
@@ -316,8 +321,7 @@ static int finish_config(struct config_loader *l, const struct request *r,
                          struct error *err)
 {
     struct config *cfg = l->ours.cfg;
-    if (l->is_sectioned)
-        apply_sectioned_defaults(&l->ours);
+    apply_form_defaults(l);
     if (check_echoes(l, err) || config_foreign_finish(l, err) ||
         config_check_works_now(cfg, &l->ours.origins, err) ||
         (r->sources.past && config_resume(&l->ours, r->sources.past, err)) ||

@@ -41,6 +41,7 @@ struct config_loader {
     struct config_foreign_use *foreigns; // one for each row of the table
     bool mixed; // the value of mix_precision.enable, where it is seen
     bool is_sectioned;
+    bool is_of_tutorial; // a file has one of its names
     int n_files;
     struct {
         char shown[CONFIG_FILE_SHOWN];

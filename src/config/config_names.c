@@ -78,6 +78,7 @@ const struct config_alias config_aliases[] = {
     {"NUM_EPOCHS", "num_train_epochs", NULL, COLOSSAL, false},
     {"SEQ_LEN", "dataset.max_seq_len", NULL, COLOSSAL, false},
     {"BATCH_SIZE", "batch_size.local_batch_size", NULL, COLOSSAL, false},
+    {"gradient_accumulation", "batch_size.gradient_accumulation", NULL, COLOSSAL, false},
     {"NUM_MICRO_BATCHES", "batch_size.num_micro_batches", NULL, COLOSSAL, false},
     {"NUM_CHUNKS", "Distributed.virtual_pp_degree", NULL, COLOSSAL, false},
     {"TENSOR_SHAPE", "Distributed.tensor_shape", NULL, COLOSSAL, false},
@@ -174,6 +175,15 @@ bool config_is_sectioned(const char *path)
     static const char *const sections[] = {"Global", "Engine", "Data"};
     for (size_t i = 0; i < ARRAY_LEN(sections); i++)
         if (strcmp(path, sections[i]) == 0)
+            return true;
+    return false;
+}
+
+bool config_is_of_tutorial(const char *path)
+{
+    static const char *const names[] = {"BATCH_SIZE", "NUM_EPOCHS", "parallel"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcmp(path, names[i]) == 0)
             return true;
     return false;
 }

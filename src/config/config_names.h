@@ -45,6 +45,10 @@ extern const int config_n_foreigns;
  * which have other defaults. */
 bool config_is_sectioned(const char *path);
 
+/* True for the names of the Colossal-AI tutorial that make a file one of its form, which
+ * has other defaults. */
+bool config_is_of_tutorial(const char *path);
+
 /* The last part of a dotted path. */
 const char *config_leaf(const char *path);
 

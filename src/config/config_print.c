@@ -174,6 +174,9 @@ static void describe_default(const struct config_key *key, char *buf, size_t siz
     if (key->sectioned_default)
         n += snprintf(buf + n, size - (size_t)n, "; %s in PaddleFleetX 2.4's form",
                       key->sectioned_default);
+    if (key->tutorial_default)
+        n += snprintf(buf + n, size - (size_t)n,
+                      "; %s in the Colossal-AI tutorial's form", key->tutorial_default);
     if (key->empty)
         snprintf(buf + n, size - (size_t)n, "; %s when nothing follows the colon",
                  key->empty);
@@ -286,7 +289,8 @@ static const char introduction[] =
     "  version has them; nothing is ever ignored but what the last table names.\n"
     "\n"
     "Rules between keys: `global_batch_size` = `local_batch_size` x data ranks\n"
-    "(`dp_degree` x `sharding_degree`), exactly; `micro_batch_size` divides\n"
+    "(`dp_degree` x `sharding_degree`) x `gradient_accumulation`, exactly;\n"
+    "`micro_batch_size` divides\n"
     "`local_batch_size`; `num_attention_heads` divides `hidden_size`; `max_seq_len` is "
     "at\n"
     "most `max_position_embeddings`; `eos_token_id` is below `vocab_size`; the training\n"

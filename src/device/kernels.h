@@ -219,6 +219,9 @@ struct attention {
      * documents of a sample do not see each other. 0 <= first_key <= q, never decreasing
      * along q. NULL: every query sees all keys up to its own. */
     const int32_t *first_key;
+    /* (B): no query of sample b sees the keys from key_end[b] on, which are padding. Above
+     * every first_key of the sample. NULL: S. */
+    const int32_t *key_end;
 };
 
 struct attention_bwd {

@@ -122,6 +122,7 @@ static struct attention attention_of(const struct at *at)
         .out = at->st->mixed,
         .lse = at->st->lse,
         .first_key = p->batch->document_start,
+        .key_end = p->batch->key_end,
         .first_head = g->dims.A_first,
         .drop = pass_dropout(p, g->attention_dropout, PHILOX_DROP_ATTENTION),
     };

@@ -19,7 +19,7 @@ static struct schedule_shape schedule_of(const struct config *cfg)
 {
     return (struct schedule_shape){.pp = cfg->distributed.pp_degree,
                                    .chunks = cfg->distributed.virtual_pp_degree,
-                                   .micro_batches = cfg->batch_size.num_micro_batches,
+                                   .micro_batches = config_update_micro_batches(cfg),
                                    .kind = cfg->distributed.pp_schedule};
 }
 
@@ -151,7 +151,6 @@ static int list_kept_layers(struct layout *l, const struct config *cfg, struct e
 static int set_training(struct layout *l, const struct config *cfg, struct error *err)
 {
     enum { FUSED_BYTES = 64 << 20 };
-    const struct config_batch *b = &cfg->batch_size;
     const struct config_sharding *sharding = &cfg->distributed.sharding;
     struct gpt_options *model = &l->model;
     int stage = sharding->sharding_degree > 1 ? (int)sharding->sharding_stage : 0;
@@ -165,8 +164,8 @@ static int set_training(struct layout *l, const struct config *cfg, struct error
     model->recompute = recompute_of(cfg);
     model->params_are_owned = stage >= 3;
     model->grads_are_owned = stage >= 2;
-    model->n_step_tokens = b->local_batch_size * cfg->dataset.max_seq_len;
-    model->has_one_micro_batch = b->num_micro_batches == 1;
+    model->n_step_tokens = config_update_samples(cfg) * cfg->dataset.max_seq_len;
+    model->has_one_micro_batch = config_update_micro_batches(cfg) == 1;
     model->fuses_bias = cfg->fused_linear;
     if (list_kept_layers(l, cfg, err))
         return -1;

@@ -46,6 +46,8 @@ static struct batch micro_batch(const struct runner *r, const struct batch *whol
     b.loss_mask += at;
     if (b.document_start)
         b.document_start += at;
+    if (b.key_end)
+        b.key_end += first;
     if (b.likeliest)
         b.likeliest += at;
     b.loss_sums += first;

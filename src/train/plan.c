@@ -49,7 +49,7 @@ struct plan_data plan_data_of(const struct config *cfg, const struct input_set *
     d.lengths = (double)input_set_bytes(set) + sample_stream_list_bytes(train) +
                 (valid ? sample_stream_list_bytes(valid) : 0);
     d.batches =
-        (double)n_loaders * (double)loader_bytes(cfg->batch_size.local_batch_size, train);
+        (double)n_loaders * (double)loader_bytes(config_update_samples(cfg), train);
     return d;
 }
 

@@ -133,9 +133,8 @@ double rate_step_seconds(const struct rate *r, const struct config *cfg)
 {
     const struct config_distributed *d = &cfg->distributed;
     bool is_again = cfg->use_recompute && cfg->recompute_granularity == GRANULARITY_FULL;
-    double idle =
-        (double)(d->pp_degree - 1) /
-        (double)(cfg->batch_size.num_micro_batches * i64_max(1, d->virtual_pp_degree));
+    double idle = (double)(d->pp_degree - 1) / (double)(config_update_micro_batches(cfg) *
+                                                        i64_max(1, d->virtual_pp_degree));
     double products = rate_step_flops(cfg) / r->flops_all;
     return products * (is_again ? 4.0 / 3.0 : 1.0) * (1 + idle) / PRODUCT_SHARE;
 }

@@ -293,7 +293,7 @@ int train_evaluate(struct train *t, struct error *err)
     struct loader *loader = NULL;
     struct loader_options opt = {
         .global_batch = cfg->batch_size.global_batch_size,
-        .local_batch = cfg->batch_size.local_batch_size,
+        .local_batch = config_update_samples(cfg),
         .data_rank = t->grid.data_rank,
         .n_data_ranks = t->grid.data_size,
         .wraps = true,

@@ -168,7 +168,7 @@ static int open_loader(struct train *t, struct error *err)
     int64_t G = cfg->batch_size.global_batch_size;
     struct loader_options opt = {
         .global_batch = G,
-        .local_batch = cfg->batch_size.local_batch_size,
+        .local_batch = config_update_samples(cfg),
         .data_rank = t->grid.data_rank,
         .n_data_ranks = t->grid.data_size,
         .first_step = t->consumed_samples / G,

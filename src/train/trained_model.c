@@ -59,7 +59,8 @@ static void set_layout(struct config *cfg, const struct grid_shape *shape, int64
     *b = (struct config_batch){.global_batch_size = M * n_micro * shape->dp,
                                .local_batch_size = M * n_micro,
                                .micro_batch_size = M,
-                               .num_micro_batches = n_micro};
+                               .num_micro_batches = n_micro,
+                               .gradient_accumulation = 1};
 }
 
 /* *cfg := that of the checkpoint at `path`, changed to what the options say. */

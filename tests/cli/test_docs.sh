@@ -25,11 +25,10 @@ small() {
     sed -i -E \
         -e 's/(max_steps:) [0-9]+/\1 30/; s/(save_steps:) .*/\1 20/; s/(decay_steps:) .*/\1 30/' \
         -e 's/(eval_freq:) [1-9].*/\1 20/; s/(eval_iters:) .*/\1 1/; s/(logging_freq:) .*/\1 5/' \
-        -e 's/(local_batch_size|num_micro_batches): 192/\1: 8/; s/(tensor_shape:) .*/\1/' \
         -e 's/(hidden_size:) .*/\1 16/; s/(num_attention_heads:) .*/\1 2/; s/(num_layers:) .*/\1 4/' \
         -e 's/(max_seq_len:) .*/\1 16/; s/(max_position_embeddings:) .*/\1 128/; s/(vocab_size:) .*/\1 2048/' "$@"
 }
-for recipe in demo laptop gpt_toy_dp2_mp2_pp2 gpt2_xl_pp2_mp2; do
+for recipe in demo laptop gpt_toy_dp2_mp2_pp2; do
     [ ! -e "configs/$recipe.yaml" ] || small "configs/$recipe.yaml"
 done
 

@@ -31,6 +31,7 @@ fi
 check "golden values are PyTorch's" make_golden.py --check
 check "files are numpy's" check_npy.py "$trefoil"
 check "training steps are PyTorch's" check_training.py "$trefoil"
+check "steps of the tutorial are PyTorch's" check_tutorial.py "$trefoil"
 check "gradients in bfloat16 are as near as PyTorch's" check_gradients.py "$trefoil"
 check "exported and imported models are transformers'" check_export.py "$trefoil"
 check "token ids are GPT-2's" check_tokenizer.py "$trefoil"

@@ -24,6 +24,7 @@ struct ring { // the arrays of all slots' batches, (N_SLOTS, local_batch, S)
     int32_t *tokens, *targets;
     float *loss_mask;
     int32_t *document_start; // NULL: documents do not matter
+    int32_t *key_end;        // (N_SLOTS, local_batch); NULL: padding does not count
     int32_t *window;         // (S + 1) the sample at hand
 };
 
@@ -55,6 +56,8 @@ static void layout_ring(struct ring *r, struct arena *ar, int64_t local_batch,
     r->loss_mask = arena_f32(ar, n);
     if (stream->has_document_start)
         r->document_start = arena_i32(ar, n);
+    if (stream->padded_len > 0)
+        r->key_end = arena_i32(ar, N_SLOTS * local_batch);
     r->window = arena_i32(ar, stream->seq_len + 1);
 }
 
@@ -71,26 +74,36 @@ static void place_slots(struct loader *l)
             .targets = r->targets + at,
             .loss_mask = r->loss_mask + at,
             .document_start = r->document_start ? r->document_start + at : NULL,
+            .key_end = r->key_end ? r->key_end + i * B : NULL,
             .first_sample = l->opt.data_rank * B,
         };
     }
 }
 
 /* Split the window into input, target and mask, from element `at` of the ring on; the
- * tokens that count. */
+ * tokens that count. Where padding counts, the last token of a sample has no target. */
 static int64_t place_sample(struct loader *l, int64_t at, int64_t n_real)
 {
     int64_t S = l->stream->seq_len, n_counted = 0;
+    int64_t end = l->stream->padded_len > 0 ? l->stream->padded_len : n_real;
     const struct ring *r = &l->ring;
     memcpy(r->tokens + at, r->window, (size_t)S * sizeof *r->tokens);
     memcpy(r->targets + at, r->window + 1, (size_t)S * sizeof *r->targets);
     for (int64_t s = 0; s < S; s++) {
-        bool is_after_eos = l->opt.eod_mask_loss && r->window[s] == l->opt.eos;
-        bool counts = s + 1 < n_real && !is_after_eos;
+        bool is_eos = s < n_real && r->window[s] == l->opt.eos;
+        bool counts = s + 1 < end && !(l->opt.eod_mask_loss && is_eos);
         r->loss_mask[at + s] = counts ? 1.0f : 0.0f;
         n_counted += counts;
     }
     return n_counted;
+}
+
+/* Padding is hidden; in a sample of nothing else it is hidden from no query more than
+ * from another, which comes to the same as not at all. */
+static int32_t key_end_of(const struct loader *l, int64_t n_real)
+{
+    int64_t S = l->stream->seq_len;
+    return (int32_t)(n_real > 0 ? i64_min(n_real, S) : S);
 }
 
 static int fill_slot(struct loader *l, int slot, int64_t step, struct error *err)
@@ -117,6 +130,8 @@ static int fill_slot(struct loader *l, int slot, int64_t step, struct error *err
             return error_prefix(err, "step %lld, sample %lld", (long long)step,
                                 (long long)pos);
         batch->n_counted += place_sample(l, at, sample.n_real);
+        if (r->key_end)
+            r->key_end[slot * batch->B + b] = key_end_of(l, sample.n_real);
         beat_aside();
     }
     return 0;

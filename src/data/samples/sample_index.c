@@ -30,7 +30,7 @@ static bool is_packed(const struct sample_epochs *e)
 /* Whether a document is in an epoch at all. */
 static bool has_document(const struct sample_epochs *e, int64_t doc)
 {
-    return is_packed(e) || corpus_document_tokens(e->corpus, doc) >= LEAST_PADDED_TOKENS;
+    return corpus_document_tokens(e->corpus, doc) >= e->least_tokens;
 }
 
 int64_t sample_epochs_before(const struct sample_epochs *e, int64_t epoch)
@@ -268,12 +268,12 @@ static int refuse_empty_part(const struct corpus *corpus,
         opt->part == SPLIT_TRAIN ? "" : ", set eval_freq to 0 to do without");
 }
 
-static int refuse_too_large(const struct sample_index_options *opt, struct error *err)
+static int refuse_too_large(int64_t n_samples, int64_t seq_len, struct error *err)
 {
     return error_set(err, ERROR_INPUT,
                      "%lld samples of %lld tokens are more than can be counted; lower "
                      "max_steps or global_batch_size",
-                     (long long)opt->n_samples, (long long)opt->seq_len);
+                     (long long)n_samples, (long long)seq_len);
 }
 
 static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
@@ -281,9 +281,13 @@ static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
 {
     struct split_options split = {
         .by = opt->split_by, .hashes = opt->hashes, .cache_dir = opt->cache_dir};
+    bool needs_two = opt->mode == SAMPLES_PADDED && !opt->pad_loss;
     memcpy(split.weights, opt->split, sizeof split.weights);
-    *e = (struct sample_epochs){
-        .corpus = corpus, .mode = opt->mode, .seq_len = opt->seq_len, .seed = opt->seed};
+    *e = (struct sample_epochs){.corpus = corpus,
+                                .mode = opt->mode,
+                                .seq_len = opt->seq_len,
+                                .seed = opt->seed,
+                                .least_tokens = needs_two ? LEAST_PADDED_TOKENS : 0};
     if (split_open(&e->split, corpus, &split, opt->part, err))
         return -1;
     e->n_tokens = e->split.n_tokens;
@@ -298,17 +302,16 @@ static int find_epochs(struct sample_epochs *e, const struct corpus *corpus,
 }
 
 /* The epochs that n_samples take, whole. A table more than that can be counted, too. */
-static int find_samples(struct sample_index *index,
-                        const struct sample_index_options *opt, struct error *err)
+int sample_index_need(struct sample_index *index, int64_t n_samples, struct error *err)
 {
     const struct sample_epochs *e = &index->epochs;
     int64_t per_epoch = i64_max(e->n_tokens, e->n_documents), last, n;
-    if (__builtin_mul_overflow(opt->n_samples, opt->seq_len, &n) || n > INT64_MAX / 64)
-        return refuse_too_large(opt, err);
-    index->n_epochs = sample_epochs_of(e, opt->n_samples - 1) + 1;
+    if (__builtin_mul_overflow(n_samples, e->seq_len, &n) || n > INT64_MAX / 64)
+        return refuse_too_large(n_samples, e->seq_len, err);
+    index->n_epochs = sample_epochs_of(e, n_samples - 1) + 1;
     if (__builtin_add_overflow(index->n_epochs, 2 * e->epochs_per_table, &last) ||
         __builtin_mul_overflow(last, per_epoch, &n) || n > INT64_MAX / 64)
-        return refuse_too_large(opt, err);
+        return refuse_too_large(n_samples, e->seq_len, err);
     index->n_samples = sample_epochs_before(e, index->n_epochs);
     return 0;
 }
@@ -326,6 +329,8 @@ static int make_table_key(struct sample_index *index,
     // 0 stands for padded, whose samples are cut when they are read: one table for every
     // S
     cache_key_mix_i64(&key, opt->mode == SAMPLES_PADDED ? 0 : opt->seq_len);
+    if (opt->pad_loss) // other documents
+        cache_key_mix_string(&key, "pad_loss");
     cache_key_mix_i64(&key, index->epochs.epochs_per_table);
     cache_key_mix_i64(&key, opt->seed);
     if (opt->split_by == SPLIT_BY_DOCUMENT) { // contiguous: the weights suffice
@@ -345,14 +350,15 @@ int sample_index_open(struct sample_index *index, const struct corpus *corpus,
 {
     *index = (struct sample_index){
         .pad = opt->pad, .part = opt->part, .table = {.map.fd = -1, .number = -1}};
+    index->end_is_padding = opt->pad_loss ? opt->eos : -1;
     CHECK(opt->seq_len > 0 && opt->n_samples > 0, "S %lld, samples %lld",
           (long long)opt->seq_len, (long long)opt->n_samples);
     if (opt->seed < 0 || opt->seed > UINT32_MAX)
         return error_set(err, ERROR_INPUT, "seed is %lld; it must lie in 0..%u",
                          (long long)opt->seed, UINT32_MAX);
     int rc = -1;
-    if (find_epochs(&index->epochs, corpus, opt, err) || find_samples(index, opt, err) ||
-        make_table_key(index, opt, err))
+    if (find_epochs(&index->epochs, corpus, opt, err) ||
+        sample_index_need(index, opt->n_samples, err) || make_table_key(index, opt, err))
         goto done;
     index->cache_dir =
         strdup(opt->cache_dir && opt->cache_dir[0] ? opt->cache_dir
@@ -547,7 +553,8 @@ static int read_padded(const struct sample_index *index, int64_t at_table,
     for (int64_t s = n; s < S + 1; s++)
         out->window[s] = index->pad;
     mark_document(out, 0, S, S);
-    out->n_real = n;
+    bool is_whole = n > 0 && n == corpus_document_tokens(index->epochs.corpus, doc);
+    out->n_real = n - (is_whole && out->window[n - 1] == index->end_is_padding);
     return 0;
 }
 

@@ -9,7 +9,8 @@
  *
  * Padded: a sample is one document, its first S+1 tokens if it has more, filled up at the
  * end with `pad` if it has fewer. Documents of fewer than two tokens have nothing to
- * predict and are no samples. An epoch is every other document once, shuffled.
+ * predict and are no samples, unless padding is predicted too; the token that ends a
+ * document is padding then. An epoch is every other document once, shuffled.
  *
  * Epoch e uses numpy's RandomState(seed + e): first for its documents, then, when packed,
  * for its samples. One packed epoch is thus Megatron's and FleetX's order bit for bit.
@@ -44,6 +45,8 @@ struct sample_index_options {
     int64_t seed;          // 0 .. 2^32-1, as numpy's
     const char *cache_dir; // "" or NULL: .trefoil_cache beside the data
     enum config_sample_mode mode;
+    bool pad_loss;         // padding is predicted: every document is a padded sample
+    int64_t eos;           // the token that ends a document; -1: unknown
     int32_t pad;           // what fills up a padded sample
     int64_t table_samples; // about; 0: as many as make a file worth while
 };
@@ -51,11 +54,12 @@ struct sample_index_options {
 struct sample_epochs {           // of one part of a corpus: what follows from its lengths
     const struct corpus *corpus; // borrowed
     enum config_sample_mode mode;
-    int64_t seq_len;     // S
-    int64_t seed;        // of epoch 0
-    struct split split;  // the part's documents
-    int64_t n_tokens;    // T, of an epoch
-    int64_t n_documents; // D, of an epoch; padded: those that are samples
+    int64_t seq_len;      // S
+    int64_t seed;         // of epoch 0
+    int64_t least_tokens; // of a document that is in an epoch
+    struct split split;   // the part's documents
+    int64_t n_tokens;     // T, of an epoch
+    int64_t n_documents;  // D, of an epoch; padded: those that are samples
     int64_t epochs_per_table;
 };
 
@@ -92,8 +96,9 @@ struct sample_table { // read-only for everybody but sample_index.c
 struct sample_index { // read-only for everybody but sample_index.c
     struct sample_epochs epochs;
     int32_t pad;
-    int64_t n_samples; // positions of n_epochs: at least as many as were asked for
-    int64_t n_epochs;  // passes over the part that they take
+    int64_t end_is_padding; // a token that is padding where it ends a document; -1: none
+    int64_t n_samples;      // positions of n_epochs: at least as many as were asked for
+    int64_t n_epochs;       // passes over the part that they take
     struct sample_table table; // of the position read last
     struct ahead *ahead;       // who makes the next one; NULL: nobody
     char *cache_dir;
@@ -107,6 +112,9 @@ MUST_CHECK int sample_index_open(struct sample_index *index, const struct corpus
                                  const struct sample_index_options *opt,
                                  struct error *err);
 void sample_index_close(struct sample_index *index);
+/* Change the number of samples that are needed; n_samples > 0. */
+MUST_CHECK int sample_index_need(struct sample_index *index, int64_t n_samples,
+                                 struct error *err);
 
 /* What the tables take, mapped and shared by all processes of a machine, in bytes; and
  * the most that making one takes besides, of the process that does. */

@@ -160,6 +160,52 @@ static int open_hashes(struct input_set *set, const char *cache_dir, struct erro
     return 0;
 }
 
+static bool has_pad_loss(const struct config_dataset *d)
+{
+    return d->pad_loss && d->mode == SAMPLES_PADDED;
+}
+
+/* Whether some document of n tokens does not end in the token that ends documents. */
+static int look_for_other_end(const struct input_set *set, int64_t n, bool *is_found,
+                              struct error *err)
+{
+    *is_found = false;
+    for (int64_t i = 0; i < set->n_corpora; i++) {
+        const struct corpus *c = set->corpora[i];
+        for (int64_t doc = 0; doc < corpus_n_documents(c) && !*is_found; doc++) {
+            int32_t last;
+            if (corpus_document_tokens(c, doc) != n)
+                continue;
+            if (corpus_read(c, doc, n - 1, 1, &last, err))
+                return -1;
+            *is_found = last != set->eos;
+        }
+    }
+    return 0;
+}
+
+/* The longest document without the token that ends it, S tokens at most. */
+static int find_padded_len(struct input_set *set, int64_t S, bool reads_tokens,
+                           struct error *err)
+{
+    int64_t longest = 1;
+    bool is_text = true; // the last token of the longest
+    for (int64_t i = 0; i < set->n_corpora; i++)
+        for (int64_t doc = 0; doc < corpus_n_documents(set->corpora[i]); doc++)
+            longest = i64_max(longest, corpus_document_tokens(set->corpora[i], doc));
+    if (longest > 1 && longest <= S && set->eos >= 0 && reads_tokens &&
+        look_for_other_end(set, longest, &is_text, err))
+        return -1;
+    set->padded_len = i64_min(S, is_text ? longest : longest - 1);
+    if (set->padded_len < 2)
+        return error_set(err, ERROR_INPUT,
+                         "dataset.pad_loss: no document of '%s' has a second token that "
+                         "could be predicted; prepare longer texts, or raise "
+                         "dataset.max_seq_len above 1",
+                         corpus_input(set->corpora[0]));
+    return 0;
+}
+
 static int open_set(struct input_set *set, const struct config *cfg, bool reads_tokens,
                     struct error *err)
 {
@@ -189,10 +235,15 @@ static int open_set(struct input_set *set, const struct config *cfg, bool reads_
         .seed = cfg->seed,
         .cache_dir = d->cache_dir,
         .mode = d->mode,
+        .pad_loss = has_pad_loss(d),
+        .eos = set->eos,
         .pad = set->eos >= 0 ? (int32_t)set->eos : 0,
     };
+    if (has_pad_loss(d) && find_padded_len(set, d->max_seq_len, reads_tokens, err))
+        goto done;
     // one document per sample: there is no border to cross
     set->has_document_start = d->reset_attention_mask && d->mode == SAMPLES_PACKED;
+    set->whole_batch = d->drop_last ? cfg->batch_size.global_batch_size : 0;
     rc = 0;
 done:
     free(paths);
@@ -257,6 +308,12 @@ void input_set_fingerprint(const struct input_set *set,
 
 /* -- samples ------------------------------------------------------------------------- */
 
+/* Of the first n positions of a blend, those that index i gives at most. */
+static int64_t positions_of(const struct sample_stream *stream, int64_t i, int64_t n)
+{
+    return stream->n_indexes == 1 ? n : blend_most(&stream->blend, i, n);
+}
+
 static int open_indexes(struct sample_stream *stream, const struct input_set *set,
                         enum split_part part, int64_t n_samples, struct error *err)
 {
@@ -264,16 +321,62 @@ static int open_indexes(struct sample_stream *stream, const struct input_set *se
         struct sample_index_options opt = set->options;
         opt.part = part;
         opt.hashes = set->hashes ? &set->hashes[i] : NULL;
-        opt.n_samples =
-            stream->n_indexes == 1 ? n_samples : blend_most(&stream->blend, i, n_samples);
+        opt.n_samples = positions_of(stream, i, n_samples);
         if (sample_index_open(&stream->indexes[i], set->corpora[i], &opt, err))
             return -1;
     }
     return 0;
 }
 
+/* The first position of an epoch in the order that nothing was dropped from. */
+static int64_t order_start(const struct sample_stream *stream, int64_t epoch)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < stream->n_indexes; i++)
+        if (__builtin_add_overflow(
+                sum, sample_epochs_before(&stream->indexes[i].epochs, epoch), &sum))
+            return INT64_MAX;
+    return sum;
+}
+
+/* The place of a position in that order; INT64_MAX when it is past counting. */
+static int64_t order_at(const struct sample_stream *stream, int64_t pos)
+{
+    int64_t used = stream->epoch_used, at;
+    if (used == 0)
+        return pos;
+    if (__builtin_add_overflow(order_start(stream, pos / used), pos % used, &at))
+        return INT64_MAX;
+    return at;
+}
+
+/* Every epoch has batches of `batch` samples only. */
+static int use_whole_batches(struct sample_stream *stream, int64_t batch,
+                             int64_t n_samples, struct error *err)
+{
+    int64_t each = order_start(stream, 1);
+    stream->epoch_used = each / batch * batch;
+    if (stream->epoch_used == 0)
+        return error_set(err, ERROR_INPUT,
+                         "dataset.drop_last: an epoch of the training part has %lld "
+                         "samples, fewer than one global batch of %lld; lower "
+                         "batch_size.global_batch_size, or set dataset.drop_last to "
+                         "False",
+                         (long long)each, (long long)batch);
+    int64_t last = order_at(stream, n_samples - 1);
+    for (int64_t i = 0; i < stream->n_indexes; i++)
+        if (sample_index_need(&stream->indexes[i],
+                              positions_of(stream, i, last < INT64_MAX ? last + 1 : last),
+                              err))
+            return -1;
+    return 0;
+}
+
 void sample_stream_log(const struct sample_stream *stream, int64_t n_samples)
 {
+    if (stream->epoch_used > 0)
+        log_info("dataset.drop_last: every epoch uses %lld of its %lld samples",
+                 (long long)stream->epoch_used, (long long)order_start(stream, 1));
     for (int64_t i = 0; i < stream->n_indexes; i++) {
         const struct sample_index *index = &stream->indexes[i];
         if (stream->n_indexes > 1)
@@ -294,6 +397,7 @@ int sample_stream_open(struct sample_stream *stream, const struct input_set *set
     *stream = (struct sample_stream){
         .seq_len = set->options.seq_len,
         .has_document_start = set->has_document_start,
+        .padded_len = set->padded_len,
         .indexes = calloc((size_t)set->n_corpora, sizeof(struct sample_index)),
     };
     if (!stream->indexes)
@@ -308,6 +412,11 @@ int sample_stream_open(struct sample_stream *stream, const struct input_set *set
     if (open_indexes(stream, set, part, n_samples, err))
         goto done;
     stream->n_samples = stream->n_indexes > 1 ? n_samples : stream->indexes[0].n_samples;
+    if (part == SPLIT_TRAIN && set->whole_batch > 0) {
+        stream->n_samples = n_samples;
+        if (use_whole_batches(stream, set->whole_batch, n_samples, err))
+            goto done;
+    }
     rc = 0;
 done:
     if (rc)
@@ -328,16 +437,16 @@ void sample_stream_close(struct sample_stream *stream)
 
 int64_t sample_stream_epoch_start(const struct sample_stream *stream, int64_t epoch)
 {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < stream->n_indexes; i++)
-        if (__builtin_add_overflow(
-                sum, sample_epochs_before(&stream->indexes[i].epochs, epoch), &sum))
-            return INT64_MAX;
-    return sum;
+    int64_t start;
+    if (stream->epoch_used == 0)
+        return order_start(stream, epoch);
+    return __builtin_mul_overflow(epoch, stream->epoch_used, &start) ? INT64_MAX : start;
 }
 
 int64_t sample_stream_epoch_of(const struct sample_stream *stream, int64_t pos)
 {
+    if (stream->epoch_used > 0)
+        return pos / stream->epoch_used;
     if (stream->n_indexes == 1)
         return sample_epochs_of(&stream->indexes[0].epochs, pos);
     // the last epoch that starts at or before pos; at `high` one starts after it
@@ -381,10 +490,11 @@ double sample_stream_list_bytes(const struct sample_stream *stream)
 int sample_stream_read(struct sample_stream *stream, int64_t pos, struct sample *out,
                        struct error *err)
 {
-    struct blend_turn turn = {.dataset = 0, .sample = pos};
+    int64_t at = order_at(stream, pos);
+    struct blend_turn turn = {.dataset = 0, .sample = at};
     pthread_mutex_lock(&stream->reading);
     if (stream->n_indexes > 1)
-        turn = blend_at(&stream->blend, pos);
+        turn = blend_at(&stream->blend, at);
     int rc = sample_index_read(&stream->indexes[turn.dataset], turn.sample, out, err);
     pthread_mutex_unlock(&stream->reading);
     return rc;

@@ -12,6 +12,10 @@
  * are the positions of its own index, so each goes through its own epochs. Neither
  * changes when more samples are asked for, nor has an end.
  *
+ * With `dataset.drop_last` a training epoch has floor(n / G) batches of G samples, n being
+ * the samples of the first epoch, which has the fewest. The rest of each epoch's order is
+ * dropped: positions count the samples that are used.
+ *
  * Threads: any number after opening; one reads at a time.
  */
 #ifndef DATA_SAMPLES_SAMPLE_STREAM_H
@@ -37,6 +41,11 @@ struct input_set { // read-only for everybody but sample_stream.c
     int64_t eos;           // the token that ends a document; -1: unknown
     struct sample_index_options options; // of every part; part and n_samples not set
     bool has_document_start;             // samples are to say where documents begin
+    int64_t padded_len; // tokens of a padded sample whose padding counts in the loss: the
+                        // longest document's without the token that ends it, S at most;
+                        // 0: padding does not count
+    int64_t whole_batch; // samples of a batch, of which a training epoch has whole ones
+                         // only; 0: batches continue across epochs
 };
 
 /* Open everything, refuse tokens outside of the model's vocabulary, and see that
@@ -67,9 +76,11 @@ struct sample_stream { // read-only for everybody but sample_stream.c
     int64_t seq_len;   // S
     int64_t n_samples; // positions that exist: at least as many as were asked for
     bool has_document_start;
+    int64_t padded_len;           // as of its inputs
     struct sample_index *indexes; // (n_indexes) one for each corpus
     int64_t n_indexes;
     struct blend blend; // of several indexes; zeros for one
+    int64_t epoch_used; // positions of an epoch; 0: all that it has
     pthread_mutex_t reading;
 };
 

@@ -90,7 +90,7 @@ static void query_tile_fwd(struct query_tile *qt, const struct head *hd, int64_t
 {
     struct tile t;
     int64_t k_first = first_tile(hd, qt->q0);
-    if (k0 < k_first || k0 > qt->q0)
+    if (k0 < k_first || k0 > qt->q0 || k0 >= hd->key_end)
         return;
     tile_init(&t, hd, qt->q0, k0);
     K(tile_scores)(w->p, &t, &qt->queries, &w->keys);

@@ -45,6 +45,7 @@ struct head {
     uint32_t sample;
     int64_t drop_row;         // the row of dropout that query 0 has
     const int32_t *first_key; // (S), or NULL
+    int64_t key_end;          // no query sees keys from here on
 };
 
 /* x + n elements. */
@@ -82,6 +83,7 @@ static inline struct head head_of(const struct attention *at, enum dtype dtype, 
         .sample = at->drop.first_sample + (uint32_t)b,
         .drop_row = (at->first_head + h) * at->S,
         .first_key = at->first_key ? at->first_key + b * at->S : NULL,
+        .key_end = at->key_end ? at->key_end[b] : at->S,
     };
 }
 
@@ -95,7 +97,8 @@ struct span {
 static inline struct span visible(const struct head *hd, int64_t q, int64_t k0,
                                   int64_t n_keys)
 {
-    struct span keys = {.end = i64_min(n_keys, q - k0 + 1)};
+    int64_t end = i64_min(q + 1, hd->key_end) - k0;
+    struct span keys = {.end = i64_max(0, i64_min(n_keys, end))};
     if (hd->first_key)
         keys.first = i64_min(keys.end, i64_max(0, hd->first_key[q] - k0));
     return keys;
@@ -136,7 +139,8 @@ static inline void tile_init(struct tile *t, const struct head *hd, int64_t q0,
         t->seen[r / t->block] = rows_see(hd, t, r, t->block);
 }
 
-/* Whether row r of a tile sees any of its keys: of documents, later ones may not. */
+/* Whether row r of a tile sees any of its keys: of documents, later rows may not; of
+ * padding, no row does. */
 static inline bool sees_any(const struct head *hd, const struct tile *t, int64_t r)
 {
     struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);

@@ -183,6 +183,13 @@ static void tile_bwd(const struct bwd *at, const struct unit *u,
     struct tile t;
 
     tile_init(&t, &gr->hd, q0, k0);
+    if (k0 >= gr->hd.key_end) { // padding has no gradient, but dq's turn ends
+        rows_zero(w->dk, y.row, TILE);
+        rows_zero(w->dv, y.row, TILE);
+        y = K(dq_begin)(at, u, gr, &t, first);
+        K(dq_end)(at, u, gr, &t, &y);
+        return;
+    }
     K(tile_scores)(w->p, &t, &w->queries, &w->keys);
     K(tile_scores)(w->dp, &t, &w->dout, &w->values);
     TYPED(at->dtype, tile_grads, w->p, w->dp, gr, &t);

@@ -121,12 +121,30 @@ static void keys_of_floats(const struct output *y, const float *p, const struct 
         }
 }
 
+/* The end of the keys of a tile that any query of it sees: before its own, of padding. */
+static int64_t seen_end(const struct tile *t)
+{
+    return t->seen[(t->n_queries - 1) / t->block].end;
+}
+
+/* y := 0, of n rows from row r and a panel of columns from d. */
+static void zero_rows(const struct output *y, int64_t r, int64_t n, int64_t d)
+{
+    for (int64_t i = r; i < r + n; i++)
+        set_zero(y->y + i * y->row + d, PANEL);
+}
+
 static void queries_of_floats(const struct output *y, const float *p,
                               const struct tile *t, const float *b)
 {
     for (int64_t d = 0; d < y->n; d += PANEL)
         for (int64_t r = 0; r < t->n_keys; r += CHAIN_ROWS) {
             int64_t first = i64_max(0, t->k0 + r - t->q0);
+            if (r / GROUP * GROUP >= seen_end(t)) {
+                if (!y->accumulate)
+                    zero_rows(y, r, i64_min(CHAIN_ROWS, t->n_keys - r), d);
+                continue;
+            }
             multiply_queries(
                 &(struct tile_block){.rows = i64_min(CHAIN_ROWS, t->n_keys - r),
                                      .k = t->n_queries - first,

@@ -285,7 +285,7 @@ static void keys_fwd(struct tiles_fwd *w, const struct head *hd, int64_t k0, int
         struct tiles_queries *qt = &w->tiles[i];
         struct output y = {.y = qt->out, .row = width};
         struct tile t;
-        if (k0 < first_tile(hd, qt->q0) || k0 > qt->q0)
+        if (k0 < first_tile(hd, qt->q0) || k0 > qt->q0 || k0 >= hd->key_end)
             continue;
         tile_init(&t, hd, qt->q0, k0);
         scores(&w->unit, w->p, &t, qt->queries, w->keys, width);
@@ -397,14 +397,20 @@ static void tile_bwd(const struct bwd *at, const struct unit *u,
                      const struct tiles_keys *keys, int64_t q0)
 {
     int64_t width = i64_round_up(gr->hd.D, GROUP);
+    struct output y;
     struct tile t;
     tile_init(&t, &gr->hd, q0, keys->k0);
+    if (keys->k0 >= gr->hd.key_end) { // padding has no gradient, but dq's turn ends
+        y = K(dq_begin)(at, u, gr, &t, 0);
+        K(dq_end)(at, u, gr, &t, &y);
+        return;
+    }
     scores(&w->unit, w->p, &t, w->queries, keys->keys, width);
     scores(&w->unit, w->dp, &t, w->dout, keys->values, width);
     grads(w, gr, &t);
     over_queries(&w->unit, keys->dv, w->p_pairs, &t, w->dout_by, width);
     over_queries(&w->unit, keys->dk, w->ds_pairs, &t, w->queries_by, width);
-    struct output y = K(dq_begin)(at, u, gr, &t, 0);
+    y = K(dq_begin)(at, u, gr, &t, 0);
     over_keys(&w->unit, &y, w->ds, &t, keys->keys_rows, width);
     K(dq_end)(at, u, gr, &t, &y);
 }

@@ -29,7 +29,7 @@ struct walk {
 
 /* The thread's two rows. */
 struct rows {
-    int q[2], first_key[2];
+    int q[2], first_key[2], last_key[2];
     float max[2], sum[2]; // of scaled scores; of exponentials in this thread's columns
 };
 
@@ -73,14 +73,15 @@ GPU_FN void scores(float (*s)[4], struct walk *w, const struct rows *rows,
             add_over_columns(s + i * PART / 8, queries, next_part(w, a, part, false, DP),
                              PART, DP);
     }
-    if (k0 >= rows->first_key[1] && k0 + 2 * PART - 1 <= rows->q[0])
+    if (k0 >= rows->first_key[1] && k0 + 2 * PART - 1 <= rows->last_key[0])
         return; // both rows see all
     int key = k0 + (int)threadIdx.x % 4 * 2;
     GPU_UNROLL
     for (int n = 0; n < COLUMNS; n++) {
         GPU_UNROLL
         for (int j = 0; j < 4; j++)
-            if (!is_seen(rows->q[j / 2], rows->first_key[j / 2], key + 8 * n + j % 2))
+            if (!is_seen(rows->last_key[j / 2], rows->first_key[j / 2],
+                         key + 8 * n + j % 2))
                 s[n][j] = -INFINITY;
     }
 }
@@ -190,6 +191,7 @@ GPU_FN void forward(const struct gpu_attention *a, uint32_t *sh, const int DP)
     for (int i = 0; i < 2; i++) {
         rows.q[i] = q0 + warp_row + lane / 4 + 8 * i;
         rows.first_key[i] = first_key_of(a, b, rows.q[i]);
+        rows.last_key[i] = last_key_of(a, b, rows.q[i]);
         rows.max[i] = -INFINITY;
         rows.sum[i] = 0.0F;
     }

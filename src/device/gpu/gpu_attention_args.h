@@ -13,6 +13,7 @@ struct gpu_attention {
     void *out, *dq, *dk, *dv;
     float *lse, *delta;
     const int32_t *first_key; // (B, S) or NULL
+    const int32_t *key_end;   // (B) or NULL
     int64_t q_row, kv_row;
     int32_t B, S, A, A_kv, D;
     int32_t n_parts; // of a head's columns, where one block cannot have all of them

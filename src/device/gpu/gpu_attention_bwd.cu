@@ -31,7 +31,7 @@ GPU_FN void pair_grad(float *s, float *dp, float lse, float delta, float factor,
 
 /* The thread's two rows. */
 struct rows {
-    int q[2], first_key[2];
+    int q[2], first_key[2], last_key[2];
     float lse[2], delta[2];
     uint32_t kept[2]; // of the group of 128 keys
 };
@@ -45,6 +45,7 @@ GPU_FN struct rows rows_of(const struct gpu_attention *a, int b, int h, int q)
         int64_t at = statistics_at(a, b, h) + q + 8 * i;
         rows.q[i] = q + 8 * i;
         rows.first_key[i] = first_key_of(a, b, q + 8 * i);
+        rows.last_key[i] = last_key_of(a, b, q + 8 * i);
         rows.lse[i] = is_there ? a->lse[at] : 0.0F;
         rows.delta[i] = is_there ? a->delta[at] : 0.0F;
         rows.kept[i] = 0;
@@ -57,15 +58,15 @@ GPU_FN void query_grads(uint32_t *ds, float (*s)[4], float (*dp)[4],
                         const struct rows *rows, const struct gpu_attention *a, int k0,
                         const int keys)
 {
-    bool is_whole = k0 >= rows->first_key[1] && k0 + keys - 1 <= rows->q[0];
+    bool is_whole = k0 >= rows->first_key[1] && k0 + keys - 1 <= rows->last_key[0];
     int key = k0 + (int)threadIdx.x % 4 * 2;
     GPU_UNROLL
     for (int n = 0; n < keys / 8; n++) {
         GPU_UNROLL
         for (int j = 0; j < 4; j++) {
             const int i = j / 2;
-            bool seen =
-                is_whole || is_seen(rows->q[i], rows->first_key[i], key + 8 * n + j % 2);
+            bool seen = is_whole || is_seen(rows->last_key[i], rows->first_key[i],
+                                            key + 8 * n + j % 2);
             uint32_t kept = rows->kept[i] >> (k0 % 128 / 4 + 2 * n + j % 2) & 1;
             float factor = a->drop.threshold == 0 ? 1.0F : kept ? a->drop.scale : 0.0F;
             pair_grad(&s[n][j], &dp[n][j], rows->lse[i], rows->delta[i], factor, seen,
@@ -236,6 +237,23 @@ GPU_FN void key_grads(uint32_t *p, uint32_t *ds, float (*s)[4], float (*dp)[4],
     }
 }
 
+/* The gradients of padding keys among the warp's 16 are 0: no query sees them. They are
+ * cleared after the sums, which keeps the test out of the loop over queries. */
+GPU_FN void clear_padding(float (*dk)[4], float (*dv)[4], const struct gpu_attention *a,
+                          int b, int key, const int n_columns)
+{
+    int first = key + (int)threadIdx.x % 32 / 4;
+    if (!a->key_end)
+        return;
+    GPU_UNROLL
+    for (int n = 0; n < n_columns; n++) {
+        GPU_UNROLL
+        for (int j = 0; j < 4; j++)
+            if (first + j / 2 * 8 >= a->key_end[b])
+                dk[n][j] = dv[n][j] = 0.0F;
+    }
+}
+
 GPU_FN void grad_keys(const struct gpu_attention *a, uint32_t *sh, const int DP)
 {
     const int n = ATTENTION_QUERIES(DP), row = ATTENTION_ROW(DP);
@@ -281,6 +299,7 @@ GPU_FN void grad_keys(const struct gpu_attention *a, uint32_t *sh, const int DP)
         if (!is_last)
             put_statistics(&next, &coming, n);
     }
+    clear_padding(dk, dv, a, b, k0 + warp_row, DP / 8);
     store_tile((T *)a->dk + from + warp_row * a->kv_row, a, a->kv_row, n_rows - warp_row,
                dk, one, DP);
     store_tile((T *)a->dv + from + warp_row * a->kv_row, a, a->kv_row, n_rows - warp_row,

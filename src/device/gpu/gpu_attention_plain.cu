@@ -147,13 +147,13 @@ GPU_FN void put(struct gpu_attention_plain *sh, float c[4][4], const bool by_row
 
 /* The thread's four rows. */
 struct rows {
-    int first_key[4];
+    int first_key[4], last_key[4];
     float max[4], sum[4]; // of scaled scores; of exponentials in this thread's columns
 };
 
 /* s := exp(scaled scores of 128 keys at k0 - maximum so far); sums are rescaled. */
 GPU_FN void softmax(float (*s)[4][4], float (*out)[4][4], struct rows *rows,
-                    const struct gpu_attention *a, int q, int k0, const int DP)
+                    const struct gpu_attention *a, int k0, const int DP)
 {
     GPU_UNROLL
     for (int i = 0; i < 4; i++) {
@@ -161,7 +161,8 @@ GPU_FN void softmax(float (*s)[4][4], float (*out)[4][4], struct rows *rows,
         GPU_UNROLL
         for (int j = 0; j < 8; j++) {
             float *x = &s[j / 4][i][j % 4];
-            if (!is_seen(q + i, rows->first_key[i], k0 + thread_x() + 16 * j))
+            if (!is_seen(rows->last_key[i], rows->first_key[i],
+                         k0 + thread_x() + 16 * j))
                 *x = -INFINITY;
             top = fmaxf(top, *x);
         }
@@ -239,6 +240,7 @@ GPU_FN void forward(const struct gpu_attention *a, struct gpu_attention_plain *s
 
     for (int i = 0; i < 4; i++) {
         rows.first_key[i] = first_key_of(a, at.b, q + i);
+        rows.last_key[i] = last_key_of(a, at.b, q + i);
         rows.max[i] = -INFINITY;
         rows.sum[i] = 0.0F;
     }
@@ -253,7 +255,7 @@ GPU_FN void forward(const struct gpu_attention *a, struct gpu_attention_plain *s
             else
                 clear_sums(s + i, SIDE); // softmax sees that they are not seen
         }
-        softmax(s, out, &rows, a, q, k0, DP);
+        softmax(s, out, &rows, a, k0, DP);
         if (a->drop.threshold > 0)
             drop(s, a, at, q, k0);
         GPU_UNROLL
@@ -270,6 +272,21 @@ GPU_FN void forward(const struct gpu_attention *a, struct gpu_attention_plain *s
 }
 
 /* -- backward ------------------------------------------------------------------------ */
+
+/* No query sees a padding key. A loop of its own, because grads() has no free registers. */
+GPU_FN void clear_padding(float s[4][4], float dp[4][4], const struct gpu_attention *a,
+                          int b, int k0)
+{
+    if (!a->key_end)
+        return;
+    GPU_UNROLL
+    for (int j = 0; j < 4; j++)
+        if (k0 + thread_x() + 16 * j >= a->key_end[b]) {
+            GPU_UNROLL
+            for (int i = 0; i < 4; i++)
+                s[i][j] = dp[i][j] = 0.0F;
+        }
+}
 
 /* From scores s and dp = dout v^T of 64 queries at q0 and 64 keys at k0, of head at.h: p,
  * dropped, and ds in their places. */
@@ -297,6 +314,7 @@ GPU_FN void grads(float s[4][4], float dp[4][4], const struct gpu_attention *a,
             dp[i][j] = seen ? ds : 0.0F;
         }
     }
+    clear_padding(s, dp, a, at.b, k0);
 }
 
 GPU_FN void grad_queries(const struct gpu_attention *a, struct gpu_attention_plain *sh,

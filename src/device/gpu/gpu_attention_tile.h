@@ -108,9 +108,15 @@ GPU_FN int first_key_of(const struct gpu_attention *a, int b, int q)
     return a->first_key ? a->first_key[(int64_t)b * a->S + least_of(q, a->S - 1)] : 0;
 }
 
-GPU_FN bool is_seen(int q, int first_key, int key)
+/* The last key that query q sees. */
+GPU_FN int last_key_of(const struct gpu_attention *a, int b, int q)
 {
-    return key >= first_key && key <= q;
+    return a->key_end ? least_of(q, a->key_end[b] - 1) : q;
+}
+
+GPU_FN bool is_seen(int last_key, int first_key, int key)
+{
+    return key >= first_key && key <= last_key;
 }
 
 /* The last query that sees one of the keys up to `key`: first keys never decrease. */

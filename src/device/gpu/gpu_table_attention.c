@@ -93,6 +93,7 @@ static struct gpu_attention args_of(struct stream *s, const struct attention *at
 {
     enum dtype dtype = s->dev->dtype;
     size_t keys_bytes = (size_t)(at->B * at->S) * sizeof *at->first_key;
+    size_t ends_bytes = (size_t)at->B * sizeof *at->key_end;
     bool is_aligned =
         is_by_16(at->q, at->q_row, dtype) && is_by_16(at->k, at->kv_row, dtype) &&
         is_by_16(at->v, at->kv_row, dtype) && is_by_16(at->out, at->D, dtype);
@@ -105,6 +106,7 @@ static struct gpu_attention args_of(struct stream *s, const struct attention *at
         .out = at->out,
         .lse = at->lse,
         .first_key = at->first_key ? gpu_upload(s, at->first_key, keys_bytes) : NULL,
+        .key_end = at->key_end ? gpu_upload(s, at->key_end, ends_bytes) : NULL,
         .q_row = at->q_row,
         .kv_row = at->kv_row,
         .B = (int32_t)at->B,

@@ -118,14 +118,21 @@ static int64_t first_key(const struct head *hd, int64_t q)
     return hd->at->first_key ? hd->at->first_key[hd->b * hd->S + q] : 0;
 }
 
+/* The first key after those that query q sees. */
+static int64_t key_end(const struct head *hd, int64_t q)
+{
+    return hd->at->key_end ? i64_min(q + 1, hd->at->key_end[hd->b]) : q + 1;
+}
+
 /* -- forward ------------------------------------------------------------------------- */
 
 /* Columns first .. first + n of row q of out, and its lse. */
 static void out_columns(const struct head *hd, int64_t q, int64_t first, int64_t n)
 {
     double max = -HUGE_VAL, total = 0, sum[SUM_COLUMNS] = {0};
-    for (int64_t k0 = first_key(hd, q); k0 <= q; k0 = (k0 / TILE + 1) * TILE) {
-        int64_t end = i64_min((k0 / TILE + 1) * TILE, q + 1);
+    for (int64_t k0 = first_key(hd, q); k0 < key_end(hd, q);
+         k0 = (k0 / TILE + 1) * TILE) {
+        int64_t end = i64_min((k0 / TILE + 1) * TILE, key_end(hd, q));
         double top = max;
         for (int64_t k = k0; k < end; k++)
             top = fmax(top, score(hd, q, k));
@@ -172,7 +179,7 @@ static double dscore(const struct head *hd, int64_t q, int64_t k, double *droppe
 static void dq_columns(const struct head *hd, int64_t q, int64_t first, int64_t n)
 {
     double sum[SUM_COLUMNS] = {0};
-    for (int64_t k = first_key(hd, q); k <= q; k++) {
+    for (int64_t k = first_key(hd, q); k < key_end(hd, q); k++) {
         double dropped_p, ds = dscore(hd, q, k, &dropped_p);
         for (int64_t d = 0; d < n; d++)
             sum[d] += ds * get(&hd->k, k, first + d);
@@ -189,6 +196,8 @@ static void dkv_columns(const struct attention_bwd *at, const struct head *hd, i
     for (int64_t i = 0; i < at->fwd.A / at->fwd.A_kv; i++) {
         struct head of_q = head_bwd_at(hd->s, at, hd->b, hd->h + i);
         for (int64_t q = k; q < hd->S && first_key(hd, q) <= k; q++) {
+            if (k >= key_end(hd, q))
+                continue;
             double dropped_p, ds = dscore(&of_q, q, k, &dropped_p);
             for (int64_t d = 0; d < n; d++) {
                 sum_k[d] += ds * get(&of_q.q, q, first + d);
