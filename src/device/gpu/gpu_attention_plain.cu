@@ -161,8 +161,7 @@ GPU_FN void softmax(float (*s)[4][4], float (*out)[4][4], struct rows *rows,
         GPU_UNROLL
         for (int j = 0; j < 8; j++) {
             float *x = &s[j / 4][i][j % 4];
-            if (!is_seen(rows->last_key[i], rows->first_key[i],
-                         k0 + thread_x() + 16 * j))
+            if (!is_seen(rows->last_key[i], rows->first_key[i], k0 + thread_x() + 16 * j))
                 *x = -INFINITY;
             top = fmaxf(top, *x);
         }
