@@ -254,6 +254,41 @@ static void test_loader__padding_does_not_count(void **state)
     run_close(&r);
 }
 
+static void test_loader__padding_counts_with_pad_loss(void **state)
+{
+    enum { S = 10, G = 4, N_STEPS = 9 };
+    static struct run r;
+    struct loader_options opt = {
+        .global_batch = G, .local_batch = G / 2, .data_rank = 1, .n_data_ranks = 2};
+    int64_t n_short = 0;
+    test_data_config(&r.cfg, S);
+    r.cfg.dataset.mode = SAMPLES_PADDED;
+    r.cfg.dataset.pad_loss = true;
+    run_open(&r, *state, G * N_STEPS, &opt);
+    assert_int_equal(r.stream.padded_len, S); // some document is longer
+    struct whole_order w = whole_order_make(&r.stream.indexes[0].epochs, G * N_STEPS);
+    for (int64_t step = 0; step < N_STEPS; step++) {
+        struct batch b;
+        struct error err;
+        assert_ok(loader_next(r.loader, &b, &err), err);
+        for (int64_t i = 0; i < b.B; i++) {
+            int64_t doc = w.documents[step * G + b.first_sample + i];
+            int64_t n = corpus_document_tokens(r.inputs.corpora[0], doc);
+            assert_int_equal(b.key_end[i], n > 0 ? i64_min(n, S) : S);
+            n_short += n < S;
+            for (int64_t s = 0; s < S; s++) {
+                assert_int_equal(b.targets[i * S + s],
+                                 s + 1 < n ? test_token(doc, s + 1) : EOS);
+                assert_true(b.loss_mask[i * S + s] == (s + 1 < S ? 1.0f : 0.0f));
+            }
+        }
+        assert_int_equal(b.n_counted, b.B * (S - 1));
+    }
+    assert_true(n_short > 0);
+    whole_order_release(&w);
+    run_close(&r);
+}
+
 static void test_loader__pads_with_zero_when_no_end_is_known(void **state)
 {
     enum { S = 20 };
@@ -315,6 +350,7 @@ int main(void)
         data_test(test_padded__absurd_requests_are_errors),
         data_test(test_document_start__is_where_the_index_says),
         data_test(test_loader__padding_does_not_count),
+        data_test(test_loader__padding_counts_with_pad_loss),
         data_test(test_loader__pads_with_zero_when_no_end_is_known),
         data_test(test_loader__says_where_documents_begin_when_asked),
     };

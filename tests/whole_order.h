@@ -31,7 +31,7 @@ static inline void whole_shuffle(struct whole_order *w, const struct sample_epoc
     int64_t *next = w->documents + epoch * e->n_documents;
     for (int64_t doc = 0; doc < corpus_n_documents(e->corpus); doc++)
         if (split_contains(&e->split, doc) &&
-            (e->mode == SAMPLES_PACKED || corpus_document_tokens(e->corpus, doc) >= 2))
+            corpus_document_tokens(e->corpus, doc) >= e->least_tokens)
             *next++ = doc;
     np_random_init(&random, (uint32_t)(e->seed + epoch));
     np_random_shuffle(&random, w->documents + epoch * e->n_documents, e->n_documents);

@@ -36,11 +36,10 @@ struct batch {
     const int32_t *document_start; // where in its sample the document of each token
                                    // begins, which is the first key it sees and has
                                    // position 0; NULL: at 0
-    const int32_t
-        *key_end;         // (B) no query of the sample sees tokens from here on; NULL: S
-    int64_t n_counted;    // ones in loss_mask; the loader's
-    int64_t first_sample; // index in the global batch of sample 0, for dropout
-    int64_t step;         // for dropout
+    const int32_t *key_end;        // (B) no query sees tokens from here on; NULL: S
+    int64_t n_counted;             // ones in loss_mask; the loader's
+    int64_t first_sample;          // index in the global batch of sample 0, for dropout
+    int64_t step;                  // for dropout
 
     float loss_weight; // in the gradient, of a token that counts
     double *loss_sums; // (B) filled by the head, see gpt_finish_losses(): the losses of a

@@ -317,7 +317,7 @@ const struct config_key config_keys[] = {
     {KEY("mix_precision.fp32_grads", CONFIG_TRUTH, mix_precision.fp32_grads),
         .default_text = "",
         .meaning = "Keep and add up gradients in float32 when parameters have 16 bits. Empty "
-                   "means True for bfloat16 with num_micro_batches above 1, False otherwise."},
+                   "means True for bfloat16 with several micro-batches in an update, False otherwise."},
     {KEY("mix_precision.dtype", CONFIG_ENUM, mix_precision.dtype),
         .default_text = "float32", .words = dtype_words,
         .meaning = "Storage type of parameters and activations."},

@@ -261,6 +261,25 @@ static void warn_of_other_data(const struct train *t, const struct ckpt_progress
             p->data_fingerprint, fingerprint, (long long)p->consumed_samples);
 }
 
+/* With other whole batches, an epoch has other samples: the place in it is another. */
+static void warn_of_other_epochs(const struct train *t, const json_t *then)
+{
+    const json_t *dataset = json_object_get(then, "dataset");
+    const json_t *batch = json_object_get(then, "batch_size");
+    int64_t G = t->cfg.batch_size.global_batch_size;
+    bool had_whole = json_is_true(json_object_get(dataset, "drop_last"));
+    bool has_whole = t->cfg.dataset.drop_last;
+    bool is_same_batch =
+        json_integer_value(json_object_get(batch, "global_batch_size")) == G;
+    bool is_same = had_whole == has_whole && (is_same_batch || !has_whole);
+    if (is_same || comm_rank(t->grid.world) > 0 || t->consumed_samples == 0)
+        return;
+    log_warning("an epoch has other samples than before the checkpoint "
+                "(dataset.drop_last, batch_size.global_batch_size): the run continues "
+                "in epoch %lld, of which samples may come twice or not at all",
+                (long long)train_epoch(t, t->consumed_samples));
+}
+
 struct restore {
     struct train *t;
     struct ckpt_reader reader; // of the checkpoint that is tried
@@ -302,6 +321,7 @@ static int resume(struct restore *r, struct error *err)
         config_changes_log(manifest->config, t->config_json);
     warn_of_other_data(t, &manifest->progress);
     take_progress(t, &manifest->progress);
+    warn_of_other_epochs(t, manifest->config);
     lr_log_change(&t->cfg, manifest->config, t->step);
     log_info("resumed from '%s': step %lld, %lld samples seen (%.2f s)", path,
              (long long)t->step, (long long)t->consumed_samples, clock_seconds() - start);

@@ -69,11 +69,17 @@ grep -q 'gradient_accumulation: 3' printed.yaml && grep -q 'global_batch_size: 1
 
 # -- resumed within an epoch ---------------------------------------------------------------
 
-must_train max_steps=9 save_steps=5 keep_last=0
+rm -rf out
+must_train max_steps=16 save_steps=5 keep_last=0
 curve out/metrics.jsonl >whole
-rm -r out/epoch_*_step_9
-must_train max_steps=9 ckpt_dir=out
-curve out/metrics.jsonl | tail -4 | cmp - <(tail -4 whole) || fail "a resumed run has other samples"
+rm -r out/epoch_*_step_15 out/epoch_*_step_16
+must_train max_steps=16 ckpt_dir=out
+grep -q "resumed from .*step 10" run.log || fail "not resumed: $(grep resumed run.log)"
+curve out/metrics.jsonl | tail -6 | cmp - <(tail -6 whole) || fail "a resumed run has other samples"
+
+grep -q 'may come twice' run.log && fail "a warning of the same epochs"
+must_train max_steps=18 ckpt_dir=out output_dir=other drop_last=False
+grep -q 'may come twice or not at all' run.log || fail "other epochs without a warning"
 
 # -- padding in the loss -------------------------------------------------------------------
 
@@ -84,3 +90,5 @@ expect 2 'fewer than one global batch of 64' "$trefoil" pretrain -c run.yaml -o 
 echo '{"text": "a"}' >web.jsonl
 "$trefoil" prepare --input web.jsonl --output data/web --force 2>prepare.log
 expect 2 'pad_loss: no document of' "$trefoil" pretrain -c run.yaml -o BATCH_SIZE=1
+expect 2 "web.jsonl' is a file of text.*prepare --input 'web.jsonl'.*encoder.json" \
+    "$trefoil" pretrain -c run.yaml -o input_dir=web.jsonl

@@ -129,6 +129,30 @@ done:
     return rc;
 }
 
+/* A file of text was given, as Colossal-AI's tutorial does by DATA. */
+static int refuse_text(const char *path, struct error *err)
+{
+    return error_set(err, ERROR_INPUT,
+                     "'%s' is a file of text, not a dataset; make one with: trefoil "
+                     "prepare --input '%s' --tokenizer DIR --output PREFIX, and set "
+                     "dataset.input_dir to PREFIX; DIR holds the tokenizer, GPT-2's as "
+                     "encoder.json and vocab.bpe, which OpenAI published with GPT-2",
+                     path, path);
+}
+
+static bool is_text_file(const char *path)
+{
+    static const char *const suffixes[] = {".jsonl", ".ndjson", ".json", ".txt"};
+    enum fs_type type;
+    struct error ignored;
+    if (fs_look(path, &type, &ignored) || type != FS_FILE)
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++)
+        if (length_before(path, suffixes[i]))
+            return true;
+    return false;
+}
+
 /* Every file of `prefix` that exists, in any format. */
 static int find_prefix(struct dataset_list *list, const char *prefix, struct error *err)
 {
@@ -147,6 +171,8 @@ static int find_prefix(struct dataset_list *list, const char *prefix, struct err
             append_entry(list, entry, prefix, strlen(prefix), err))
             return -1;
     }
+    if (list->n_entries == 0 && is_text_file(prefix))
+        return refuse_text(prefix, err);
     if (list->n_entries == 0)
         return error_set(err, ERROR_INPUT,
                          "'%s' is no directory and no dataset%s: none of '%s.bin', "
