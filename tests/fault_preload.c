@@ -3,7 +3,7 @@
  * Makes system calls fail, for whatever program it is loaded into (LD_PRELOAD):
  *
  *     FAULT_OP      the call: open, openat, pread, read, stat, fstat, rename, fsync,
- *                   write, pwrite, mkdir, unlink, opendir, or any
+ *                   write, pwrite, mkdir, unlink, opendir, close, or any but close
  *     FAULT_SUB     only on paths that hold these characters
  *     FAULT_NTH     the first call of these that fails, from 1
  *     FAULT_COUNT   how many fail
@@ -185,4 +185,15 @@ int remove(const char *path)
 DIR *opendir(const char *path)
 {
     return fails("opendir", path) ? NULL : NEXT(opendir)(path);
+}
+
+/* The descriptor is closed all the same, as on a file system over a network. */
+int close(int fd)
+{
+    const char *wanted = getenv("FAULT_OP");
+    bool is_failing = wanted && strcmp(wanted, "close") == 0 && fails_on("close", fd);
+    int reason = errno, rc = NEXT(close)(fd);
+    if (is_failing)
+        errno = reason;
+    return is_failing ? -1 : rc;
 }

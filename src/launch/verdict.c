@@ -316,9 +316,8 @@ int verdict(const struct job_end *end, struct error *err)
 
     if (missing < 0 && has_saved)
         explain_stop(end, ERROR_STOPPED, ", and can be resumed", err);
-    else if (missing < 0 && (is_content || end->is_mpiexec_killed))
-        return 0;
-    else if (end->hang[0] && have_all_done(end, 0))
+    else if ((missing < 0 && (is_content || end->is_mpiexec_killed)) ||
+             (end->hang[0] && have_all_done(end, 0)))
         return 0;
     else if (end->hang[0] && have_all_done(end, EXIT_STOPPED))
         explain_stop_hung(end, err);

@@ -110,6 +110,14 @@ else
     no_mpi 'files are limited to 40 kB'
 fi
 
+# -- a log directory whose file system reports a full quota only when a file is closed
+preload=$(dirname "$trefoil")/tests/libfault_preload.so
+if [ -e "$preload" ]; then
+    ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0 LD_PRELOAD=$preload FAULT_OP=close \
+        FAULT_SUB=write-probe FAULT_ERRNO=122 launch 1 hello
+    expect 3 "cannot write to log directory '.*/log': Disk quota exceeded" "a close that fails"
+fi
+
 # -- no process can be started: root has no such limit
 as_user=()
 [ "$(id -u)" != 0 ] || as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups)

@@ -64,6 +64,43 @@ grep -qE 'rank 1 on hostb .*(killed|died).*workerlog.1' err || fail "no cause na
 launch abort 1 && fail "a rank failed on hostb and the job succeeded"
 grep -q "rank 1 on hostb failed at step 3: cannot read 'tokens'" err || fail "$(cat err)"
 
+# Job control: the rank of the other host is stopped and continued with the launcher.
+process_of() { # process_of RANK
+    local process
+    for process in $(grep -lzx "TREFOIL_LOG_DIR=$work/log" /proc/[0-9]*/environ 2>/dev/null); do
+        process=${process%/environ}
+        [ "$(cat "$process/comm")" = rank_probe ] &&
+            grep -qzxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" "$process/environ" &&
+            echo "${process#/proc/}" && return
+    done
+}
+is_in() { # is_in STATES PROCESS: soon
+    for _ in $(seq 600); do
+        [[ $(cut -d' ' -f3 "/proc/$2/stat") != [$1] ]] || return 0
+        sleep 0.05
+    done
+    fail "process $2 is not in state $1: $(cat err)"
+}
+set -m
+./enter $a hosta "$probe" launch -n 2 --hosts hosta,hostb --rsh "$agent" --log_dir log \
+    eval train 2>err &
+launcher=$!
+set +m
+for _ in $(seq 600); do
+    grep -q training err && [ -n "$(process_of 1)" ] && break
+    sleep 0.1
+done
+for _ in 1 2; do
+    kill -TSTP $launcher
+    for process in $launcher $(process_of 0) $(process_of 1); do is_in T "$process"; done
+    kill -CONT $launcher
+    for process in $(process_of 0) $(process_of 1); do is_in RSD "$process"; done
+done
+kill -TERM $launcher
+while kill -0 $launcher 2>/dev/null; do sleep 0.05; done
+wait $launcher
+[ $? = 75 ] || fail "after a pause: $(cat err)"
+
 # The file is in the format of the MPI library.
 ldd "$probe" >libraries
 if grep -q libmpich libraries; then
