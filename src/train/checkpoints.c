@@ -318,7 +318,7 @@ static int resume(struct restore *r, struct error *err)
                          err))
         return -1;
     if (comm_rank(t->grid.world) == 0)
-        config_changes_log(manifest->config, t->config_json);
+        config_changes_log(manifest->config, t->config_json, manifest->progress.step > 0);
     warn_of_other_data(t, &manifest->progress);
     take_progress(t, &manifest->progress);
     warn_of_other_epochs(t, manifest->config);

@@ -1,6 +1,5 @@
 #include "train/config_changes.h"
 
-#include "base/base.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -29,12 +28,12 @@ static const struct {
     {"dataset.max_seq_len", NULL, MOVES_POSITION},
 };
 
-static void log_change(const char *path, json_t *then, json_t *now)
+static void log_change(const char *path, json_t *then, json_t *now, bool has_samples)
 {
     json_t *assumed = NULL;
     const char *consequence = NULL;
     for (size_t i = 0; i < ARRAY_LEN(consequences); i++) {
-        if (strcmp(consequences[i].path, path) != 0)
+        if (!has_samples || strcmp(consequences[i].path, path) != 0)
             continue;
         consequence = consequences[i].consequence;
         if (!then && consequences[i].without)
@@ -56,7 +55,7 @@ static void log_change(const char *path, json_t *then, json_t *now)
 }
 
 /* Each leaf of `now`, by its dotted path. */
-static void log_changes(const char *path, json_t *then, json_t *now)
+static void log_changes(const char *path, json_t *then, json_t *now, bool has_samples)
 {
     const char *key;
     json_t *value;
@@ -66,16 +65,16 @@ static void log_changes(const char *path, json_t *then, json_t *now)
         json_t *old = json_object_get(then, key);
         snprintf(child, sizeof child, "%s%s%s", path, *path ? "." : "", key);
         if (json_is_object(value))
-            log_changes(child, old, value);
+            log_changes(child, old, value, has_samples);
         else
-            log_change(child, old, value);
+            log_change(child, old, value, has_samples);
     }
 }
 
-void config_changes_log(json_t *then, const char *now_json)
+void config_changes_log(json_t *then, const char *now_json, bool has_samples)
 {
     json_t *now = json_loads(now_json, 0, NULL);
     if (now)
-        log_changes("", then, now);
+        log_changes("", then, now, has_samples);
     json_decref(now);
 }

@@ -16,7 +16,7 @@ base="eval_freq=0 Model.vocab_size=280 save_load.keep_last=0 save_load.output_di
 must_train $base dataset.input_dir=data_a save_load.save_steps=10 max_steps=30
 old=$(cat out/latest)
 cp -r out only_a
-must_train $base dataset.input_dir=data_b save_load.save_steps=5 max_steps=15
+must_train $base dataset.input_dir=data_b save_load.save_steps=4 max_steps=15
 new=$(cat out/latest)
 [ "${old##*_}" = 30 ] && [ "${new##*_}" = 15 ] || fail "$old $new"
 cp -r out both
@@ -52,12 +52,12 @@ grep -q "saved last and is taken; '$old' has a higher step" run.log || fail "$(c
 # -- damaged: lower steps of that run, never those of the other
 truncate -s -1 both/$new/model.safetensors
 rm -r hf && cp -r both damaged
-takes damaged "$(name_of both 10)"
+takes damaged "$(name_of both 12)"
 ls damaged | grep -q "$new.damaged" || fail "$(ls damaged)"
-takes damaged "$(name_of both 10)"
-for step in 5 10; do truncate -s -1 both/"$(name_of both $step)"/model.safetensors; done
+takes damaged "$(name_of both 12)"
+for step in 4 8 12; do truncate -s -1 both/"$(name_of both $step)"/model.safetensors; done
 "$trefoil" generate --ckpt both --prompt a >text 2>log
-[ $? = 2 ] && grep -q "none of the 3 checkpoints in 'both' is valid (2 others" log || fail "$(cat log)"
+[ $? = 2 ] && grep -q "none of the 4 checkpoints in 'both' is valid (3 others" log || fail "$(cat log)"
 for again in 1 2; do
     train $base dataset.input_dir=data_b save_load.ckpt_dir=both save_load.output_dir=next
     [ $? = 2 ] || fail "the other run was taken: $(cat run.log)"

@@ -103,6 +103,9 @@ mkdir foreign
     fail "tokenizer: $(cat tokenizer.log)"
 "$trefoil" prepare --input words.txt --tokenizer more --output foreign/words 2>prepare.log ||
     fail "prepare: $(cat prepare.log)"
+expect 2 "prepared with another tokenizer" "$trefoil" eval --ckpt out \
+    --data foreign/words --dp_degree 2 --mp_degree 2
+rm foreign/words.meta.json
 expect 2 "outside of the model's vocabulary of 257" "$trefoil" eval --ckpt out \
     --data foreign/words --dp_degree 2 --mp_degree 2
 "$trefoil" eval "${what[@]}" --pp_degree 2 >/dev/full 2>full.log

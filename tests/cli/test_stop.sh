@@ -105,11 +105,13 @@ rm -rf whole
 must_train save_load.output_dir=both max_steps=60 eval_freq=0 save_load.save_steps=10
 must_train save_load.output_dir=both max_steps=25 eval_freq=0 save_load.save_steps=11 seed=8
 grep -q "WARNING.*'both' holds checkpoints of an earlier run" run.log || fail "$(cat run.log)"
-must_train save_load.output_dir=both save_load.ckpt_dir=both max_steps=65 eval_freq=0 \
-    save_load.save_steps=0
-grep -q "resumed from 'both/epoch_0_step_60'" run.log || fail "$(cat run.log)"
-grep -q 'WARNING.*epoch_0_step_25. was saved last.*save_load.ckpt_dir=both/epoch_0_step_25' \
+must_train save_load.output_dir=both save_load.ckpt_dir=both max_steps=25 eval_freq=0 seed=8
+grep -q "resumed from 'both/epoch_0_step_25'" run.log || fail "$(cat run.log)"
+grep -q 'WARNING.*epoch_0_step_25. was saved last.*save_load.ckpt_dir=both/epoch_0_step_60' \
     run.log || fail "no warning: $(cat run.log)"
+must_train save_load.output_dir=both save_load.ckpt_dir=both/epoch_0_step_60 max_steps=65 \
+    eval_freq=0 save_load.save_steps=0
+! grep -q 'was saved last' run.log || fail "it was named: $(cat run.log)"
 must_train save_load.output_dir=both save_load.ckpt_dir=both/epoch_0_step_25 max_steps=26 \
     eval_freq=0 save_load.save_steps=0
 ! grep -q 'was saved last' run.log || fail "it was named: $(cat run.log)"
