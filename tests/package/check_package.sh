@@ -26,7 +26,7 @@ check_version() {
     for word in build MPI kernels device; do
         grep -q "^$word: ." "$work/version" || fail "--version tells nothing of $word"
     done
-    grep -m1 '^## ' CHANGELOG.md | grep -qE "^## $version \([0-9]{4}-[0-9]{2}-[0-9]{2}\)$" ||
+    grep -m1 '^## [0-9]' CHANGELOG.md | grep -qE "^## $version \([0-9]{4}-[0-9]{2}-[0-9]{2}\)$" ||
         fail "the first release of CHANGELOG.md is not $version with its day"
 }
 
