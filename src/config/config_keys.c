@@ -329,7 +329,7 @@ const struct config_key config_keys[] = {
     {KEY("dataset.input_dir", CONFIG_PATHS, dataset.input_dir),
         .default_text = "./data",
         .meaning = "A directory, meaning all datasets in it, or the prefix of one dataset, or a file "
-                   "of JSON lines (*.jsonl, *.ndjson, *.json), which is prepared once; or a list of "
+                   "of JSON lines (.jsonl, .ndjson, .json), which is prepared once; or a list of "
                    "those, whose documents follow each other unless weights are given."},
     {KEY("dataset.weights", CONFIG_NUMBERS, dataset.weights),
         .default_text = "", .range = ABOVE_TO(0, 1e15),
