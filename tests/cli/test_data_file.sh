@@ -116,14 +116,14 @@ times >before
 mv "$prefix.idx" idx
 exec 9>"$prefix.lock"
 flock 9
-"$trefoil" pretrain -c run.yaml -o $file -o $bytes 2>run.log &
+"$trefoil" pretrain -c run.yaml -o $file -o $bytes 2>wait.log &
 waiting=$!
-for _ in $(seq 600); do grep -q 'waiting for another process' run.log && break; sleep 0.05; done
-grep -q 'waiting for another process' run.log || fail "does not wait: $(cat run.log)"
+for _ in $(seq 600); do grep -qs 'waiting for another process' wait.log && break; sleep 0.05; done
+grep -q 'waiting for another process' wait.log || fail "does not wait: $(cat wait.log)"
 mv idx "$prefix.idx"
 rm "$prefix.lock"
 exec 9>&-
-wait $waiting || fail "a run that waited: $(tail -3 run.log)"
+wait $waiting || fail "a run that waited: $(tail -3 wait.log)"
 times | cmp - before || fail "prepared by both"
 
 # -- half a dataset --------------------------------------------------------------------------
@@ -159,6 +159,9 @@ must_train input_dir=other/web.jsonl $bytes cache_dir=cache/deep
 [ "$(ls cache/deep/*.idx | wc -l)" = 2 ] || fail "files of one name share a dataset"
 must_train "input_dir=[web/web.jsonl, other/web.jsonl]" $bytes cache_dir=cache/deep
 grep -q 'num_train_epochs 1: 11 steps' run.log || fail "not both files: $(grep steps run.log)"
+echo '{"text": ""}' >>other/web.jsonl
+must_train input_dir=other/web.jsonl $bytes
+grep -q "1 empty texts of 'other/web.jsonl' are left out" run.log || fail "an empty text is not reported"
 gzip -k other/web.jsonl
 must_train input_dir=other/web.jsonl.gz $bytes
 grep -q 'num_train_epochs 1: 6 steps' run.log || fail "compressed: $(grep steps run.log)"

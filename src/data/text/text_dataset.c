@@ -234,6 +234,9 @@ static int make_dataset(const struct text_dataset *d, struct error *err)
         log_info("prepared '%s': %lld documents, %lld tokens in %.1f s", d->prefix,
                  (long long)done.counts.n_documents, (long long)done.n_tokens,
                  done.seconds);
+    if (rc == 0 && done.counts.n_empty > 0)
+        log_warning("%lld empty texts of '%s' are left out",
+                    (long long)done.counts.n_empty, d->path);
     log_set_level(level);
     free(input);
     if (rc || look_at_file(d->path, &now, err))
@@ -313,7 +316,7 @@ static int use_inputs(struct config_dataset *data, bool may_write,
         if (is_text &&
             (open_dataset(&d, data, path, err) || (may_write && make_ready(&d, err))))
             return -1;
-        bool has_dataset = is_text && is_ready(&d);
+        bool has_dataset = is_text && (may_write || is_ready(&d));
         if (is_text && !has_dataset) {
             expect_facts(&d, coming);
             log_info(
