@@ -1,8 +1,9 @@
 #!/bin/bash
 # A file of JSON lines as dataset.input_dir, and DATA of Colossal-AI's tutorial: prepared once,
 # used again, made again after a change, by one of several processes, and whole or not at all.
+mpirun=$(realpath "$(dirname "$0")/../parallel/mpirun.sh")
 . "$(dirname "$0")/lib.sh"
-export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMP_NUM_THREADS=1
 unset DATA
 
 # texts N: web/web.jsonl with N texts
@@ -101,7 +102,7 @@ expect 2 "./data" env DATA=web/web.jsonl "$trefoil" pretrain -c other.yaml -o $b
 # -- several processes -----------------------------------------------------------------------
 
 clean
-for start in "$trefoil launch -n 2 pretrain" "$mpiexec --oversubscribe -n 2 $trefoil pretrain"; do
+for start in "$trefoil launch -n 2 pretrain" "$mpirun $mpiexec 2 $trefoil pretrain"; do
     clean
     $start -c run.yaml -o $file -o $bytes >run.log 2>&1 || fail "$start: $(tail -5 run.log)"
     [ "$(count "preparing 'web/web.jsonl'")" = 1 ] || fail "$start: not prepared once: $(cat run.log)"
