@@ -57,7 +57,8 @@ static inline void test_write_dataset(const char *prefix, enum dataset_format fo
 {
     struct dataset_writer *w;
     struct error err;
-    struct dataset_meta meta = {"bytes", 257, 256, 0, 0};
+    struct dataset_meta meta = {
+        .tokenizer = "bytes", .vocab_size = 257, .eos_token_id = 256};
     assert_ok(dataset_writer_open(&w, prefix, format, 257, &err), err);
     for (int64_t d = 0; d < n_docs; d++) {
         for (int64_t i = 0; i < lengths[d]; i++) {

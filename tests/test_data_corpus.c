@@ -214,7 +214,8 @@ static void test_dataset_writer__small_vocabularies_take_16_bits(void **state)
         struct dataset_writer *w;
         struct corpus *c;
         struct error err;
-        struct dataset_meta meta = {"other", cases[i].vocab_size, 0, 0, 0};
+        struct dataset_meta meta = {.tokenizer = "other",
+                                    .vocab_size = cases[i].vocab_size};
         int32_t token = (int32_t)cases[i].vocab_size - 1, back;
         const char *prefix = test_path(*state, "x");
         assert_ok(

@@ -45,7 +45,8 @@ static void write_documents(const char *prefix, enum dataset_format format,
 {
     struct dataset_writer *w;
     struct error err;
-    struct dataset_meta meta = {"bytes", 257, 256, 0, 0};
+    struct dataset_meta meta = {
+        .tokenizer = "bytes", .vocab_size = 257, .eos_token_id = 256};
     assert_ok(dataset_writer_open(&w, prefix, format, vocab_size, &err), err);
     for (int64_t k = 0; k < n; k++) {
         for (int64_t i = 0; i < length_of(order[k]); i++) {
@@ -148,7 +149,8 @@ static void test_split__hashes_are_those_of_xxhash(void **state)
     static const int32_t ids[] = {1, 2, 3, 65535, 0, 65536};
     static const int64_t ends[] = {3, 3, 5, 6};
     struct dataset_writer *w;
-    struct dataset_meta meta = {"bytes", 70000, 256, 0, 0};
+    struct dataset_meta meta = {
+        .tokenizer = "bytes", .vocab_size = 70000, .eos_token_id = 256};
     struct error err;
     struct corpus *c;
     uint64_t hashes[5];

@@ -33,7 +33,7 @@ static int print_config(void *context, struct error *err)
     } else {
         // without a file there is no run with data and a checkpoint
         if (config_load_run(&cfg, r->file, r->overrides.values, r->overrides.n_values, 1,
-                            r->file ? &pretrain_sources : NULL, err))
+                            r->file ? &pretrain_look_sources : NULL, err))
             return -1;
         config_print(&cfg, stdout);
     }

@@ -14,7 +14,7 @@
 #include "cli/self_launch.h"
 #include "comm/comm.h"
 #include "config/config.h"
-#include "data/formats/dataset_list.h"
+#include "data/text/text_dataset.h"
 #include "device/device.h"
 #include "launch/restart.h"
 #include "parallel/layout.h"
@@ -64,14 +64,18 @@ void pretrain_options_release(struct pretrain_options *o)
     options_list_release(&o->overrides);
 }
 
-const struct config_sources pretrain_sources = {.look = dataset_list_facts,
-                                                .past = ckpt_past};
+const struct config_sources pretrain_look_sources = {.look = text_dataset_look,
+                                                     .past = ckpt_past};
+/* The same, and files of JSON lines are prepared. */
+static const struct config_sources pretrain_sources = {.look = text_dataset_prepare,
+                                                       .past = ckpt_past};
 
 int pretrain_options_load(const struct pretrain_options *o, struct config *cfg,
                           int64_t n_processes, struct error *err)
 {
     return config_load_run(cfg, o->path, o->overrides.values, o->overrides.n_values,
-                           n_processes, &pretrain_sources, err);
+                           n_processes,
+                           o->is_dry ? &pretrain_look_sources : &pretrain_sources, err);
 }
 
 /* -- other layouts ------------------------------------------------------------------- */
@@ -103,7 +107,7 @@ static bool accepts(void *context, const struct grid_shape *shape)
     }
     bool is_good = config_load_run(&cfg, a->options->path, all,
                                    given->n_values + (int)ARRAY_LEN(keys), a->n_processes,
-                                   &pretrain_sources, &ignored) == 0 &&
+                                   &pretrain_look_sources, &ignored) == 0 &&
                    layout_check(&cfg, a->n_processes, &ignored) == 0;
     free(all);
     return is_good;

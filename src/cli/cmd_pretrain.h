@@ -24,8 +24,9 @@ MUST_CHECK int pretrain_options_parse(struct pretrain_options *o, int argc, char
                                       struct error *err);
 void pretrain_options_release(struct pretrain_options *o);
 
-/* Where a run finds the values that its configuration leaves out. */
-extern const struct config_sources pretrain_sources;
+/* Where a run finds the values that its configuration leaves out; files of JSON lines are
+ * not prepared. */
+extern const struct config_sources pretrain_look_sources;
 
 /* The configuration they mean in a job of n_processes. */
 MUST_CHECK int pretrain_options_load(const struct pretrain_options *o, struct config *cfg,

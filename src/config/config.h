@@ -158,6 +158,7 @@ struct config_dataset {
     bool eod_mask_loss;                // leave out positions whose input token is eos
     int64_t eos_token_id;              // -1: unknown
     char cache_dir[CONFIG_PATH_BYTES]; // "": beside the data
+    char tokenizer[CONFIG_PATH_BYTES]; // for JSON lines; "": found beside them
 };
 
 struct config_save_load {
@@ -229,10 +230,10 @@ struct config_data_facts {
     bool is_plain_fleetx; // all of it is in PaddleFleetX's form, without .meta.json
 };
 
-/* Look at the data, which a folder above this one knows to read. Data that is not there
- * says nothing. */
-typedef int config_look_fn(const struct config_dataset *data,
-                           struct config_data_facts *facts, struct error *err);
+/* Look at the data, which a folder above this one can read. Data that is not there gives
+ * no facts. Files of text in data->input_dir may be replaced by their datasets. */
+typedef int config_look_fn(struct config_dataset *data, struct config_data_facts *facts,
+                           struct error *err);
 
 /* What the checkpoint to continue from records. */
 struct config_past {
@@ -274,6 +275,9 @@ MUST_CHECK int config_check_whole(const struct config *cfg, const char *name,
 
 /* Path 0 <= i < n_paths of the list. */
 const char *config_path_at(const struct config_paths *paths, int64_t i);
+/* Append the n bytes at `path`; *used, at first 0, counts the bytes of the list. */
+MUST_CHECK int config_paths_add(struct config_paths *paths, const char *path, size_t n,
+                                size_t *used, struct error *err);
 
 /* Of one update on one data rank: samples, and micro-batches. */
 int64_t config_update_samples(const struct config *cfg);

@@ -328,8 +328,9 @@ const struct config_key config_keys[] = {
 
     {KEY("dataset.input_dir", CONFIG_PATHS, dataset.input_dir),
         .default_text = "./data",
-        .meaning = "A directory, meaning all datasets in it, or the prefix of one dataset; or a "
-                   "list of those, whose documents follow each other unless weights are given."},
+        .meaning = "A directory, meaning all datasets in it, or the prefix of one dataset, or a file "
+                   "of JSON lines (.jsonl, .ndjson, .json), which is prepared once; or a list of "
+                   "those, whose documents follow each other unless weights are given."},
     {KEY("dataset.weights", CONFIG_NUMBERS, dataset.weights),
         .default_text = "", .range = ABOVE_TO(0, 1e15),
         .meaning = "One weight for each element of input_dir: samples are drawn from them in "
@@ -375,7 +376,12 @@ const struct config_key config_keys[] = {
         .meaning = "Token that ends a document; -1 means unknown."},
     {KEY("dataset.cache_dir", CONFIG_TEXT, dataset.cache_dir),
         .default_text = "",
-        .meaning = "Where sample indexes are kept; empty means beside the data."},
+        .meaning = "Where sample indexes, and datasets made from JSON lines, are kept; empty means "
+                   "beside the data."},
+    {KEY("dataset.tokenizer", CONFIG_TEXT, dataset.tokenizer),
+        .default_text = "",
+        .meaning = "Directory or file of the tokenizer for files of JSON lines in input_dir. Empty "
+                   "means the directory gpt2 beside the file, or the tokenizer's files there."},
 
     {KEY("save_load.save_steps", CONFIG_INT, save_load.save_steps),
         .default_text = "1000", .range = BETWEEN(-1, MAX_COUNT),

@@ -200,6 +200,21 @@ static void apply_form_defaults(struct config_loader *l)
     }
 }
 
+/* The tutorial's program reads the path of its data from the environment. */
+static int apply_tutorial_data(struct config_loader *l, struct error *err)
+{
+    const struct config_key *key = config_key_at("dataset.input_dir");
+    const char *path = getenv("DATA");
+    if (!l->is_of_tutorial || config_was_given(&l->ours.origins, key) || !path ||
+        !path[0])
+        return 0;
+    struct config_text value = {.text = path};
+    if (config_value_set(key, l->ours.cfg, &value, err))
+        return error_prefix(err, "the environment variable DATA");
+    log_info("dataset.input_dir: '%s', by the environment variable DATA", path);
+    return 0;
+}
+
 /* What is said again for evaluation must be what training has, unless a later layer
  * overrode that: then the older echo has no say. */
 static int check_echoes(const struct config_loader *l, struct error *err)
@@ -322,7 +337,8 @@ static int finish_config(struct config_loader *l, const struct request *r,
 {
     struct config *cfg = l->ours.cfg;
     apply_form_defaults(l);
-    if (check_echoes(l, err) || config_foreign_finish(l, err) ||
+    if (apply_tutorial_data(l, err) || check_echoes(l, err) ||
+        config_foreign_finish(l, err) ||
         config_check_works_now(cfg, &l->ours.origins, err) ||
         (r->sources.past && config_resume(&l->ours, r->sources.past, err)) ||
         (r->sources.look && ask_data(&l->ours, r->sources.look, err)) ||

@@ -451,8 +451,8 @@ _Static_assert(CONFIG_MAX_SPLIT == 3 && CONFIG_SHAPE_DIMS == 3, "set_triple() re
 /* -- lists of any length ------------------------------------------------------------- */
 
 /* Add the n bytes at `text` as the next path or text; *used is what the others take. */
-static int add_path(struct config_paths *paths, const char *text, size_t n, size_t *used,
-                    struct error *err)
+int config_paths_add(struct config_paths *paths, const char *text, size_t n, size_t *used,
+                     struct error *err)
 {
     if (config_check_text(text, n, err))
         return -1;
@@ -480,7 +480,7 @@ static int set_paths(const struct config_key *key, struct config_paths *paths,
         return error_set(err, ERROR_INPUT, "the list is empty: name at least one path");
     while (p) {
         size_t n = text->is_list ? strcspn(p, separator) : strlen(p);
-        if (add_path(&all, p, n, &used, err))
+        if (config_paths_add(&all, p, n, &used, err))
             return error_prefix(err, "%s %lld",
                                 key->type == CONFIG_TEXTS ? "text" : "path",
                                 (long long)all.n_paths + 1);

@@ -90,5 +90,6 @@ expect 2 'fewer than one global batch of 64' "$trefoil" pretrain -c run.yaml -o 
 echo '{"text": "a"}' >web.jsonl
 "$trefoil" prepare --input web.jsonl --output data/web --force 2>prepare.log
 expect 2 'pad_loss: no document of' "$trefoil" pretrain -c run.yaml -o BATCH_SIZE=1
-expect 2 "web.jsonl' is a file of text.*prepare --input 'web.jsonl'.*encoder.json" \
-    "$trefoil" pretrain -c run.yaml -o input_dir=web.jsonl
+mv web.jsonl web.txt
+expect 2 "web.txt' is a file of text.*prepare --input 'web.txt'" \
+    "$trefoil" pretrain -c run.yaml -o input_dir=web.txt

@@ -46,6 +46,21 @@ static int read_meta_count(const json_t *root, const char *path, const char *key
     return 0;
 }
 
+/* A record of another form is none. */
+static void read_meta_source(const json_t *root, struct dataset_source *source)
+{
+    const json_t *n_bytes = json_object_get(root, "source_bytes");
+    const json_t *mtime = json_object_get(root, "source_mtime_ns");
+    const char *hash = json_string_value(json_object_get(root, "tokenizer_hash"));
+    *source = (struct dataset_source){0};
+    if (!json_is_integer(n_bytes) || !json_is_integer(mtime) || !hash ||
+        strlen(hash) >= sizeof source->tokenizer_hash)
+        return;
+    source->n_bytes = json_integer_value(n_bytes);
+    source->mtime_ns = json_integer_value(mtime);
+    snprintf(source->tokenizer_hash, sizeof source->tokenizer_hash, "%s", hash);
+}
+
 static int read_meta_fields(const json_t *root, const char *path,
                             struct dataset_meta *meta, struct error *err)
 {
@@ -59,6 +74,7 @@ static int read_meta_fields(const json_t *root, const char *path,
         read_meta_count(root, path, "documents", &meta->n_documents, err) ||
         read_meta_count(root, path, "tokens", &meta->n_tokens, err))
         return -1;
+    read_meta_source(root, &meta->source);
     return 0;
 }
 
@@ -100,6 +116,15 @@ int dataset_meta_write(const char *path, const struct dataset_meta *meta,
                          "cannot write '%s': the path of the tokenizer, '%s', is not "
                          "UTF-8; rename it",
                          path, meta->tokenizer);
+    const struct dataset_source *source = &meta->source;
+    if (source->tokenizer_hash[0] &&
+        (json_object_set_new(root, "source_bytes", json_integer(source->n_bytes)) ||
+         json_object_set_new(root, "source_mtime_ns", json_integer(source->mtime_ns)) ||
+         json_object_set_new(root, "tokenizer_hash",
+                             json_string(source->tokenizer_hash)))) {
+        json_decref(root);
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    }
     char *text = json_dumps(root, JSON_PRESERVE_ORDER);
     char *line = NULL;
     int n = text ? asprintf(&line, "%s\n", text) : -1;

@@ -36,12 +36,21 @@ extern const struct dataset_format_names dataset_formats[N_DATASET_FORMATS];
  *      "documents": 31102, "tokens": 4329341}
  *
  * Datasets made by others do not have one. */
+#define DATASET_HASH_BYTES 17 // 16 hexadecimal digits
+
+/* The file of text that a dataset was made from, to find out whether it has changed. */
+struct dataset_source {
+    int64_t n_bytes, mtime_ns;
+    char tokenizer_hash[DATASET_HASH_BYTES]; // "": nothing is recorded
+};
+
 struct dataset_meta {
     char tokenizer[4096]; // its name, or the full path of its files
     int64_t vocab_size;
     int64_t eos_token_id;
     int64_t n_documents;
     int64_t n_tokens;
+    struct dataset_source source;
 };
 
 struct dataset { // all strings and arrays owned

@@ -129,14 +129,14 @@ done:
     return rc;
 }
 
-/* A file of text was given, as Colossal-AI's tutorial does by DATA. */
+/* A file of text was given where a dataset is read. */
 static int refuse_text(const char *path, struct error *err)
 {
     return error_set(err, ERROR_INPUT,
                      "'%s' is a file of text, not a dataset; make one with: trefoil "
-                     "prepare --input '%s' --tokenizer DIR --output PREFIX, and set "
-                     "dataset.input_dir to PREFIX; DIR holds the tokenizer, GPT-2's as "
-                     "encoder.json and vocab.bpe, which OpenAI published with GPT-2",
+                     "prepare --input '%s' --tokenizer DIR --output PREFIX, and use "
+                     "PREFIX; files of JSON lines (*.jsonl, *.ndjson, *.json) are "
+                     "prepared by trefoil pretrain itself",
                      path, path);
 }
 

@@ -87,7 +87,8 @@ static int add_directory(struct walk *w, const char *dir, int level, struct erro
 static int add_entry(struct walk *w, const char *path, int level, struct error *err)
 {
     struct stat st;
-    if (is_own_output(w, path))
+    const char *slash = strrchr(path, '/');
+    if (is_own_output(w, path) || strstr(slash ? slash : path, TEXT_DATASET_MARK))
         return 0;
     if (stat(path, &st))
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));
