@@ -1,4 +1,4 @@
-/* What is logged when a run continues with other values than the checkpoint's. */
+/* The log of a run that continues with other values than the checkpoint's. */
 #include "test.h"
 
 #include "base/fs.h"
@@ -12,7 +12,7 @@
 
 #define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-/* What the comparison of the two texts logs, malloc'ed. */
+/* The log of the comparison of the two texts, malloc'ed. */
 static char *logged(const char *then, const char *now)
 {
     char *log = NULL, path[] = "/tmp/trefoil-log-XXXXXX";

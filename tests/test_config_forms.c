@@ -327,6 +327,11 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
     };
     for (size_t i = 0; i < LEN(cases); i++)
         assert_refused(cases[i].text, NULL, cases[i].sentence);
+}
+
+static void test_foreign__features_may_be_switched_off(void **state)
+{
+    (void)state;
     assert_refused("seed: 1", "Compress.Prune.enable=True",
                    "-o Compress.Prune.enable=True: Compress.Prune: pruning is not");
     struct config cfg;
@@ -552,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_enable__decides_whether_dtype_counts),
         cmocka_unit_test(test_foreign__names_are_told_in_one_line),
         cmocka_unit_test(test_foreign__models_are_refused_with_a_sentence),
+        cmocka_unit_test(test_foreign__features_may_be_switched_off),
         cmocka_unit_test(test_foreign__feature_comes_before_other_errors),
         cmocka_unit_test(test_foreign__option_may_leave_out_the_section),
         cmocka_unit_test(test_epochs__count_when_steps_are_left_out),

@@ -72,7 +72,7 @@ static void test_resume__keeps_former_defaults_of_keys_left_out(void **state)
         // an empty value is none
         {"Optimizer: {lr: {max_lr: , decay_steps: }}", "max_steps=30", OLD_RATES, 360000,
          1e-5, 5e-5},
-        // what is written counts, as it is
+        // a written value counts
         {"Optimizer: {lr: {max_lr: 0.5}}", "max_steps=30", OLD_RATES, 360000, 0.5, 5e-5},
         {"", "decay_steps=0", OLD_RATES, 500000, 1e-5, 5e-5},
         {"", "min_lr=0", OLD_RATES, 360000, 1e-5, 0},

@@ -200,7 +200,7 @@ int config_from_json(struct config *cfg, const char *json, struct error *err)
         if (key->former) // the key is newer than the text
             config_set_default(key, cfg, key->former);
     }
-    // ranges were checked as values were set; what is younger than the text has none yet
+    // the setting of a value has checked its range
     rc = config_check_works_now(cfg, &origins, err);
     if (rc == 0)
         rc = config_check(cfg, &origins, err);

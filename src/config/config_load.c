@@ -351,8 +351,8 @@ static int load_with(struct config_loader *l, const struct request *r, struct er
     return finish_config(l, r, err);
 }
 
-/* *err := the first feature that is not in this version, if the request has one. What a
- * file for such a feature has besides, such as unknown keys, is not worth a report. */
+/* *err := the first feature that is not in this version, if the request has one. Other
+ * errors of a file for such a feature, such as unknown keys, are not worth a report. */
 static void prefer_feature(struct config_loader *l, const struct request *r,
                            struct error *err)
 {
