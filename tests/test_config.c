@@ -155,16 +155,17 @@ static void test_rates__that_are_left_out_suit_the_model(void **state)
         double max_lr, min_lr;
         int64_t decay_steps;
     } cases[] = {
-        {"max_steps: 30\nModel: {hidden_size: 64}", 0.003, 0.003 / 10, 30},
-        {"max_steps: 30\nModel: {hidden_size: 1024}", 0.4 / 1024, 0.4 / 1024 / 10, 30},
-        {"max_steps: 30\nOptimizer: {lr: {max_lr: 1e-3}}", 1e-3, 1e-3 / 10, 30},
+        {"max_steps: 30\nModel: {hidden_size: 64}", 0.003, 0.0003, 30},
+        {"max_steps: 30\nModel: {hidden_size: 1024}", 0.4 / 1024, 0.0000390625, 30},
+        {"max_steps: 30\nOptimizer: {lr: {max_lr: 1e-3}}", 1e-3, 1e-4, 30},
+        {"max_steps: 30\nOptimizer: {lr: {max_lr: 0.007}}", 0.007, 0.0007, 30},
+        {"max_steps: 30\nOptimizer: {lr: {max_lr: 6.0e-4}}", 6e-4, 6e-5, 30},
         {"max_steps: 30\nOptimizer: {lr: {max_lr: 0}}", 0, 0, 30},
         {"max_steps: 30\nOptimizer: {lr: {min_lr: 0}}", 0.4 / 1024, 0, 30},
-        {"max_steps: 30\nOptimizer: {lr: {decay_steps: 9}}", 0.4 / 1024, 0.4 / 1024 / 10,
-         9},
-        {"max_steps: 30\nOptimizer: {lr: {decay_steps: 0}}", 0.4 / 1024, 0.4 / 1024 / 10,
+        {"max_steps: 30\nOptimizer: {lr: {decay_steps: 9}}", 0.4 / 1024, 0.0000390625, 9},
+        {"max_steps: 30\nOptimizer: {lr: {decay_steps: 0}}", 0.4 / 1024, 0.0000390625,
          30},
-        {"num_train_epochs: 2", 0.4 / 1024, 0.4 / 1024 / 10, 0}, // until the data is read
+        {"num_train_epochs: 2", 0.4 / 1024, 0.0000390625, 0}, // until the data is read
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct config cfg;

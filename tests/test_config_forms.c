@@ -300,8 +300,11 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
          "f.yaml:1:17: Model.module: 'GPTDistillModule' is not possible here: "
          "distillation is not in this version"},
         {"Model: {module: GPTFinetuneModule}",
-         "f.yaml:1:17: Model.module: 'GPTFinetuneModule' is not possible here: this "
-         "program pretrains: use GPTModule"},
+         "f.yaml:1:17: Model.module: 'GPTFinetuneModule' is not possible here: "
+         "fine-tuning for a task is not in this version: remove it and use GPTModule"},
+        {"Model: {module: ErnieModule}",
+         "f.yaml:1:17: Model.module: 'ErnieModule' is not possible here: this program "
+         "pretrains GPT models: use GPTModule"},
         {"Compress: {Quantization: {enable: True}}",
          "f.yaml:1:12: Compress.Quantization: quantisation is not in this version"},
         {"Compress: {Quantization: {weight_bits: 8}}",
@@ -324,6 +327,11 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
     };
     for (size_t i = 0; i < LEN(cases); i++)
         assert_refused(cases[i].text, NULL, cases[i].sentence);
+}
+
+static void test_foreign__features_may_be_switched_off(void **state)
+{
+    (void)state;
     assert_refused("seed: 1", "Compress.Prune.enable=True",
                    "-o Compress.Prune.enable=True: Compress.Prune: pruning is not");
     struct config cfg;
@@ -339,6 +347,78 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
     assert_refused(
         "Model: {module: GPTModule}", "Model.module=MoEModule",
         "-o Model.module=MoEModule: Model.module: 'MoEModule' is not possible");
+}
+
+/* Whatever else is wrong with a file for a feature that is missing, the feature is
+ * reported. */
+static void test_foreign__feature_comes_before_other_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *option, *sentence;
+    } cases[] = {
+        {"Engine: {max_steps: -1}\nModel: {num_classes: 2, module: GPTFinetuneModule}",
+         NULL,
+         "f.yaml:2:33: Model.module: 'GPTFinetuneModule' is not possible here: fine"},
+        {"Data: {Train: {dataset: {name: SST2, split: train, max_length: 128}}}\n"
+         "Model: {num_classes: 2}",
+         NULL, "f.yaml:2:22: Model.num_classes: fine-tuning for a task"},
+        {"max_steps: -1\nLoss: {train: {name: CrossEntropyLoss}}", NULL,
+         "f.yaml:2:1: Loss: fine-tuning for a task"},
+        {"Global:\n  Model:\n  vocab_size: 8\nCompress: {Prune: {enable: True}}", NULL,
+         "f.yaml:4:12: Compress.Prune: pruning is not"},
+        {"_base_: no_such_file.yaml\nModel: {moe_configs: {gate: gshard}}", NULL,
+         "f.yaml:2:9: Model.moe_configs: mixtures of experts"},
+        {"seed: 1\nseed: 2\nTuning: {enable: True}", NULL, "f.yaml:3:1: Tuning: auto"},
+        {"batch_size: {local_batch_size: 8, micro_batch_size: 3}", "num_experts=8",
+         "-o num_experts=8: Model.num_experts: '8' is not possible here: mixtures of"},
+        {"sed: 1", "Model.module=MoEModule", "-o Model.module=MoEModule: Model.module"},
+        {"Engine: {run_mode: epoch, max_steps: -1}", NULL,
+         "f.yaml:1:20: Engine.run_mode"},
+    };
+    for (size_t i = 0; i < LEN(cases); i++)
+        assert_refused(cases[i].text, cases[i].option, cases[i].sentence);
+    assert_refused("max_steps: -1\nModel: {module: MoEModule}", "Model.module=GPTModule",
+                   "f.yaml:1:12: max_steps: -1 is out of range");
+    assert_refused("max_steps: -1\nTuning: {enable: False}", NULL,
+                   "f.yaml:1:12: max_steps: -1 is out of range");
+    assert_refused("Model: {module: MoEModule}\nseed: [1", NULL,
+                   "f.yaml:3:1: not valid YAML");
+}
+
+static void test_foreign__option_may_leave_out_the_section(void **state)
+{
+    (void)state;
+    struct config cfg;
+    static const struct {
+        const char *option, *sentence;
+    } cases[] = {
+        {"num_experts=8", "Model.num_experts: '8' is not possible here: mixtures of"},
+        {"top_k=2", "Model.top_k: mixtures of experts are not in"},
+        {"gate=gshard", "Model.gate: mixtures of experts are not in"},
+        {"moe_configs.num_experts=4", "Model.moe_configs: mixtures of experts"},
+        {"module=MoEModule", "Model.module: 'MoEModule' is not possible here: mixtures"},
+        {"balance_loss_weight=1.0", "Engine.balance_loss_weight: mixtures of experts"},
+        {"quantization=True", "quantization: quantisation is not in"},
+        {"quantization.use_qat=True", "quantization: quantisation is not in"},
+        {"quantization.weight_bits=8", "quantization: quantisation is not in"},
+        {"Quantization.enable=True", "Quantization: quantisation is not in"},
+    };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        char sentence[200];
+        snprintf(sentence, sizeof sentence, "-o %s: %s", cases[i].option,
+                 cases[i].sentence);
+        assert_refused("seed: 1", cases[i].option, sentence);
+    }
+    assert_refused("seed: 1", "prune.enable=True",
+                   "-o prune.enable=True: Compress.Prune: pruning is not");
+    assert_loads(&cfg, "seed: 1", "prune.enable=False");
+    assert_loads(&cfg, "seed: 1", "num_experts=1");
+    assert_loads(&cfg, "seed: 1", "use_flash_attn=True");
+    assert_refused("seed: 1", "enable=False",
+                   "-o enable=False: 'enable' is not a known key");
+    assert_refused("seed: 1", "name=GPT",
+                   "-o name=GPT: 'name' is not a known key"); // of several rows
 }
 
 /* -- epochs -------------------------------------------------------------------------- */
@@ -477,6 +557,9 @@ int main(void)
         cmocka_unit_test(test_enable__decides_whether_dtype_counts),
         cmocka_unit_test(test_foreign__names_are_told_in_one_line),
         cmocka_unit_test(test_foreign__models_are_refused_with_a_sentence),
+        cmocka_unit_test(test_foreign__features_may_be_switched_off),
+        cmocka_unit_test(test_foreign__feature_comes_before_other_errors),
+        cmocka_unit_test(test_foreign__option_may_leave_out_the_section),
         cmocka_unit_test(test_epochs__count_when_steps_are_left_out),
         cmocka_unit_test(test_rates__that_are_swapped_are_warned_about),
         cmocka_unit_test(test_tutorial__a_file_with_its_names_has_its_defaults),

@@ -68,11 +68,11 @@ static void test_resume__keeps_former_defaults_of_keys_left_out(void **state)
     (void)state;
     static const struct want cases[] = {
         {"", "max_steps=30", OLD_RATES, 360000, 1e-5, 5e-5},
-        {"", "max_steps=30", NULL, 30, 0.4 / 1024, 0.4 / 1024 / 10},
+        {"", "max_steps=30", NULL, 30, 0.4 / 1024, 0.0000390625},
         // an empty value is none
         {"Optimizer: {lr: {max_lr: , decay_steps: }}", "max_steps=30", OLD_RATES, 360000,
          1e-5, 5e-5},
-        // what is written counts, as it is
+        // a written value counts
         {"Optimizer: {lr: {max_lr: 0.5}}", "max_steps=30", OLD_RATES, 360000, 0.5, 5e-5},
         {"", "decay_steps=0", OLD_RATES, 500000, 1e-5, 5e-5},
         {"", "min_lr=0", OLD_RATES, 360000, 1e-5, 0},
@@ -86,7 +86,7 @@ static void test_resume__keeps_former_defaults_of_keys_left_out(void **state)
         {"", "max_steps=30", "{}", 360000, 1e-5, 5e-5},
         // epochs decide: the same
         {"num_train_epochs: 2", "seed=1", OLD_RATES, 360000, 1e-5, 5e-5},
-        {"num_train_epochs: 2", "seed=1", NULL, 0, 0.4 / 1024, 0.4 / 1024 / 10},
+        {"num_train_epochs: 2", "seed=1", NULL, 0, 0.4 / 1024, 0.0000390625},
     };
     for (size_t i = 0; i < LEN(cases); i++)
         check(&cases[i]);
@@ -113,7 +113,7 @@ static void test_resume__takes_no_rates_from_an_imported_model(void **state)
 {
     (void)state;
     is_imported = true;
-    check(&(struct want){"", "max_steps=30", OLD_RATES, 30, 0.4 / 1024, 0.4 / 1024 / 10});
+    check(&(struct want){"", "max_steps=30", OLD_RATES, 30, 0.4 / 1024, 0.0000390625});
     is_imported = false;
 }
 

@@ -21,7 +21,7 @@
 #define VARIABLE "TREFOIL_EVENT"
 #define OUTPUT_SECONDS 1.0 // after the end of a command, for its last words
 
-/* What a command prints. Shared by its thread and the hook: the last one frees it. A process
+/* The output of a command. Shared by its thread and the hook: the last one frees it. A process
  * that the command leaves behind may keep the pipe, and with it the thread. */
 struct hook_output {
     int fd; // the end that is read
@@ -215,7 +215,7 @@ static void start(struct hook *h, struct hook_event *e)
         close(output);
     else
         log_warning(
-            "on_event: what the command for '%s' prints is lost: there is no memory "
+            "on_event: the output of the command for '%s' is lost: there is no memory "
             "for a thread that reads it",
             h->what);
     h->started = clock_seconds();

@@ -29,12 +29,12 @@ static bool have_same_text(const struct ckpt_name *a, const struct ckpt_name *b)
 
 /* -- the run of the one saved last --------------------------------------------------- */
 
-/* What is known about the checkpoints of a directory beside the one saved last. */
+/* The other checkpoints of a directory than the one saved last. */
 struct survey {
     int64_t n_readable;
     char run_id[CKPT_RUN_ID_BYTES]; // of the first that was read
     bool has_several_runs;
-    bool has_later; // steps than that of the one saved last
+    bool has_later; // steps than the one saved last
 };
 
 /* *is_known false: its trainer.json is damaged or not there. */
@@ -114,9 +114,9 @@ static int refuse_unknown_run(const struct candidates *c, bool was_there,
 
 /* Which of the others are tried after the one saved last. */
 struct rule {
-    bool has_run; // those of this run, and those whose run cannot be read
+    bool has_run; // only checkpoints of this run or of a run that cannot be read
     char run_id[CKPT_RUN_ID_BYTES];
-    bool is_lower; // those of lower steps
+    bool is_lower; // only lower steps
 };
 
 static int choose_rule(const struct candidates *c, bool is_listed, struct rule *rule,
@@ -143,7 +143,7 @@ static bool rule_takes(const struct rule *rule, const struct candidates *c,
 {
     char id[CKPT_RUN_ID_BYTES];
     bool is_known;
-    struct error ignored; // whoever tries it meets it again
+    struct error ignored; // loading it reports the same error
     if (rule->is_lower && name->step >= c->latest.step)
         return false;
     return !rule->has_run || read_run_id(c->dir, name->text, id, &is_known, &ignored) ||
@@ -186,7 +186,7 @@ static bool move_to_front(struct ckpt_list *list, const struct ckpt_name *name)
     return true;
 }
 
-/* There is no name in `latest`: is there such a file? */
+/* Warn when there is a file `latest` without a name in it. */
 static int warn_of_garbage(const struct candidates *c, struct error *err)
 {
     char path[PATH_MAX];
@@ -270,7 +270,8 @@ static bool candidates_next(struct candidates *c, char *path, size_t path_size)
 /* One was taken, at `path`: warn if another one has a higher step. */
 static void candidates_warn(const struct candidates *c, const char *path)
 {
-    if (!c->has_latest || c->n_tried != 1 || c->highest.step <= c->latest.step ||
+    if (!c->list.names || !c->has_latest || c->n_tried != 1 ||
+        c->highest.step <= c->latest.step ||
         !have_same_text(&c->list.names[0], &c->latest))
         return;
     log_warning("'%s' was saved last and is taken; '%s' has a higher step, maybe of "

@@ -14,7 +14,7 @@
 #define NO_NAME "-"
 #define MAX_LINE_BYTES ((size_t)256)
 
-/* What is not there, or not in the right form, is an answer; any other failure is not. */
+/* A missing file and one of another form are answers; any other failure is an error. */
 static int fail_unless_input(const struct error *why, struct error *err)
 {
     if (why->kind == ERROR_INPUT)

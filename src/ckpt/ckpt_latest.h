@@ -3,8 +3,8 @@
  *
  *     latest        "NAME\n": the checkpoint that was saved last
  *     latest.next   "NAME HASH BEFORE\n": a commit that `latest` does not show yet. HASH
- *                   is that of the new trainer.json, BEFORE the name in `latest` when it
- *                   was written, or "-"
+ *                   is the hash of the new trainer.json, BEFORE the name in `latest` at
+ *                   the time of writing, or "-"
  *
  * A commit writes latest.next, renames the checkpoint to its final name, writes `latest`
  * and removes latest.next. A kill between any two of these steps leaves a state with one
@@ -28,9 +28,9 @@ MUST_CHECK int ckpt_latest_announce(const char *dir, const struct ckpt_name *nam
                                     const char *temp, struct error *err);
 /* The commit did not happen. */
 void ckpt_latest_retract(const char *dir);
-/* After the commit. A failure is a warning: what was announced still counts. */
+/* After the commit. A failure is a warning: the announcement still counts. */
 void ckpt_latest_note(const char *dir, const struct ckpt_name *name);
-/* Before the next save: finish what a killed process left between commit and note. */
+/* Before the next save: finish the work of a process killed between commit and note. */
 void ckpt_latest_settle(const char *dir);
 
 #endif

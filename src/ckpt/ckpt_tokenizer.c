@@ -74,7 +74,7 @@ static int look_beside(struct search *s, const char *dir_name, struct error *err
     return 0;
 }
 
-/* What an earlier run in the same directory has left. */
+/* The tokenizers of earlier runs in the same directory. */
 static int look_at_moved(struct search *s, struct error *err)
 {
     char dir_name[sizeof MOVED_PREFIX + TOKENIZER_HASH_BYTES];
@@ -276,7 +276,7 @@ static int have_same_file(const char *a_dir, const char *b_dir, const char *name
     return rc;
 }
 
-/* What the tokenizer in `dir` is called when it makes way for another. */
+/* The name of the tokenizer in `dir` after another has taken its place. */
 static void name_moved(const char *dir,
                        char name[sizeof MOVED_PREFIX + TOKENIZER_HASH_BYTES])
 {

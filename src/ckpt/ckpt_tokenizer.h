@@ -3,9 +3,9 @@
  * found there by commands that encode text or export.
  *
  * It is, in this order: the one the user names; the files in "tokenizer" beside the
- * checkpoint, where a run and an import leave them; those in "tokenizer-HASH", where a
- * later run in the same directory has moved them; what the datasets of its configuration
- * were prepared with; bytes, if the model's vocabulary can be theirs.
+ * checkpoint, where a run and an import leave them; the files in "tokenizer-HASH", where
+ * a later run in the same directory has moved them; the tokenizer of the datasets of its
+ * configuration; bytes, if the model's vocabulary can be theirs.
  *
  * A checkpoint records the hash of its tokenizer (tokenizer_hash()). One with another hash
  * is never used with it: the next in the order is looked at, and if none is left, or the
@@ -37,9 +37,10 @@ MUST_CHECK int ckpt_tokenizer_keep_of(const char *output_dir,
 MUST_CHECK int ckpt_tokenizer_hash_of(const struct config_paths *inputs,
                                       char hash[TOKENIZER_HASH_BYTES], struct error *err);
 
-/* `given` NULL: not named. `path` is the checkpoint's own directory, `hash` what it
- * records ("": nothing), `cfg` its configuration. One that has more tokens than the model is refused. When it is not known
- * at all: an error that says how to name it; with is_optional, success and *out NULL. */
+/* `given` NULL: not named. `path` is the checkpoint's directory, `hash` the hash that it
+ * records ("": none), `cfg` its configuration. A tokenizer with more tokens than the model
+ * is refused. An unknown tokenizer is an error with the remedy; with is_optional it is a
+ * success with *out NULL. */
 MUST_CHECK int ckpt_tokenizer_open(struct tokenizer **out, const char *given,
                                    const char *path, const char *hash,
                                    const struct config *cfg, bool is_optional,

@@ -319,5 +319,8 @@ bool config_hint_at(struct config_hint *hint, int i);
  * there. */
 char *config_to_json(const struct config *cfg);
 MUST_CHECK int config_from_json(struct config *cfg, const char *json, struct error *err);
+/* The JSON text with the keys that it lacks, as they were in version 2.0.0 (malloc'ed);
+ * NULL: it is no object. */
+char *config_complete_json(const char *json);
 
 #endif

@@ -218,7 +218,7 @@ int config_foreign_finish(struct config_loader *l, struct error *err)
             return error_set(err, ERROR_INPUT, "%s: %s: '%s' is not possible here: %.*s",
                              use->where, use->name, use->shown, use->n_refusal,
                              use->refusal);
-        if (row->kind == FOREIGN_MIXED && resolve_mixed(l, use, err))
+        if (row->kind == FOREIGN_MIXED && !l->is_scan && resolve_mixed(l, use, err))
             return -1;
     }
     return 0;
@@ -403,6 +403,10 @@ static int on_second_walk(void *context, const struct config_node *node,
     struct config_place at =
         node->kind == NODE_SECTION ? node->key_place : node->value_place;
     snprintf(where, sizeof where, "%s:%d:%d", f->file, at.line, at.column);
+    if (f->loader->is_scan && (!foreign || foreign->kind == FOREIGN_MIXED))
+        return 0;
+    if (f->loader->is_scan)
+        return config_foreign_apply(f->loader, foreign, &given, err);
     if (config_is_of_tutorial(path))
         f->loader->is_of_tutorial = true;
     if (strcmp(path, BASE) == 0 || strcmp(config_leaf(path), INHERITED) == 0)
@@ -526,7 +530,7 @@ int config_file_apply(struct config_loader *l, const char *path, const char *tex
     }
     if (n > 0 && config_yaml_read(f->file, text, n, on_first_walk, f, err))
         goto done;
-    if (f->base[0] && apply_base(f, path, err))
+    if (f->base[0] && apply_base(f, path, err) && !l->is_scan)
         goto done;
     for (int i = 0; i < f->n_renewed; i++)
         renew(l, f->renewed[i].path);

@@ -8,6 +8,7 @@
 #include "config/config_print.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool scalar_text(const json_t *value, char *buf, size_t size)
@@ -80,6 +81,24 @@ json_t *config_json_find(const json_t *root, const struct config_key *key)
     return json_object_get(object, leaf);
 }
 
+void config_json_put(json_t *root, const struct config_key *key, json_t *value)
+{
+    char name[CONFIG_NAME_BYTES];
+    const char *path = key->path;
+    json_t *at = root;
+    for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
+        snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
+        json_t *next = json_object_get(at, name);
+        if (!next) {
+            next = json_object();
+            CHECK(json_object_set_new(at, name, next) == 0, "out of memory");
+        }
+        at = next;
+    }
+    CHECK(json_object_set_new(at, path, value) == 0, "cannot make JSON of '%s'",
+          key->path);
+}
+
 /* Every member of `object` must be a key or a section; sets the keys. */
 static int read_object(struct config *cfg, const json_t *object, const char *prefix,
                        struct error *err)
@@ -106,6 +125,49 @@ static int read_object(struct config *cfg, const json_t *object, const char *pre
         }
     }
     return 0;
+}
+
+/* The values of version 2.0.0, as far as no other key decides them. */
+static json_t *former_values(void)
+{
+    struct config *cfg = malloc(sizeof *cfg);
+    CHECK(cfg, "out of memory");
+    config_set_defaults(cfg);
+    for (int i = 0; i < config_n_keys; i++)
+        if (config_keys[i].former)
+            config_set_default(&config_keys[i], cfg, config_keys[i].former);
+    char *text = config_to_json(cfg);
+    json_t *values = json_loads(text, 0, NULL);
+    CHECK(values, "out of memory");
+    free(text);
+    free(cfg);
+    return values;
+}
+
+char *config_complete_json(const char *json)
+{
+    json_t *root = json_loads(json, 0, NULL);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return NULL;
+    }
+    json_t *former = former_values();
+    const struct config_key *embedding = config_key_at("Model.embed_drop_rate");
+    const struct config_key *hidden = config_key_at("Model.hidden_dropout_prob");
+    for (int i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+        json_t *value = NULL;
+        if (key == embedding)
+            value = config_json_find(root, hidden);
+        else if (key->former || key->default_text)
+            value = config_json_find(former, key);
+        if (value && !config_json_find(root, key))
+            config_json_put(root, key, json_incref(value));
+    }
+    char *text = json_dumps(root, JSON_REAL_PRECISION(CONFIG_REAL_DIGITS));
+    json_decref(former);
+    json_decref(root);
+    return text;
 }
 
 int config_from_json(struct config *cfg, const char *json, struct error *err)
@@ -138,7 +200,7 @@ int config_from_json(struct config *cfg, const char *json, struct error *err)
         if (key->former) // the key is newer than the text
             config_set_default(key, cfg, key->former);
     }
-    // ranges were checked as values were set; what is younger than the text has none yet
+    // the setting of a value has checked its range
     rc = config_check_works_now(cfg, &origins, err);
     if (rc == 0)
         rc = config_check(cfg, &origins, err);

@@ -1,9 +1,10 @@
 /*
- * The table. Rows of one section stand together, in the order they are printed.
+ * The table. Rows of one section are together, in the order they are printed.
  *
- * Defaults are those of PaddleFleetX's 345M file, except for learning rates and for what
- * needs other hardware than a CPU. Upper limits are far above any model, and low enough that products of two
- * sizes fit into 64 bits and steps fit the 32-bit step of the random counters.
+ * Defaults are the values of PaddleFleetX's 345M file, except for learning rates and for
+ * keys that need other hardware than a CPU. Upper limits are far above any model, and low
+ * enough that products of two sizes fit into 64 bits and steps fit the 32-bit step of the
+ * random counters.
  */
 #include "config/config_keys.h"
 

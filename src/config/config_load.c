@@ -1,9 +1,9 @@
 /*
  * The order of a load: defaults, the file, the -o options, then what this version cannot
  * do, then the checkpoint to continue from, then the data, then deriving, then the rules
- * between keys. Each step sees
- * complete input of the one before it, so an error is about what the user wrote, not about
- * a half-made state.
+ * between keys. Each step sees complete input of the one before it, so an error is about
+ * what the user wrote, not about a half-made state. After any error the file and the
+ * options are scanned for features that this version lacks, which are reported instead.
  */
 #include "config/config_load.h"
 
@@ -158,7 +158,8 @@ static int split_option(const char *option, struct config_given *given,
 
 static int apply_option(struct config_loader *l, const char *option, struct error *err)
 {
-    char name[CONFIG_NAME_BYTES], where[CONFIG_WHERE_BYTES], remedy[512];
+    char name[CONFIG_NAME_BYTES], full[CONFIG_NAME_BYTES], where[CONFIG_WHERE_BYTES];
+    char remedy[512];
     struct config_given given = {0};
     const struct config_alias *alias;
     if (split_option(option, &given, name, where, err))
@@ -166,6 +167,12 @@ static int apply_option(struct config_loader *l, const char *option, struct erro
     CHECK(given.text.text, "an option without a value");
     const struct config_key *key = config_find_loose(given.name, &alias);
     const struct config_foreign *foreign = config_find_foreign(given.name);
+    if (!key && !foreign && !config_is_section(given.name)) {
+        foreign = config_complete_foreign(given.name, full);
+        given.name = foreign ? full : given.name;
+    }
+    if (l->is_scan && (key || !foreign || foreign->kind == FOREIGN_MIXED))
+        return 0;
     if (!key && foreign)
         return config_foreign_apply(l, foreign, &given, err);
     if (!key && config_is_section(given.name))
@@ -350,6 +357,34 @@ static int finish_config(struct config_loader *l, const struct request *r,
     return 0;
 }
 
+static int load_with(struct config_loader *l, const struct request *r, struct error *err)
+{
+    if (r->text && config_file_apply(l, r->name, r->text, r->n_text, err))
+        return -1;
+    for (int i = 0; i < r->n_overrides; i++)
+        if (apply_option(l, r->overrides[i], err))
+            return -1;
+    return finish_config(l, r, err);
+}
+
+/* *err := the first feature that is not in this version, if the request has one. Other
+ * errors of a file for such a feature, such as unknown keys, are not worth a report. */
+static void prefer_feature(struct config_loader *l, const struct request *r,
+                           struct error *err)
+{
+    struct error ignored, feature;
+    memset(l->foreigns, 0, (size_t)config_n_foreigns * sizeof *l->foreigns);
+    l->n_files = 0;
+    l->is_scan = true;
+    if (r->text && config_file_apply(l, r->name, r->text, r->n_text, &ignored))
+        return;
+    for (int i = 0; i < r->n_overrides; i++)
+        if (apply_option(l, r->overrides[i], &ignored))
+            return;
+    if (config_foreign_finish(l, &feature))
+        *err = feature;
+}
+
 static int load(struct config *cfg, const struct request *r, struct error *err)
 {
     int rc = -1;
@@ -367,12 +402,9 @@ static int load(struct config *cfg, const struct request *r, struct error *err)
     l->foreigns = foreigns;
     config_set_defaults(cfg);
     config_set_defaults(echo);
-    if (r->text && config_file_apply(l, r->name, r->text, r->n_text, err))
-        goto done;
-    for (int i = 0; i < r->n_overrides; i++)
-        if (apply_option(l, r->overrides[i], err))
-            goto done;
-    rc = finish_config(l, r, err);
+    rc = load_with(l, r, err);
+    if (rc)
+        prefer_feature(l, r, err);
 done:
     free(foreigns);
     free(origins);

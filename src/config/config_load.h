@@ -39,7 +39,8 @@ struct config_loader {
     struct config_target ours;
     struct config_target echo;           // what was said again for evaluation
     struct config_foreign_use *foreigns; // one for each row of the table
-    bool mixed; // the value of mix_precision.enable, where it is seen
+    bool mixed;   // the value of mix_precision.enable, where it is seen
+    bool is_scan; // only names that are no keys are noted, and no other error counts
     bool is_sectioned;
     bool is_of_tutorial; // a file has one of its names
     int n_files;

@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define FLEETX "PaddleFleetX 2.4"
 #define COLOSSAL "Colossal-AI"
@@ -20,7 +21,10 @@
 #define NO_EXPERTS                                                                       \
     "mixtures of experts are not in this version: remove it and use GPTModule, which "   \
     "is dense"
-#define NO_OTHER_TASK "this program pretrains: use GPTModule"
+#define NO_OTHER_TASK "this program pretrains GPT models: use GPTModule"
+#define NO_FINE_TUNING                                                                   \
+    "fine-tuning for a task is not in this version: remove it and use GPTModule, which " \
+    "pretrains"
 #define NO_QUANTISATION                                                                  \
     "quantisation is not in this version: remove it, or set its enable to False"
 #define NO_OLD_QUANTISATION                                                              \
@@ -128,19 +132,10 @@ const struct config_foreign config_foreigns[] = {
     {"Optimizer.lr.use_increments", FOREIGN_UNUSED, NULL, NULL},
 
     {"Model.module", FOREIGN_ONLY, "GPTModule|GPTModuleAuto|GPTEvalModule=|GPTGenerationModule=|"
-        "GPTGenerationModuleAuto=|MoEModule=" NO_EXPERTS "|GPTDistillModule=" NO_DISTILLATION_MODULE, NO_OTHER_TASK},
+        "GPTGenerationModuleAuto=|MoEModule=" NO_EXPERTS "|GPTDistillModule=" NO_DISTILLATION_MODULE
+        "|GPTFinetuneModule=" NO_FINE_TUNING, NO_OTHER_TASK},
     {"Model.name", FOREIGN_ONLY, "GPT|GPT-cn|MoE=" NO_EXPERTS, "only GPT is in this version"},
     {"Model.num_experts", FOREIGN_ONLY, "0|1", NO_EXPERTS},
-    {"Model.freeze_embedding", FOREIGN_ONLY, "False|false", "every parameter is trained: use False"},
-    {"Engine.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
-    {"Global.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
-    {"dataset.name", FOREIGN_ONLY, "GPTDataset", "use GPTDataset: token files of that form are read"},
-    {"mix_precision.level", FOREIGN_ONLY, "O2|o2", "use O2: all parameters have 16 bits"},
-    {"mix_precision.enable", FOREIGN_MIXED, NULL, NULL},
-    {"Distributed.pp_recompute_interval", FOREIGN_ONLY, "1", "use 1, and no_recompute_layers"},
-    {"Optimizer.lr.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
-    {"Optimizer.grad_clip.name", FOREIGN_ONLY, "ClipGradByGlobalNorm|ClipGradForMOEByGlobalNorm=" NO_EXPERTS, "use ClipGradByGlobalNorm"},
-
     {"Engine.balance_loss_weight", FOREIGN_REFUSED, NULL, NO_EXPERTS},
     {"Global.balance_loss_weight", FOREIGN_REFUSED, NULL, NO_EXPERTS},
     {"Model.moe_configs", FOREIGN_REFUSED, NULL, NO_EXPERTS},
@@ -156,6 +151,12 @@ const struct config_foreign config_foreigns[] = {
     {"Model.moe_min_capacity", FOREIGN_REFUSED, NULL, NO_EXPERTS},
     {"Model.moe_token_dropping", FOREIGN_REFUSED, NULL, NO_EXPERTS},
     {"Model.enable_expert_tensor_parallelism", FOREIGN_REFUSED, NULL, NO_EXPERTS},
+    {"Model.num_classes", FOREIGN_REFUSED, NULL, NO_FINE_TUNING},
+    {"Model.pretrained", FOREIGN_REFUSED, NULL, NO_FINE_TUNING},
+    {"Model.loss", FOREIGN_REFUSED, NULL, NO_FINE_TUNING},
+    {"Model.metric", FOREIGN_REFUSED, NULL, NO_FINE_TUNING},
+    {"Loss", FOREIGN_REFUSED, NULL, NO_FINE_TUNING},
+    {"Metric", FOREIGN_REFUSED, NULL, NO_FINE_TUNING},
     {"Compress.Quantization", FOREIGN_REFUSED, NULL, NO_QUANTISATION},
     {"Compress.Prune", FOREIGN_REFUSED, NULL, NO_PRUNING},
     {"Compress.Distillation", FOREIGN_REFUSED, NULL, NO_DISTILLATION},
@@ -164,6 +165,16 @@ const struct config_foreign config_foreigns[] = {
     {"Prune", FOREIGN_REFUSED, NULL, NO_PRUNING},
     {"Distillation", FOREIGN_REFUSED, NULL, NO_DISTILLATION},
     {"Tuning", FOREIGN_REFUSED, NULL, NO_TUNING},
+
+    {"Model.freeze_embedding", FOREIGN_ONLY, "False|false", "every parameter is trained: use False"},
+    {"Engine.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
+    {"Global.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
+    {"dataset.name", FOREIGN_ONLY, "GPTDataset", "use GPTDataset: token files of that form are read"},
+    {"mix_precision.level", FOREIGN_ONLY, "O2|o2", "use O2: all parameters have 16 bits"},
+    {"mix_precision.enable", FOREIGN_MIXED, NULL, NULL},
+    {"Distributed.pp_recompute_interval", FOREIGN_ONLY, "1", "use 1, and no_recompute_layers"},
+    {"Optimizer.lr.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
+    {"Optimizer.grad_clip.name", FOREIGN_ONLY, "ClipGradByGlobalNorm|ClipGradForMOEByGlobalNorm=" NO_EXPERTS, "use ClipGradByGlobalNorm"},
 };
 // clang-format on
 
@@ -296,6 +307,34 @@ const struct config_foreign *config_find_foreign(const char *path)
             (!found || strlen(row->name) > strlen(found->name)))
             found = row;
     }
+    return found;
+}
+
+static bool is_same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+const struct config_foreign *config_complete_foreign(const char *path,
+                                                     char full[CONFIG_NAME_BYTES])
+{
+    const struct config_foreign *found = NULL;
+    size_t n_first = strcspn(path, ".");
+    for (int i = 0; i < config_n_foreigns; i++) {
+        const struct config_foreign *row = &config_foreigns[i];
+        const char *leaf = config_leaf(row->name);
+        if (row->kind == FOREIGN_MIXED || strlen(leaf) != n_first ||
+            strncasecmp(path, leaf, n_first) != 0)
+            continue;
+        if (found &&
+            (found->kind != row->kind || !is_same_text(found->values, row->values) ||
+             !is_same_text(found->reason, row->reason)))
+            return NULL; // two meanings
+        if (!found)
+            found = row;
+    }
+    if (found)
+        snprintf(full, CONFIG_NAME_BYTES, "%s%s", found->name, path + n_first);
     return found;
 }
 

@@ -66,6 +66,11 @@ void config_canonical(const char *path, char buf[CONFIG_NAME_BYTES]);
 /* The row of a name that is no key, or of the section it is in; NULL: none. */
 const struct config_foreign *config_find_foreign(const char *path);
 
+/* The row whose last part is the first part of `path`, for an option without its section.
+ * `full` is `path` with the section. NULL: none, or rows of different meanings. */
+const struct config_foreign *config_complete_foreign(const char *path,
+                                                     char full[CONFIG_NAME_BYTES]);
+
 /* As config_find(), and also by a leaf name that only one key has. */
 const struct config_key *config_find_loose(const char *path,
                                            const struct config_alias **alias);

@@ -4,6 +4,8 @@
  */
 #include "config/config_print.h"
 
+#include "config/config_json.h"
+
 #include "config/config_names.h"
 #include "config/config_value.h"
 
@@ -434,23 +436,6 @@ bool config_hint_at(struct config_hint *hint, int i)
 
 /* -- as JSON ------------------------------------------------------------------------- */
 
-/* The object that holds the key's leaf, made on the way when it is not there. */
-static json_t *object_for(json_t *root, const char *path)
-{
-    char name[CONFIG_NAME_BYTES];
-    json_t *at = root;
-    for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
-        snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
-        json_t *next = json_object_get(at, name);
-        if (!next) {
-            next = json_object();
-            CHECK(json_object_set_new(at, name, next) == 0, "out of memory");
-        }
-        at = next;
-    }
-    return at;
-}
-
 /* One path is a string, as it is in YAML. */
 static json_t *paths_to_json(const struct config_paths *paths)
 {
@@ -513,10 +498,7 @@ char *config_to_json(const struct config *cfg)
     json_t *root = json_object();
     for (int i = 0; i < config_n_keys; i++) {
         const struct config_key *key = &config_keys[i];
-        json_t *value = value_to_json(key, cfg);
-        int rc = json_object_set_new(object_for(root, key->path), config_leaf(key->path),
-                                     value);
-        CHECK(rc == 0, "cannot make JSON of '%s'", key->path);
+        config_json_put(root, key, value_to_json(key, cfg));
     }
     char *text =
         json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(CONFIG_REAL_DIGITS));

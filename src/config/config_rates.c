@@ -9,9 +9,27 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define RATE_TIMES_WIDTH 0.4
 #define RATE_MAX 0.003
+
+/* A tenth of `rate` as a person writes it: of 0.003 it is 0.0003, which is one bit less
+ * than 0.003 / 10. */
+static double tenth(double rate)
+{
+    char text[64];
+    int digits = 0;
+    do
+        snprintf(text, sizeof text, "%.*e", digits, rate);
+    while (strtod(text, NULL) != rate && ++digits < 17);
+    char *exponent = strchr(text, 'e');
+    CHECK(exponent, "a rate of %g", rate);
+    long ten = strtol(exponent + 1, NULL, 10) - 1;
+    snprintf(exponent, sizeof text - (size_t)(exponent - text), "e%ld", ten);
+    return strtod(text, NULL);
+}
 
 void config_rates_derive(struct config *cfg, const struct config_origins *origins)
 {
@@ -23,7 +41,7 @@ void config_rates_derive(struct config *cfg, const struct config_origins *origin
     if (!config_was_given(origins, config_key_at("Optimizer.lr.max_lr")))
         lr->max_lr = fmin(RATE_TIMES_WIDTH / width, RATE_MAX);
     if (!config_was_given(origins, config_key_at("Optimizer.lr.min_lr")))
-        lr->min_lr = lr->max_lr / 10;
+        lr->min_lr = tenth(lr->max_lr);
 }
 
 void config_rates_warn(const struct config *cfg, const struct config_origins *origins)

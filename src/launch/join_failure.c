@@ -185,7 +185,7 @@ static void write_remedy(char *buf, size_t size)
             "there: make it larger (docker run --shm-size=1g)",
             dir, (unsigned long long)(total >> 10), (unsigned long long)(left >> 10));
     else if (name_variables(names, sizeof names) > 0)
-        snprintf(buf, size, "try without what the environment sets: %s", names);
+        snprintf(buf, size, "try without these variables of the environment: %s", names);
     else
         snprintf(buf, size,
                  "check the settings of the MPI library (its variables and files such as "

@@ -1,9 +1,9 @@
 /*
  * join_failure - why a rank did not get through MPI_Init.
  *
- * MPI ends a process of which MPI_Init fails, without returning. What it says is spread
- * over mpiexec's output and the rank's log, and what helps depends on the settings of this
- * process: variables, limits, shared memory.
+ * MPI ends a process of which MPI_Init fails, without returning. Its messages are
+ * spread over mpiexec's output and the rank's log, and the remedy depends on the settings
+ * of this process: variables, limits, shared memory.
  */
 #ifndef LAUNCH_JOIN_FAILURE_H
 #define LAUNCH_JOIN_FAILURE_H

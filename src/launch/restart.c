@@ -30,7 +30,7 @@ int restart_pause(int64_t n_restart)
 }
 
 /* The checkpoint in output_dir that is tried first. Replacing one of the same name makes
- * a new directory, so the inode tells them apart. 0: none, or not known. */
+ * a new directory, so the inode distinguishes them. 0: none, or not known. */
 static ino_t first_of(const struct resume_point *r, const struct ckpt_list *order)
 {
     char path[PATH_MAX];
@@ -97,7 +97,7 @@ static const struct ckpt_name *find_whole(const struct resume_point *r,
     struct error why;
     for (int64_t i = 0; i < order->n_names; i++)
         if (ckpt_check(r->output_dir, &order->names[i], NULL, &why) == 0 ||
-            why.kind != ERROR_INPUT) // the run will see what it is
+            why.kind != ERROR_INPUT) // the run will report it
             return &order->names[i];
     return NULL;
 }

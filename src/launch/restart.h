@@ -43,7 +43,7 @@ struct resume_point {
     char output_dir[CONFIG_PATH_BYTES];
     bool continues_old; // the run was started from output_dir itself
     ino_t first;        // directory that output_dir stood for at the start; 0: none
-    char **words;       // argv, then what makes it go on; NULL-terminated
+    char **words;       // argv, then the words that continue the run; NULL-terminated
     int n_argv;
     char setting[CONFIG_PATH_BYTES + 128]; // "save_load.ckpt_dir=..."
 };

@@ -137,7 +137,7 @@ bool checkpoints_before(const struct train *t, int64_t step, char path[PATH_MAX]
 
 /* -- the tokenizer ------------------------------------------------------------------- */
 
-/* That of the data, the same on all ranks; "" where it is not known. Data whose tokenizer
+/* The tokenizer of the data, the same on all ranks; "" where it is not known. Data whose tokenizer
  * is gone can be trained on: the first save warns that it is not kept. */
 static int find_tokenizer(struct train *t, struct error *err)
 {

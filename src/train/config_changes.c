@@ -1,6 +1,7 @@
 #include "train/config_changes.h"
 
 #include "base/log.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,50 +9,54 @@
 
 #define MOVES_TEXT                                                                       \
     "text that was held out for validation may be trained on from here on, and text "    \
-    "that "                                                                              \
-    "was trained on may be evaluated: evaluation losses become too low"
+    "that was trained on may be evaluated: evaluation losses become too low"
 #define MOVES_POSITION                                                                   \
     "training samples are drawn in another order from here on, so that some text is "    \
-    "seen "                                                                              \
-    "twice in this epoch and some not at all, and evaluation takes other samples"
+    "seen twice in this epoch and some not at all, and evaluation takes other samples"
 
 static const struct {
     const char *path;
-    const char *without; // its value, as JSON, where an older checkpoint has none
     const char *consequence;
 } consequences[] = {
-    {"dataset.split", NULL, MOVES_TEXT},
-    {"dataset.split_by", "\"contiguous\"", MOVES_TEXT},
-    {"dataset.weights", NULL, MOVES_TEXT},
-    {"seed", NULL, MOVES_POSITION},
-    {"dataset.mode", NULL, MOVES_POSITION},
-    {"dataset.max_seq_len", NULL, MOVES_POSITION},
+    {"dataset.split", MOVES_TEXT},    {"dataset.split_by", MOVES_TEXT},
+    {"dataset.weights", MOVES_TEXT},  {"seed", MOVES_POSITION},
+    {"dataset.mode", MOVES_POSITION}, {"dataset.max_seq_len", MOVES_POSITION},
 };
+
+/* With as few digits as the numbers need; malloc'ed. */
+static char *value_text(json_t *value)
+{
+    char *text = NULL;
+    bool is_exact = false;
+    for (size_t digits = 15; digits <= 17 && !is_exact; digits++) {
+        free(text);
+        text = json_dumps(value,
+                          JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(digits));
+        json_t *back = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        is_exact = json_equal(back, value);
+        json_decref(back);
+    }
+    return text;
+}
 
 static void log_change(const char *path, json_t *then, json_t *now, bool has_samples)
 {
-    json_t *assumed = NULL;
     const char *consequence = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(consequences); i++) {
-        if (!has_samples || strcmp(consequences[i].path, path) != 0)
-            continue;
-        consequence = consequences[i].consequence;
-        if (!then && consequences[i].without)
-            then = assumed = json_loads(consequences[i].without, JSON_DECODE_ANY, NULL);
-    }
-    if (then && !json_equal(then, now)) {
-        char *a = json_dumps(then, JSON_ENCODE_ANY | JSON_COMPACT);
-        char *b = json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT);
-        if (consequence)
-            log_warning("changed since the checkpoint: %s was %s, is %s: %s; to prevent "
-                        "that, set %s to its former value",
-                        path, a, b, consequence, path);
-        else
-            log_info("changed since the checkpoint: %s was %s, is %s", path, a, b);
-        free(a);
-        free(b);
-    }
-    json_decref(assumed);
+    if (!then || json_equal(then, now))
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(consequences); i++)
+        if (has_samples && strcmp(consequences[i].path, path) == 0)
+            consequence = consequences[i].consequence;
+    char *a = value_text(then);
+    char *b = value_text(now);
+    if (consequence)
+        log_warning("changed since the checkpoint: %s was %s, is %s: %s; to prevent "
+                    "that, set %s to its former value",
+                    path, a, b, consequence, path);
+    else
+        log_info("changed since the checkpoint: %s was %s, is %s", path, a, b);
+    free(a);
+    free(b);
 }
 
 /* Each leaf of `now`, by its dotted path. */
@@ -71,10 +76,22 @@ static void log_changes(const char *path, json_t *then, json_t *now, bool has_sa
     }
 }
 
+/* A key that the checkpoint lacks has the value of version 2.0.0. */
+static json_t *complete(json_t *then)
+{
+    char *text = json_dumps(then, JSON_REAL_PRECISION(17));
+    char *whole = text ? config_complete_json(text) : NULL;
+    json_t *completed = whole ? json_loads(whole, 0, NULL) : NULL;
+    free(whole);
+    free(text);
+    return completed;
+}
+
 void config_changes_log(json_t *then, const char *now_json, bool has_samples)
 {
-    json_t *now = json_loads(now_json, 0, NULL);
+    json_t *now = json_loads(now_json, 0, NULL), *completed = complete(then);
     if (now)
-        log_changes("", then, now, has_samples);
+        log_changes("", completed, now, has_samples);
+    json_decref(completed);
     json_decref(now);
 }

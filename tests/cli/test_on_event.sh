@@ -29,7 +29,7 @@ done
 train -o max_steps=2 -o on_event='kill -TERM $$' || fail "failed with it: $(tail -3 run.log)"
 grep -q "on_event: the command for 'end' was ended by SIGTERM" run.log || fail "not told: $(cat run.log)"
 
-# -- what a command prints: all of a little, the beginning of much; it never waits or dies
+# -- the output of a command: all of a little, the beginning of much; it never waits or dies
 # shellcheck disable=SC2016 # as above
 much='echo "first of $TREFOIL_EVENT"; head -c 3000000 /dev/zero | tr "\0" x'
 much+=' && echo "$TREFOIL_EVENT" >>ended.txt'

@@ -272,7 +272,7 @@ GPU_FN void forward(const struct gpu_attention *a, struct gpu_attention_plain *s
 
 /* -- backward ------------------------------------------------------------------------ */
 
-/* No query sees a padding key. A loop of its own, because grads() has no free registers. */
+/* No query sees a padding key. A separate loop, because grads() has no free registers. */
 GPU_FN void clear_padding(float s[4][4], float dp[4][4], const struct gpu_attention *a,
                           int b, int k0)
 {
