@@ -313,11 +313,11 @@ int verdict(const struct job_end *end, struct error *err)
     for (int r = 0; r < end->opt->n_ranks; r++)
         has_saved |=
             end->ranks[r].state == BEAT_ENDED && end->ranks[r].code == EXIT_STOPPED;
+    bool is_done = missing < 0 && (is_content || end->is_mpiexec_killed);
 
     if (missing < 0 && has_saved)
         explain_stop(end, ERROR_STOPPED, ", and can be resumed", err);
-    else if ((missing < 0 && (is_content || end->is_mpiexec_killed)) ||
-             (end->hang[0] && have_all_done(end, 0)))
+    else if (is_done || (end->hang[0] && have_all_done(end, 0)))
         return 0;
     else if (end->hang[0] && have_all_done(end, EXIT_STOPPED))
         explain_stop_hung(end, err);
