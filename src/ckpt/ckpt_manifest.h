@@ -40,6 +40,7 @@
 
 #define CKPT_FINGERPRINT_BYTES 64
 #define CKPT_RUN_ID_BYTES 17 // 16 hexadecimal digits
+#define CKPT_HASH_BYTES 17   // the same
 
 struct ckpt_scaler { // of losses; scale 0: it does not change, if there is one
     double scale;
@@ -110,9 +111,10 @@ MUST_CHECK int ckpt_manifest_check_plain_file(const char *dir, const char *name,
                                               struct error *err);
 
 /* The hash of the whole trainer.json in `dir`: no two checkpoints have the same one. */
-MUST_CHECK int ckpt_manifest_hash(const char *dir, char hash[17], struct error *err);
+MUST_CHECK int ckpt_manifest_hash(const char *dir, char hash[CKPT_HASH_BYTES],
+                                  struct error *err);
 
 /* A hash as the 16 digits and the NUL of the manifest. */
-void ckpt_hash_text(const void *bytes, size_t n, char text[17]);
+void ckpt_hash_text(const void *bytes, size_t n, char text[CKPT_HASH_BYTES]);
 
 #endif

@@ -29,18 +29,17 @@ int restart_pause(int64_t n_restart)
     return (int)i64_min(seconds, RESTART_PAUSE_SECONDS_MOST);
 }
 
-/* The checkpoint in output_dir that is tried first. Replacing one of the same name makes
- * a new directory, so the inode distinguishes them. 0: none, or not known. */
-static ino_t first_of(const struct resume_point *r, const struct ckpt_list *order)
+/* The checkpoint in output_dir that is tried first, by the hash of its trainer.json. ""
+ * if there is none, or it cannot be read. */
+static void first_of(const struct resume_point *r, const struct ckpt_list *order,
+                     char hash[CKPT_HASH_BYTES])
 {
     char path[PATH_MAX];
     struct error ignored;
-    struct stat info;
     if (order->n_names == 0 ||
         fs_join(path, sizeof path, r->output_dir, order->names[0].text, &ignored) ||
-        stat(path, &info))
-        return 0;
-    return info.st_ino;
+        ckpt_manifest_hash(path, hash, &ignored))
+        hash[0] = 0;
 }
 
 /* Empty where there is none, and where the user has to name one. */
@@ -79,7 +78,7 @@ int resume_point_init(struct resume_point *r, const struct config *cfg, char *co
                        stat(save->ckpt_dir, &from) == 0 && from.st_dev == out.st_dev &&
                        from.st_ino == out.st_ino;
     if (find_order(r, &order, &ignored) == 0)
-        r->first = first_of(r, &order);
+        first_of(r, &order, r->first);
     ckpt_list_release(&order);
     return 0;
 }
@@ -107,12 +106,14 @@ int resume_point_next(struct resume_point *r, char *const **argv, int64_t *step,
 {
     static char option[] = "-o";
     struct ckpt_list order;
+    char first[CKPT_HASH_BYTES];
     *argv = r->words;
     *step = -1;
     r->words[r->n_argv] = NULL;
     if (find_order(r, &order, err))
         return -1;
-    bool is_own = r->continues_old || first_of(r, &order) != r->first;
+    first_of(r, &order, first);
+    bool is_own = r->continues_old || strcmp(first, r->first) != 0;
     const struct ckpt_name *found = is_own ? find_whole(r, &order) : NULL;
     if (found) {
         *step = found->step;

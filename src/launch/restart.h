@@ -16,9 +16,8 @@
 
 #include "base/base.h"
 #include "base/error.h"
+#include "ckpt/ckpt_manifest.h"
 #include "config/config.h"
-
-#include <sys/types.h>
 
 #define RESTART_IDLE_MOST 3 // in a row without a newer checkpoint
 #define RESTART_PAUSE_SECONDS_MOST 30
@@ -41,9 +40,9 @@ int restart_pause(int64_t n_restart);
 
 struct resume_point {
     char output_dir[CONFIG_PATH_BYTES];
-    bool continues_old; // the run was started from output_dir itself
-    ino_t first;        // directory that output_dir stood for at the start; 0: none
-    char **words;       // argv, then the words that continue the run; NULL-terminated
+    bool continues_old;          // the run was started from output_dir itself
+    char first[CKPT_HASH_BYTES]; // of the checkpoint output_dir stood for at the start
+    char **words; // argv, then the words that continue the run; NULL-terminated
     int n_argv;
     char setting[CONFIG_PATH_BYTES + 128]; // "save_load.ckpt_dir=..."
 };

@@ -97,6 +97,13 @@ ends 0 'Restart 1 of 1 in 1 s, resuming from step 4' 1 \
 grep -q "resumed from 'out/epoch_0_step_4'" err || fail "of another run: $(cat err)"
 same "among checkpoints of another run"
 
+# -- the checkpoint that the directory stood for is replaced: a later one may get its inode
+rm -rf out
+"$trefoil" pretrain "${run[@]}" -o seed=8 -o max_steps=2 2>run.log || fail "$(tail -3 run.log)"
+ends 0 'Restart 1 of 1 in 1 s, resuming from step 4' 1 \
+    "$faults" pretrain --max_restarts 1 "${run[@]}"
+same "after the first checkpoint was replaced"
+
 # -- a run that continues those in its directory counts from them
 ends 0 'Restart 1 of 1 in 1 s, resuming from step 12' 1 "$faults" pretrain \
     --max_restarts 1 "${run[@]}" -o max_steps=14 -o save_load.ckpt_dir=out
