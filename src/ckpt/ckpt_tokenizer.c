@@ -115,7 +115,15 @@ static bool is_rounded(int64_t V, int64_t n)
     return false;
 }
 
-static int open_named(struct tokenizer **out, const struct search *s, const char *name,
+static bool has_hash(const struct tokenizer *t, const char *hash)
+{
+    char own[TOKENIZER_HASH_BYTES];
+    tokenizer_hash(t, own);
+    return strcmp(own, hash) == 0;
+}
+
+/* *out NULL without an error: it is not the checkpoint's tokenizer, and was noted. */
+static int open_named(struct tokenizer **out, struct search *s, const char *name,
                       struct error *err)
 {
     if (tokenizer_open(out, name, err))
@@ -125,33 +133,21 @@ static int open_named(struct tokenizer **out, const struct search *s, const char
                                      s->why)
                       : -1;
     int64_t n = tokenizer_vocab_size(*out), V = s->cfg->model.vocab_size;
-    if (n <= V)
+    bool is_other = s->hash[0] && !has_hash(*out, s->hash);
+    if (!is_other && n <= V)
         return 0;
+    if (is_other) {
+        snprintf(s->other, sizeof s->other, "%s", name);
+        tokenizer_hash(*out, s->other_hash);
+    }
     tokenizer_close(*out);
     *out = NULL;
+    if (is_other)
+        return 0;
     return error_set(err, ERROR_INPUT,
                      "the tokenizer '%s' has %lld tokens, but checkpoint '%s' only %lld: "
                      "name the tokenizer it was trained with",
                      name, (long long)n, s->path, (long long)V);
-}
-
-static bool has_hash(const struct tokenizer *t, const char *hash)
-{
-    char own[TOKENIZER_HASH_BYTES];
-    tokenizer_hash(t, own);
-    return strcmp(own, hash) == 0;
-}
-
-/* Is it the checkpoint's? If not, it is closed and noted. */
-static bool is_right(struct tokenizer **t, struct search *s, const char *name)
-{
-    if (!s->hash[0] || has_hash(*t, s->hash))
-        return true;
-    snprintf(s->other, sizeof s->other, "%s", name);
-    tokenizer_hash(*t, s->other_hash);
-    tokenizer_close(*t);
-    *t = NULL;
-    return false;
 }
 
 static int refuse_other(const struct search *s, const char *remedy, struct error *err)
@@ -192,17 +188,19 @@ static int open_given(struct tokenizer **out, struct search *s, const char *give
 {
     if (open_named(out, s, given, err))
         return -1;
-    return is_right(out, s, given)
-               ? 0
-               : refuse_other(s,
-                              "name that one, or leave --tokenizer out to have it "
-                              "looked for",
-                              err);
+    return *out ? 0
+                : refuse_other(s,
+                               "name that one, or leave --tokenizer out to have it "
+                               "looked for",
+                               err);
 }
 
-/* One after the other until *out is open; NULL: none of these is the checkpoint's. */
+/* Try the places in turn until *out is open; NULL: none has the checkpoint's tokenizer.
+ * One that cannot be opened ends the search, unless a hash can tell the right one. */
 static int open_found(struct tokenizer **out, struct search *s, struct error *err)
 {
+    bool has_failed = false;
+    struct error failure;
     for (int place = 0; place < 3 && !*out; place++) {
         s->name[0] = 0;
         if (place == 0   ? look_beside(s, CKPT_TOKENIZER_DIR, err)
@@ -211,10 +209,19 @@ static int open_found(struct tokenizer **out, struct search *s, struct error *er
             return -1;
         if (!s->name[0])
             continue;
-        if (open_named(out, s, s->name, err))
-            return -1;
-        if (is_right(out, s, s->name))
+        if (open_named(out, s, s->name, err)) {
+            if (!s->hash[0] || err->kind != ERROR_INPUT)
+                return -1;
+            if (!has_failed)
+                failure = *err;
+            has_failed = true;
+        } else if (*out) {
             log_info("tokenizer: '%s', %s", s->name, s->why);
+        }
+    }
+    if (!*out && has_failed) {
+        *err = failure;
+        return -1;
     }
     return 0;
 }

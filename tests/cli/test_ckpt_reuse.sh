@@ -111,3 +111,14 @@ refused "prepared with another tokenizer" "$trefoil" eval --ckpt out/$old --data
 "$trefoil" eval --ckpt out/$old --data data_a/x >text 2>log || fail "$(cat log)"
 refused "was trained with another tokenizer" "$trefoil" pretrain -c run.yaml \
     -o Model.vocab_size=280 -o dataset.input_dir=data_b -o save_load.ckpt_dir=out/$old
+
+# -- a later run whose vocabulary is larger does not hide the tokenizer of the first
+"$trefoil" tokenizer train --input words.txt --vocab_size 300 --output tok_c 2>tok.log &&
+    "$trefoil" prepare --input words.txt --tokenizer tok_c --output data_c/x 2>prepare.log ||
+    fail "$(cat tok.log prepare.log)"
+must_train $base Model.vocab_size=300 dataset.input_dir=data_c save_load.output_dir=moved \
+    max_steps=3
+generate --ckpt moved/$old | cmp - a.txt || fail "larger vocabulary: $(cat log)"
+refused "$pattern, or leave --tokenizer out" generate --ckpt moved/$old --tokenizer tok_c
+: >moved/tokenizer/tokenizer.json
+generate --ckpt moved/$old | cmp - a.txt || fail "damaged tokenizer: $(cat log)"
