@@ -136,18 +136,27 @@ static int open_model(struct train *t, struct error *err)
     t->runner.trace = t->job_trace.trace;
     t->scaler = (struct scaler){.scale = is_scaled ? precision->scale_loss : 1,
                                 .is_dynamic = is_scaled && precision->dynamic_loss_scale};
-    t->config_json = config_to_json(cfg);
     t->loss_sums = malloc((size_t)(cfg->batch_size.global_batch_size + SHARES_FIGURES) *
                           sizeof *t->loss_sums);
-    if (!t->config_json || !t->loss_sums)
+    if (!t->loss_sums)
         return error_set(err, ERROR_RUNTIME, "out of memory for a batch");
     return shares_open(&t->shares, t->grid.world, err);
 }
 
+static int make_config_json(struct train *t, struct error *err)
+{
+    t->config_json = config_to_json(&t->cfg);
+    return t->config_json
+               ? 0
+               : error_set(err, ERROR_RUNTIME, "out of memory for a configuration");
+}
+
 /* Each process reads the configuration, and for keys that were left out the data and the
- * checkpoint, by itself. */
+ * checkpoint, by itself. Everything after this relies on equal sizes. [collective] */
 static int check_same_config(struct train *t, struct error *err)
 {
+    if (comm_agree(t->grid.world, make_config_json(t, err), err))
+        return -1;
     uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
     for (const char *p = t->config_json; *p; p++)
         hash = (hash ^ (uint8_t)*p) * 0x100000001b3u;
@@ -225,15 +234,15 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
 {
     struct grid_shape shape = layout_grid(cfg);
     *t = (struct train){.cfg = *cfg};
-    if (grid_open(&t->grid, world, &shape, err) ||
+    if (grid_open(&t->grid, world, &shape, err) || check_same_config(t, err) ||
         job_trace_open(&t->job_trace, t->cfg.trace, &t->grid, err) ||
         open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err) ||
         comm_agree(world, open_device(t, err), err))
         return -1;
     if (usage_preflight(t, err) || checkpoints_open(t, err) ||
         rate_measure(&t->rate, &t->cfg, t->plan.layout.model.dev, world, err) ||
-        comm_agree(world, open_model(t, err), err) || check_same_config(t, err) ||
-        checkpoints_restore(t, err) || comm_agree(world, open_metrics(t, err), err))
+        comm_agree(world, open_model(t, err), err) || checkpoints_restore(t, err) ||
+        comm_agree(world, open_metrics(t, err), err))
         return -1;
     if (t->step >= t->cfg.max_steps)
         return 0;
