@@ -53,8 +53,9 @@ static void test_changes__of_keys_newer_than_the_checkpoint(void **state)
         const char *option, *then, *line; // NULL: nothing is logged
     } cases[] = {
         {"Model.activation=gelu", "{\"Model\": {\"num_layers\": 24}}",
-         "INFO] - changed since the checkpoint: Model.activation was \"gelu_tanh\", is "
-         "\"gelu\"\n"},
+         "WARNING] - changed since the checkpoint: Model.activation was \"gelu_tanh\", "
+         "is "
+         "\"gelu\": the weights were trained for another function"},
         {"Model.activation=gelu", "{\"Model\": {\"activation\": \"gelu\"}}", NULL},
         {"Model.activation=gelu_tanh", "{\"Model\": {\"num_layers\": 24}}", NULL},
         {"Optimizer.decay=all", "{}", "Optimizer.decay was \"matrices\", is \"all\"\n"},

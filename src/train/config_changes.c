@@ -14,13 +14,21 @@
     "training samples are drawn in another order from here on, so that some text is "    \
     "seen twice in this epoch and some not at all, and evaluation takes other samples"
 
+#define CHANGES_MODEL "the weights were trained for another function, so the loss rises"
+
 static const struct {
     const char *path;
     const char *consequence;
+    bool is_of_samples; // no consequence for a model that has seen none in this run
 } consequences[] = {
-    {"dataset.split", MOVES_TEXT},    {"dataset.split_by", MOVES_TEXT},
-    {"dataset.weights", MOVES_TEXT},  {"seed", MOVES_POSITION},
-    {"dataset.mode", MOVES_POSITION}, {"dataset.max_seq_len", MOVES_POSITION},
+    {"dataset.split", MOVES_TEXT, true},
+    {"dataset.split_by", MOVES_TEXT, true},
+    {"dataset.weights", MOVES_TEXT, true},
+    {"seed", MOVES_POSITION, true},
+    {"dataset.mode", MOVES_POSITION, true},
+    {"dataset.max_seq_len", MOVES_POSITION, true},
+    {"Model.activation", CHANGES_MODEL, false},
+    {"Model.norm_epsilon", CHANGES_MODEL, false},
 };
 
 /* With as few digits as the numbers need; malloc'ed. */
@@ -45,7 +53,8 @@ static void log_change(const char *path, json_t *then, json_t *now, bool has_sam
     if (!then || json_equal(then, now))
         return;
     for (size_t i = 0; i < ARRAY_LEN(consequences); i++)
-        if (has_samples && strcmp(consequences[i].path, path) == 0)
+        if ((has_samples || !consequences[i].is_of_samples) &&
+            strcmp(consequences[i].path, path) == 0)
             consequence = consequences[i].consequence;
     char *a = value_text(then);
     char *b = value_text(now);
