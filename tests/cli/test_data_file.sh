@@ -54,6 +54,11 @@ grep -q "with the tokenizer 'web'" run.log || fail "files beside the data: $(cat
 [ "$(made)" = "$with_gpt2" ] || fail "one tokenizer in two places has two datasets"
 must_train $file $bytes
 [ "$(made | wc -l)" = 2 ] || fail "datasets of two tokenizers: $(ls web)"
+"$trefoil" prepare --input web/web.jsonl --output web/own 2>prepare.log ||
+    fail "$(cat prepare.log)"
+must_train input_dir=web
+grep -q "train samples: 20 in 1 epochs" run.log ||
+    fail "a directory means the datasets made from its files too: $(cat run.log)"
 (cd web && ls | grep -v '^web.jsonl' | xargs rm)
 clean
 

@@ -107,7 +107,7 @@ static int find_in_directory(struct dataset_list *list, const char *dir,
         char path[PATH_MAX];
         struct dataset_list_entry entry;
         size_t prefix_bytes, name_bytes = strlen(names.names[i]);
-        if (names.names[i][0] == '.' ||
+        if (names.names[i][0] == '.' || strstr(names.names[i], DATASET_OF_TEXT_MARK) ||
             !is_dataset_file(names.names[i], &entry, &prefix_bytes))
             continue;
         if (fs_join(path, sizeof path, dir, names.names[i], err) ||

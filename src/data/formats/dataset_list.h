@@ -12,6 +12,10 @@
 #include "config/config.h"
 #include "data/formats/dataset.h"
 
+/* Part of the name of a dataset that `pretrain` made from a file of text beside it. Listing a
+ * directory leaves such datasets out: the file was named for the run that made them. */
+#define DATASET_OF_TEXT_MARK ".trefoil-"
+
 struct dataset_list {
     struct dataset_list_entry {
         char *prefix; // with its directory

@@ -114,7 +114,7 @@ static int name_dataset(struct text_dataset *d, struct error *err)
                          strerror(errno));
     XXH64_hash_t hash = XXH64(real, strlen(real), 0);
     hash = XXH64(d->found.tokenizer_hash, strlen(d->found.tokenizer_hash), hash);
-    int n = snprintf(d->prefix, sizeof d->prefix, "%s%s%s" TEXT_DATASET_MARK "%08x", dir,
+    int n = snprintf(d->prefix, sizeof d->prefix, "%s%s%s" DATASET_OF_TEXT_MARK "%08x", dir,
                      dir[0] ? "/" : "", dir[0] && slash ? slash + 1 : d->path,
                      (unsigned)(hash & 0xffffffff));
     // room for the suffixes of its files

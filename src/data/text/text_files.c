@@ -1,6 +1,7 @@
 #include "data/text/text_files.h"
 
 #include "base/grow.h"
+#include "data/formats/dataset_list.h"
 #include "data/text/text_input.h"
 
 #include <errno.h>
@@ -88,7 +89,7 @@ static int add_entry(struct walk *w, const char *path, int level, struct error *
 {
     struct stat st;
     const char *slash = strrchr(path, '/');
-    if (is_own_output(w, path) || strstr(slash ? slash : path, TEXT_DATASET_MARK))
+    if (is_own_output(w, path) || strstr(slash ? slash : path, DATASET_OF_TEXT_MARK))
         return 0;
     if (stat(path, &st))
         return error_set(err, ERROR_INPUT, "cannot open '%s': %s", path, strerror(errno));

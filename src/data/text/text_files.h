@@ -34,10 +34,6 @@ bool text_files_is_json(const char *path);
 MUST_CHECK int text_files_check_shared(const char *path, int n_processes,
                                        struct error *err);
 
-/* In the name of a dataset that was made from a file of text beside it; directories are
- * read without those. */
-#define TEXT_DATASET_MARK ".trefoil-"
-
 /* How --help describes --encoding, which is as text_encoding.h says. */
 #define TEXT_FILES_ENCODING_HELP                                                         \
     "The encoding of texts that are not UTF-8, by iconv's name (GBK, BIG5, UTF-16, "     \
