@@ -3,7 +3,6 @@
 #include <math.h>
 
 #define SQRT_2_OVER_PI 0.79788456080286535588
-#define SQRT_1_OVER_2 0.70710678118654752440
 #define SQRT_1_OVER_2_PI 0.39894228040143267794
 #define GELU_CUBIC 0.044715
 
@@ -28,9 +27,29 @@ static double gelu_tanh(double z)
     return tanh(SQRT_2_OVER_PI * (z + GELU_CUBIC * z * z * z));
 }
 
+static double normal_density(double z)
+{
+    return SQRT_1_OVER_2_PI * exp(-0.5 * z * z);
+}
+
+/* The probability of values below z: near 0 by the series z + z^3/3 + z^5/(3 5) + ..., and in
+ * the tails by the continued fraction 1/(z + 1/(z + 2/(z + 3/(z + ...)))). */
 static double normal_probability(double z)
 {
-    return 0.5 * erfc(-SQRT_1_OVER_2 * z);
+    double x = fabs(z);
+    if (x < 2.5) {
+        double term = z, sum = z;
+        for (int k = 3; k < 120; k += 2) {
+            term *= z * z / k;
+            sum += term;
+        }
+        return 0.5 + normal_density(z) * sum;
+    }
+    double below = x;
+    for (int k = 150; k > 0; k--)
+        below = x + k / below;
+    double tail = isinf(x) ? 0.0 : normal_density(z) / below;
+    return z < 0 ? tail : 1.0 - tail;
 }
 
 static double gelu(enum activation act, double z)
@@ -42,7 +61,7 @@ static double gelu(enum activation act, double z)
 static double gelu_derivative(enum activation act, double z)
 {
     if (act == ACTIVATION_GELU)
-        return normal_probability(z) + z * SQRT_1_OVER_2_PI * exp(-0.5 * z * z);
+        return normal_probability(z) + z * normal_density(z);
     double t = gelu_tanh(z);
     double inner = SQRT_2_OVER_PI * (1.0 + 3.0 * GELU_CUBIC * z * z);
     return 0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * inner;
