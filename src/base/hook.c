@@ -306,6 +306,8 @@ void hook_init(struct hook *h, const char *command)
     h->n_killed = 0;
     h->n_waiting = 0;
     h->output = NULL;
+    h->ended = 0;
+    h->is_cut_told = false;
 }
 
 void hook_poll(struct hook *h)
