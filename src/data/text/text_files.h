@@ -34,8 +34,8 @@ bool text_files_is_json(const char *path);
 MUST_CHECK int text_files_check_shared(const char *path, int n_processes,
                                        struct error *err);
 
-/* In the name of a dataset that was made from a file of text beside it; directories are
- * read without those. */
+/* Part of the name of a dataset that was made from a file of text. Such files are skipped
+ * when a directory is read. */
 #define TEXT_DATASET_MARK ".trefoil-"
 
 /* How --help describes --encoding, which is as text_encoding.h says. */
