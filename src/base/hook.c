@@ -21,8 +21,9 @@
 #define VARIABLE "TREFOIL_EVENT"
 #define OUTPUT_SECONDS 1.0 // after the end of a command, for its last words
 
-/* The output of a command. Shared by its thread and the hook: the last one frees it. A process
- * that the command leaves behind may keep the pipe, and with it the thread. */
+/* The output of a command. Shared by its thread and the hook: the last one frees it. A
+ * process that the command leaves running may keep the pipe open, and the thread
+ * alive. */
 struct hook_output {
     int fd; // the end that is read
     atomic_int n_users;
@@ -147,7 +148,7 @@ static void *copy_output(void *context)
     return NULL;
 }
 
-/* Returns the end of a pipe to write to, of which a new h->output is the other; -1: none. */
+/* Makes h->output the read end of a new pipe and returns its write end; -1: it failed. */
 static int output_open(struct hook *h)
 {
     pthread_t thread;
@@ -289,7 +290,7 @@ static bool is_idle(struct hook *h)
     return true;
 }
 
-/* Whether all that the last command printed was copied, or will not be waited for. */
+/* Whether all output of the last command was copied, or OUTPUT_SECONDS have passed. */
 static bool is_output_done(struct hook *h)
 {
     tell_cut(h);

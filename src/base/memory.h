@@ -27,7 +27,8 @@ uint64_t memory_available_under(const char *root);
  * group since it was made; where groups do not count, on the whole machine since its
  * start. UINT64_MAX: not known. */
 uint64_t memory_oom_kills(void);
-/* The same by the files below `root`; proc/vmstat has the number of the machine. */
+/* The same from the files below `root`; proc/vmstat has the count for the whole
+ * machine. */
 uint64_t memory_oom_kills_under(const char *root);
 
 #endif

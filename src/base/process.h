@@ -15,14 +15,14 @@
  * begins. */
 void process_begin(void);
 
-/* Raise the limit of the stacks of this process and its threads to PROCESS_STACK_BYTES, or to
- * the hard limit. Fails when that is too little for any command, or when `ulimit -v` leaves
- * no addresses for it. Call it before the first thread. */
+/* Raise the limit of the stacks of this process and its threads to PROCESS_STACK_BYTES,
+ * or to the hard limit. Fails when that is too little for any command, or when
+ * `ulimit -v` leaves no addresses for it. Call it before the first thread. */
 MUST_CHECK int process_prepare_stack(struct error *err);
 #define PROCESS_STACK_BYTES ((size_t)8 << 20)
 
-/* *err for a fork() that failed with `reason`: "cannot start WHAT: ..." with the limit that
- * may be the cause. Always returns -1. */
+/* *err for a fork() that failed with `reason`: "cannot start WHAT: ..." with the limit
+ * that may be the cause. Always returns -1. */
 int process_fork_failed(struct error *err, const char *what, int reason);
 
 /* In a child, before it becomes another program: the signals that process_begin() ignores

@@ -29,12 +29,12 @@ static bool have_same_text(const struct ckpt_name *a, const struct ckpt_name *b)
 
 /* -- the run of the one saved last --------------------------------------------------- */
 
-/* The other checkpoints of a directory than the one saved last. */
+/* The checkpoints of a directory except the one saved last. */
 struct survey {
     int64_t n_readable;
     char run_id[CKPT_RUN_ID_BYTES]; // of the first that was read
     bool has_several_runs;
-    bool has_later; // steps than the one saved last
+    bool has_later; // one has a higher step than the one saved last
 };
 
 /* *is_known false: its trainer.json is damaged or not there. */
@@ -81,7 +81,7 @@ static int survey_others(const struct candidates *c, struct survey *s, struct er
     return 0;
 }
 
-/* Is one that was set aside under this name there? `aside` := the last such name. */
+/* Was a checkpoint of this name set aside? `aside` := the last name it was given. */
 static bool find_aside(const struct candidates *c, char aside[CKPT_NAME_BYTES + 32])
 {
     char path[PATH_MAX];

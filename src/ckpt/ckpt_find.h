@@ -1,18 +1,18 @@
 /*
- * ckpt_find - the checkpoint that a directory named by a user stands for: itself, or one of
- * those in it. Every command, a resumed run and the launcher use this rule:
+ * ckpt_find - the checkpoint that a directory named by a user stands for: itself, or one
+ * of those in it. Every command, a resumed run and the launcher use this rule:
  *
- *   1. The checkpoint saved last comes first (ckpt_latest.h). A save counts from its commit
- *      on, also if a kill left `latest` behind it.
- *   2. If it is damaged, the lower steps of the same run follow, from the highest down. The
- *      run is the run_id in trainer.json. Checkpoints of other runs are never tried.
- *   3. Where `latest` is missing or unreadable, all checkpoints are tried, from the highest
- *      step down.
+ *   1. The checkpoint saved last comes first (ckpt_latest.h). A save counts from its
+ *      commit on, even if a kill came before `latest` was updated.
+ *   2. If it is damaged, the lower steps of the same run follow, from the highest down.
+ *      The run is the run_id in trainer.json. Checkpoints of other runs are never tried.
+ *   3. Where `latest` is missing or unreadable, all checkpoints are tried, from the
+ *      highest step down.
  *
- * The run of a damaged checkpoint may be unknown (its trainer.json cannot be read). Then the
- * lower steps are tried if all other checkpoints are of one run and none has a higher
- * step; otherwise the answer is an error that asks for a name. If the checkpoint that
- * `latest` names was removed, all others are tried if they are of one run.
+ * The run of a damaged checkpoint may be unknown (its trainer.json cannot be read). Then
+ * the lower steps are tried if all other checkpoints are of one run and none has a higher
+ * step; otherwise an error asks for the name of one. If the checkpoint that `latest`
+ * names was removed, all others are tried if they are of one run.
  */
 #ifndef CKPT_CKPT_FIND_H
 #define CKPT_CKPT_FIND_H
@@ -28,13 +28,14 @@
  * Which checkpoint `ckpt_dir` means to a reader of sets [0, n_sets) of tensors (the first
  * is the model's weights: ckpt_format.h), into `path`: itself, if it holds a trainer.json
  * (its content is then verified by its reader); else the first in the order above whose
- * sets are valid to the last bit. Damaged ones are skipped with a warning and the reason. It is an error if there is none, or none valid, or if one cannot be read now.
+ * sets are valid to the last bit. Damaged ones are skipped with a warning and the reason.
+ * It is an error if there is none, or none valid, or if one cannot be read now.
  */
 MUST_CHECK int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path,
                             size_t path_size, struct error *err);
 
-/* The first one of `dir` whose manifest can be read, with its path. The ranks that read its
- * tensors may still find it damaged. */
+/* The first one of `dir` whose manifest can be read, with its path. The ranks that read
+ * its tensors may still find it damaged. */
 MUST_CHECK int ckpt_find_info(const char *dir, struct ckpt_info *info,
                               char path[PATH_MAX], struct error *err);
 

@@ -14,7 +14,7 @@
 #define NO_NAME "-"
 #define MAX_LINE_BYTES ((size_t)256)
 
-/* A missing file and one of another form are answers; any other failure is an error. */
+/* A missing or malformed file is not an error; any other failure is. */
 static int fail_unless_input(const struct error *why, struct error *err)
 {
     if (why->kind == ERROR_INPUT)
@@ -40,7 +40,7 @@ static int read_line(const char *dir, const char *file, char line[MAX_LINE_BYTES
     return 0;
 }
 
-/* What `latest` names, as text; NO_NAME where it names nothing. */
+/* The name in `latest`, as text; NO_NAME where there is none. */
 static int read_noted(const char *dir, char text[MAX_LINE_BYTES], struct error *err)
 {
     struct ckpt_name name;

@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "ckpt/ckpt_store.h"
 
-/* The checkpoint in `dir` that was saved last. *is_known false: no file says it, or not
- * in these words. It may be damaged, or not be there. An error: it cannot be read now. */
+/* The checkpoint in `dir` that was saved last. *is_known false: no file names it, or not
+ * in this form. It may be damaged or missing. An error: the files cannot be read now. */
 MUST_CHECK int ckpt_latest_read(const char *dir, struct ckpt_name *name, bool *is_known,
                                 struct error *err);
 

@@ -17,11 +17,11 @@
  *       "self_xxh3_64": "..."
  *     }
  *
- * run_id and tokenizer_hash (tokenizer.h) are missing where they are not known. A hash is 16 hex digits. A tensor has one for
- * each hash_block_bytes of its data, a sum as in ckpt_format.h; the others are XXH3-64 with
- * seed 0. The last member covers all bytes before the comma that precedes it. Unknown
- * members are ignored: a later version may add some, and raises format_version only when
- * old readers would misread the rest.
+ * run_id and tokenizer_hash (tokenizer.h) are missing where they are not known. A hash is
+ * 16 hex digits. A tensor has one for each hash_block_bytes of its data, a sum as in
+ * ckpt_format.h; the others are XXH3-64 with seed 0. The last member covers all bytes
+ * before the comma that precedes it. Unknown members are ignored: a later version may add
+ * some, and raises format_version only when old readers would misread the rest.
  *
  * `is_damaged`, where a function takes it, is set to true when what is wrong is that the
  * files are not what was written; it is left alone otherwise.

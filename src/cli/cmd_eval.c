@@ -249,7 +249,8 @@ static int choose_stride(struct eval *ev, struct error *err)
     return 0;
 }
 
-/* Token files must be of the checkpoint's tokenizer, where both say which it is. */
+/* Token files must have been made with the checkpoint's tokenizer, where both record
+ * one. */
 static int check_data_tokenizer(const struct eval *ev, struct error *err)
 {
     const char *hash = ev->model.tokenizer_hash;

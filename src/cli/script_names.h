@@ -2,8 +2,8 @@
 #ifndef CLI_SCRIPT_NAMES_H
 #define CLI_SCRIPT_NAMES_H
 
-/* The command for a script at any path, run_pretrain.py or tools/train.py; another word
- * itself. NULL is NULL. */
+/* The command for the script run_pretrain.py or tools/train.py, at any path; any other
+ * word is returned unchanged, also NULL. */
 const char *command_of_script(const char *word);
 
 #endif

@@ -238,7 +238,7 @@ typedef int config_look_fn(struct config_dataset *data, struct config_data_facts
 /* What the checkpoint to continue from records. */
 struct config_past {
     char *config_json; // its configuration; NULL: there is no checkpoint. To be freed
-    bool is_imported;  // no run has begun with it: it decides about the model only
+    bool is_imported;  // not trained here yet: only its model is taken over
     char path[PATH_MAX];
 };
 

@@ -350,7 +350,8 @@ const struct config_key config_keys[] = {
         .default_text = "False", .tutorial_default = "True", .former = "False",
         .meaning = "In padded mode, padding counts in the loss: the label of a position is the next "
                    "token of its sample, also where that is padding. A sample is max_seq_len tokens, "
-                   "or as many as the longest document has; no position sees padding."},
+                   "or as many as the longest document has. Padding is visible to no position, "
+                   "except in a sample of padding alone."},
     {KEY("dataset.reset_attention_mask", CONFIG_BOOL, dataset.reset_attention_mask),
         .default_text = "False",
         .meaning = "Attention and positions do not cross from one document of a packed sample to "

@@ -368,7 +368,7 @@ static int load_with(struct config_loader *l, const struct request *r, struct er
 }
 
 /* *err := the first feature that is not in this version, if the request has one. Other
- * errors of a file for such a feature, such as unknown keys, are not worth a report. */
+ * errors in such a file, for example unknown keys, are of no use to the user. */
 static void prefer_feature(struct config_loader *l, const struct request *r,
                            struct error *err)
 {

@@ -305,9 +305,8 @@ static const char introduction[] =
     "a\n"
     "key is left out and the checkpoint has the default of 2.0.0, or lacks the key; one\n"
     "line of the log names these keys. `decay_steps` that is left out follows\n"
-    "`max_steps`, also when a run is extended: the log shows the next learning rate "
-    "when\n"
-    "the checkpoint's would be another, and a written `decay_steps` keeps the old one.\n"
+    "`max_steps`, also when a run is extended: the log shows the next learning rate if\n"
+    "it differs from the checkpoint's; set `decay_steps` to keep the old schedule.\n"
     "Warnings are logged when a run ends inside its warm-up, and when its highest\n"
     "learning rate is below 1 % of `max_lr`.\n";
 

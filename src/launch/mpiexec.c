@@ -438,7 +438,7 @@ void mpiexec_told_death(const char *said, int *rank, int *pid, char host[256],
         *pid = -1;
 }
 
-/* Where the rest is a guess at length, or the end that mpiexec makes of a job. */
+/* Whether only Open MPI's long guesses, or the report of mpiexec's own kills, follow. */
 static bool is_last_line(const char *line)
 {
     static const char *const heads[] = {"This usually is", "This is usually",

@@ -286,7 +286,7 @@ static bool is_stopped_early(const struct job_end *end, int cause, int number)
     return number == SIGTERM || number == SIGINT || number == SIGHUP || number == 0;
 }
 
-/* Whether the work of all ranks ended with this code, though MPI did not let them go. */
+/* Whether all ranks finished with this exit code, although they could not leave MPI. */
 static bool have_all_done(const struct job_end *end, int code)
 {
     for (int r = 0; r < end->opt->n_ranks; r++)

@@ -46,7 +46,7 @@ static int read_meta_count(const json_t *root, const char *path, const char *key
     return 0;
 }
 
-/* A record of another form is none. */
+/* A malformed record counts as missing. */
 static void read_meta_source(const json_t *root, struct dataset_source *source)
 {
     const json_t *n_bytes = json_object_get(root, "source_bytes");

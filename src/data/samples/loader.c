@@ -98,8 +98,8 @@ static int64_t place_sample(struct loader *l, int64_t at, int64_t n_real)
     return n_counted;
 }
 
-/* Padding is hidden; in a sample of nothing else it is hidden from no query more than
- * from another, which comes to the same as not at all. */
+/* Padding is hidden. A sample of padding alone hides nothing: to hide every key would be
+ * the same for softmax as to hide none. */
 static int32_t key_end_of(const struct loader *l, int64_t n_real)
 {
     int64_t S = l->stream->seq_len;

@@ -9,8 +9,8 @@
  *
  * Padded: a sample is one document, its first S+1 tokens if it has more, filled up at the
  * end with `pad` if it has fewer. Documents of fewer than two tokens have nothing to
- * predict and are no samples, unless padding is predicted too; the token that ends a
- * document is padding then. An epoch is every other document once, shuffled.
+ * predict and are no samples, unless padding is predicted too, in which case the token
+ * that ends a document is padding. An epoch is every other document once, shuffled.
  *
  * Epoch e uses numpy's RandomState(seed + e): first for its documents, then, when packed,
  * for its samples. One packed epoch is thus Megatron's and FleetX's order bit for bit.

@@ -328,7 +328,7 @@ static int open_indexes(struct sample_stream *stream, const struct input_set *se
     return 0;
 }
 
-/* The first position of an epoch in the order that nothing was dropped from. */
+/* The first position of an epoch in the full order, before anything is dropped. */
 static int64_t order_start(const struct sample_stream *stream, int64_t epoch)
 {
     int64_t sum = 0;
@@ -339,7 +339,7 @@ static int64_t order_start(const struct sample_stream *stream, int64_t epoch)
     return sum;
 }
 
-/* The place of a position in that order; INT64_MAX when it is past counting. */
+/* The place of a position in the full order; INT64_MAX when it would overflow. */
 static int64_t order_at(const struct sample_stream *stream, int64_t pos)
 {
     int64_t used = stream->epoch_used, at;

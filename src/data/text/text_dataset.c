@@ -172,7 +172,7 @@ static int refuse_place(const char *path, struct error *err)
                      path, strerror(errno));
 }
 
-/* Does `fd` still have the name? The owner before has removed the file with its lock. */
+/* Does the name still lead to the file of `fd`? The previous owner removes the file. */
 static bool is_named(int fd, const char *path)
 {
     struct stat held, named;
@@ -272,7 +272,7 @@ static int make_ready(const struct text_dataset *d, struct error *err)
 
 /* -- the data of a run --------------------------------------------------------------- */
 
-/* A dataset of that name is taken before a file of text. */
+/* A dataset of that name takes precedence over a file of text. */
 static bool is_json_lines(const char *path)
 {
     struct dataset_list list;

@@ -139,8 +139,8 @@ static inline void tile_init(struct tile *t, const struct head *hd, int64_t q0,
         t->seen[r / t->block] = rows_see(hd, t, r, t->block);
 }
 
-/* Whether row r of a tile sees any of its keys: of documents, later rows may not; of
- * padding, no row does. */
+/* Whether row r of a tile sees any of its keys: a later row may not, if its document
+ * begins after them. Tiles of padding alone are skipped before this. */
 static inline bool sees_any(const struct head *hd, const struct tile *t, int64_t r)
 {
     struct span keys = visible(hd, t->q0 + r, t->k0, t->n_keys);

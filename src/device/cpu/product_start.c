@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 
 #define KERNEL_STACK_BYTES                                                               \
-    ((size_t)2 << 20)                  // a fourth more than the deepest kernel takes
+    ((size_t)2 << 20)                  // a quarter more than the deepest kernel needs
 #define SMALL_THINGS ((size_t)1 << 20) // what OpenMP notes about itself
 
 /* Mutable, but only by the thread that calls kernels, between them. */
