@@ -472,9 +472,9 @@ static void test_rates__that_are_swapped_are_warned_about(void **state)
 static void test_tutorial__a_file_with_its_names_has_its_defaults(void **state)
 {
     (void)state;
-    static const char *const files[] = {"BATCH_SIZE: 4\n", "NUM_EPOCHS: 2\n",
-                                        "parallel: {pipeline: 1}\n",
-                                        "PreTraining:\n  BATCH_SIZE: 4\n"};
+    static const char *const files[] = {
+        "BATCH_SIZE: 4\n", "NUM_EPOCHS: 2\n", "parallel.pipeline: 1\n",
+        "parallel: {pipeline: 1}\n", "PreTraining:\n  BATCH_SIZE: 4\n"};
     struct config cfg;
     for (size_t i = 0; i < LEN(files); i++) {
         assert_loads(&cfg, files[i], NULL);

@@ -147,6 +147,8 @@ struct config_precision {
 
 struct config_dataset {
     struct config_paths input_dir;  // each a directory (all its datasets) or one prefix
+    struct config_paths datasets;   // the same where files of text have become datasets;
+                                    // none: as input_dir. No key: see config_datasets()
     struct config_numbers weights;  // none, or one for each input: they are blended
     double split[CONFIG_MAX_SPLIT]; // train, valid, test weights; they need not sum to 1
     enum config_split_by split_by;
@@ -231,7 +233,7 @@ struct config_data_facts {
 };
 
 /* Look at the data, which a folder above this one can read. Data that is not there gives
- * no facts. Files of text in data->input_dir may be replaced by their datasets. */
+ * no facts. For files of text in data->input_dir, data->datasets is set. */
 typedef int config_look_fn(struct config_dataset *data, struct config_data_facts *facts,
                            struct error *err);
 
@@ -272,6 +274,12 @@ MUST_CHECK int config_load_text(struct config *cfg, const char *name, const char
  * can do, keys against each other. `name` stands for it in messages. */
 MUST_CHECK int config_check_whole(const struct config *cfg, const char *name,
                                   struct error *err);
+
+/* What the run reads: the datasets that input_dir names or that were made from it. */
+static inline const struct config_paths *config_datasets(const struct config_dataset *d)
+{
+    return d->datasets.n_paths > 0 ? &d->datasets : &d->input_dir;
+}
 
 /* Path 0 <= i < n_paths of the list. */
 const char *config_path_at(const struct config_paths *paths, int64_t i);

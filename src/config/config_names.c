@@ -196,7 +196,7 @@ bool config_is_of_tutorial(const char *path)
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(path, names[i]) == 0)
             return true;
-    return false;
+    return strncmp(path, "parallel.", 9) == 0;
 }
 
 const char *config_leaf(const char *path)

@@ -69,7 +69,7 @@ int checkpoints_open(struct train *t, struct error *err)
         .max_file_bytes = save->max_file_bytes,
         .keep = {.last = save->keep_last, .every = save->keep_every},
         .source = {view_state, t},
-        .inputs = &t->cfg.dataset.input_dir,
+        .inputs = config_datasets(&t->cfg.dataset),
         .wants_copies = wants_copies(&t->cfg),
         .copies_aside = !layout_offload_dir(&t->cfg),
         .other_bytes = t->memory.total - t->memory.saving,
@@ -145,7 +145,8 @@ static int find_tokenizer(struct train *t, struct error *err)
     bool is_wanted = t->cfg.save_load.save_steps >= 0 || t->cfg.save_load.ckpt_dir[0] ||
                      t->cfg.eval_prompts.n_paths > 0;
     if (is_wanted && comm_rank(t->grid.world) == 0 &&
-        ckpt_tokenizer_hash_of(&t->cfg.dataset.input_dir, t->tokenizer_hash, &ignored))
+        ckpt_tokenizer_hash_of(config_datasets(&t->cfg.dataset), t->tokenizer_hash,
+                               &ignored))
         t->tokenizer_hash[0] = 0;
     return comm_bcast_bytes(t->grid.world, t->tokenizer_hash, sizeof t->tokenizer_hash, 0,
                             err);

@@ -9,25 +9,27 @@ void lr_warn(const struct config *cfg, int64_t first_step)
 {
     const struct config_lr *lr = &cfg->optimizer.lr;
     double warmup = lr->warmup_rate * (double)lr->decay_steps;
-    double highest = lr_highest(lr, first_step + 1, cfg->max_steps);
+    // a resumed run may end in the low part of a schedule that fits the whole run
+    int64_t from = lr->decay_steps < cfg->max_steps ? first_step + 1 : 1;
+    double highest = lr_highest(lr, from, cfg->max_steps);
     double percent = lr->max_lr > 0 ? 100 * highest / lr->max_lr : 0;
     if (highest == 0)
         log_warning(
             "the learning rate of every step is 0, so nothing will be learnt: set "
             "Optimizer.lr.max_lr and min_lr");
-    else if (warmup > 0 && (double)cfg->max_steps <= warmup)
+    else if (warmup > 0 && (double)cfg->max_steps < warmup)
         log_warning(
             "the run ends at step %lld, inside the warm-up of %g steps "
             "(Optimizer.lr.warmup_rate %g x decay_steps %lld): its highest "
-            "learning rate is %g, %.2g %% of max_lr; to warm up within the run, set "
+            "learning rate is %g, %.3g %% of max_lr; to warm up within the run, set "
             "decay_steps to 0, which means max_steps",
             (long long)cfg->max_steps, warmup, lr->warmup_rate,
             (long long)lr->decay_steps, highest, percent);
     else if (highest < LOW_SHARE * lr->max_lr)
-        log_warning("the highest learning rate of steps %lld to %lld is %g, %.2g %% of "
+        log_warning("the highest learning rate of steps %lld to %lld is %g, %.3g %% of "
                     "Optimizer.lr.max_lr, because decay_steps is %lld; 0 means max_steps",
-                    (long long)first_step + 1, (long long)cfg->max_steps, highest,
-                    percent, (long long)lr->decay_steps);
+                    (long long)from, (long long)cfg->max_steps, highest, percent,
+                    (long long)lr->decay_steps);
 }
 
 void lr_log_change(const struct config *cfg, const json_t *then, int64_t step)

@@ -234,9 +234,10 @@ static int train_open(struct train *t, const struct config *cfg, struct comm *wo
 {
     struct grid_shape shape = layout_grid(cfg);
     *t = (struct train){.cfg = *cfg};
-    if (grid_open(&t->grid, world, &shape, err) || check_same_config(t, err) ||
+    if (grid_open(&t->grid, world, &shape, err) ||
         job_trace_open(&t->job_trace, t->cfg.trace, &t->grid, err) ||
-        open_data_in_turns(t, err) || comm_agree(world, open_plan(t, err), err) ||
+        open_data_in_turns(t, err) || check_same_config(t, err) ||
+        comm_agree(world, open_plan(t, err), err) ||
         comm_agree(world, open_device(t, err), err))
         return -1;
     if (usage_preflight(t, err) || checkpoints_open(t, err) ||

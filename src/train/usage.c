@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "ckpt/ckpt_store.h"
 #include "ckpt/ckpt_write.h"
+#include "data/text/text_dataset.h"
 #include "parallel/layout.h"
 #include "train/fit.h"
 #include "train/lr_warn.h"
@@ -209,7 +210,7 @@ int usage_dry_run(const struct config *cfg, struct error *err)
     struct plan_data data;
     struct error why;
     int rc = rows ? 0 : error_set(err, ERROR_RUNTIME, "out of memory for %d rows", n);
-    if (plan_data_find(&data, cfg, &why))
+    if (plan_data_find(&data, cfg, &why) && !text_dataset_is_coming(&cfg->dataset))
         log_info("the table is without the data's lengths and order: %s", why.text);
     for (int rank = 0; rows && rank < n && rc == 0; rank++) {
         struct plan plan;

@@ -50,6 +50,9 @@ grep -q "with the tokenizer 'web/gpt2'" run.log || fail "another tokenizer: $(ca
 with_gpt2=$(made)
 mv web/gpt2/* web && rmdir web/gpt2
 must_train $file
+grep -q "prepared already" run.log || fail "one tokenizer at another path: $(cat run.log)"
+rm web/web.jsonl.trefoil-*
+must_train $file
 grep -q "with the tokenizer 'web'" run.log || fail "files beside the data: $(cat run.log)"
 [ "$(made)" = "$with_gpt2" ] || fail "one tokenizer in two places has two datasets"
 must_train $file $bytes
@@ -65,6 +68,8 @@ clean
 # -- printed, not prepared -----------------------------------------------------------------
 
 expect 0 "would be prepared first" "$trefoil" pretrain -c run.yaml -o $file -o $bytes --dry_run
+"$trefoil" pretrain -c run.yaml -o $file -o $bytes --dry_run 2>&1 | grep "make a dataset" &&
+    fail "a dry run advises what the run does itself"
 "$trefoil" config -c run.yaml -o $file -o $bytes >printed.yaml 2>/dev/null ||
     fail "the configuration cannot be printed"
 grep -q 'vocab_size: 257' printed.yaml || fail "the vocabulary is not the tokenizer's"
@@ -91,6 +96,8 @@ curve out/metrics.jsonl | cmp - want || fail "the second run has other losses"
     fail "the directory cannot be prepared any more: $(cat prepare.log)"
 grep -q ' 20 documents' prepare.log || fail "the datasets are read as text: $(cat prepare.log)"
 
+grep -q "input_dir: 'web/web.jsonl'" out/config.yaml ||
+    fail "the run's configuration does not name the file: $(grep input_dir out/config.yaml)"
 texts 24
 must_train $file $bytes
 grep -q 'num_train_epochs 1: 6 steps' run.log || fail "the old texts: $(grep steps run.log)"

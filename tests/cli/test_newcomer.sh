@@ -105,7 +105,7 @@ expect 2 "cannot find the checkpoint: 'output/other' is not there; name the outp
     "$trefoil" generate --ckpt output/other --prompt leaf
 expect 2 "'held_out.txt' is no directory and no dataset, and there is no such file: " \
     "$trefoil" eval --ckpt output/mine --data held_out.txt
-expect 2 "'words.txt' is a file of text, not a dataset; make one with: trefoil prepare" \
+expect 2 "'words.txt' is not a file of a dataset; make a dataset of text with: trefoil prepare" \
     laptop -o dataset.input_dir=words.txt
 expect 2 "cannot read 'configs': it is a directory; name a YAML file" "$trefoil" pretrain -c configs
 (cd empty && expect 2 "cannot open 'configs/laptop.yaml': No such file or directory; it is looked for from '$work/empty'" \

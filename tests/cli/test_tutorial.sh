@@ -86,10 +86,14 @@ grep -q 'may come twice or not at all' run.log || fail "other epochs without a w
 must_train NUM_EPOCHS=1 pad_loss=False
 curve out/metrics.jsonl | head -1 >without
 head -1 whole | cmp -s - without && fail "padding does not count"
+mv data/web.meta.json web.meta.json
+expect 2 'pad_loss needs to know the end-of-document token.*dataset.eos_token_id' \
+    "$trefoil" pretrain -c run.yaml -o vocab_size=257
+mv web.meta.json data/web.meta.json
 expect 2 'fewer than one global batch of 64' "$trefoil" pretrain -c run.yaml -o BATCH_SIZE=64
 echo '{"text": "a"}' >web.jsonl
 "$trefoil" prepare --input web.jsonl --output data/web --force 2>prepare.log
 expect 2 'pad_loss: no document of' "$trefoil" pretrain -c run.yaml -o BATCH_SIZE=1
 mv web.jsonl web.txt
-expect 2 "web.txt' is a file of text.*prepare --input 'web.txt'" \
+expect 2 "web.txt' is not a file of a dataset.*prepare --input 'web.txt'" \
     "$trefoil" pretrain -c run.yaml -o input_dir=web.txt

@@ -133,24 +133,18 @@ done:
 static int refuse_text(const char *path, struct error *err)
 {
     return error_set(err, ERROR_INPUT,
-                     "'%s' is a file of text, not a dataset; make one with: trefoil "
-                     "prepare --input '%s' --tokenizer DIR --output PREFIX, and use "
-                     "PREFIX; files of JSON lines (*.jsonl, *.ndjson, *.json) are "
-                     "prepared by trefoil pretrain itself",
+                     "'%s' is not a file of a dataset; make a dataset of text with: "
+                     "trefoil prepare --input '%s' --tokenizer DIR --output PREFIX, and "
+                     "use PREFIX; JSON lines are prepared by trefoil pretrain itself if "
+                     "the name ends in .jsonl, .ndjson or .json",
                      path, path);
 }
 
-static bool is_text_file(const char *path)
+static bool is_other_file(const char *path)
 {
-    static const char *const suffixes[] = {".jsonl", ".ndjson", ".json", ".txt"};
     enum fs_type type;
     struct error ignored;
-    if (fs_look(path, &type, &ignored) || type != FS_FILE)
-        return false;
-    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++)
-        if (length_before(path, suffixes[i]))
-            return true;
-    return false;
+    return fs_look(path, &type, &ignored) == 0 && type == FS_FILE;
 }
 
 /* Every file of `prefix` that exists, in any format. */
@@ -171,7 +165,7 @@ static int find_prefix(struct dataset_list *list, const char *prefix, struct err
             append_entry(list, entry, prefix, strlen(prefix), err))
             return -1;
     }
-    if (list->n_entries == 0 && is_text_file(prefix))
+    if (list->n_entries == 0 && is_other_file(prefix))
         return refuse_text(prefix, err);
     if (list->n_entries == 0)
         return error_set(err, ERROR_INPUT,
@@ -351,7 +345,7 @@ int dataset_list_facts(const struct config_dataset *data, struct config_data_fac
 {
     struct facts f = {.known = facts};
     *facts = (struct config_data_facts){.eos_token_id = -1};
-    int rc = see_metas(&data->input_dir, see_facts, &f, err);
+    int rc = see_metas(config_datasets(data), see_facts, &f, err);
     facts->is_plain_fleetx = f.n_datasets > 0 && f.n_plain_fleetx == f.n_datasets;
     return rc;
 }

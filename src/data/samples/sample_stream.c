@@ -128,6 +128,11 @@ static int resolve_eos(struct input_set *set, int64_t configured, struct error *
     return 0;
 }
 
+static bool has_pad_loss(const struct config_dataset *d)
+{
+    return d->pad_loss && d->mode == SAMPLES_PADDED;
+}
+
 static int check_eos(struct input_set *set, const struct config *cfg, struct error *err)
 {
     const struct config_dataset *d = &cfg->dataset;
@@ -144,6 +149,12 @@ static int check_eos(struct input_set *set, const struct config *cfg, struct err
         return error_set(err, ERROR_INPUT,
                          "dataset.eod_mask_loss needs to know the end-of-document token: "
                          "set dataset.eos_token_id (GPT-2: 50256)");
+    if (has_pad_loss(d) && set->eos < 0)
+        return error_set(
+            err, ERROR_INPUT,
+            "dataset.pad_loss needs to know the end-of-document token, which "
+            "is the padding: set dataset.eos_token_id (GPT-2: 50256), or set "
+            "dataset.pad_loss to False");
     return 0;
 }
 
@@ -158,11 +169,6 @@ static int open_hashes(struct input_set *set, const char *cache_dir, struct erro
         if (document_hash_open(&set->hashes[i], set->corpora[i], cache_dir, err))
             return -1;
     return 0;
-}
-
-static bool has_pad_loss(const struct config_dataset *d)
-{
-    return d->pad_loss && d->mode == SAMPLES_PADDED;
 }
 
 /* Whether some document of n tokens does not end in the token that ends documents. */
@@ -210,14 +216,15 @@ static int open_set(struct input_set *set, const struct config *cfg, bool reads_
                     struct error *err)
 {
     const struct config_dataset *d = &cfg->dataset;
-    int64_t n_paths = d->input_dir.n_paths;
+    const struct config_paths *inputs = config_datasets(d);
+    int64_t n_paths = inputs->n_paths;
     int rc = -1;
     *set = (struct input_set){.weights = d->weights.values, .eos = -1};
     const char **paths = malloc((size_t)(n_paths + 1) * sizeof *paths);
     if (!paths)
         return error_set(err, ERROR_RUNTIME, "out of memory");
     for (int64_t i = 0; i < n_paths; i++)
-        paths[i] = config_path_at(&d->input_dir, i);
+        paths[i] = config_path_at(inputs, i);
     if (check_distinct(paths, n_paths, err) ||
         open_corpora(set, paths, n_paths, d->weights.n_values > 0, err))
         goto done;

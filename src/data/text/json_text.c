@@ -163,13 +163,14 @@ static bool add_key(char *text, size_t size, const char *key)
     return true;
 }
 
-/* The keys that have strings, which the text must be one of; or else all. */
-static void list_keys(json_t *root, char *text, size_t size)
+/* The keys that have strings, which the text must be one of; or else all but `key`. */
+static void list_keys(json_t *root, const char *key, char *text, size_t size)
 {
     text[0] = 0;
     for (int pass = 0; pass < 2 && !text[0]; pass++)
         for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
             if ((pass == 1 || json_is_string(json_object_iter_value(at))) &&
+                strcmp(json_object_iter_key(at), key) != 0 &&
                 !add_key(text, size, json_object_iter_key(at)))
                 return;
 }
@@ -190,7 +191,7 @@ static void refuse_json(struct json_line *out, const char *line, size_t n,
 static void refuse_object(struct json_line *out, json_t *root, const char *key)
 {
     char keys[JSON_LINE_REASON_BYTES / 2];
-    list_keys(root, keys, sizeof keys);
+    list_keys(root, key, keys, sizeof keys);
     snprintf(out->reason, sizeof out->reason, "%s \"%.60s\"%s%s%s",
              json_object_get(root, key) ? "no string under the key" : "no key", key,
              keys[0] ? "; there is " : "", keys,

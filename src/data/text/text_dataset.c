@@ -114,8 +114,8 @@ static int name_dataset(struct text_dataset *d, struct error *err)
                          strerror(errno));
     XXH64_hash_t hash = XXH64(real, strlen(real), 0);
     hash = XXH64(d->found.tokenizer_hash, strlen(d->found.tokenizer_hash), hash);
-    int n = snprintf(d->prefix, sizeof d->prefix, "%s%s%s" DATASET_OF_TEXT_MARK "%08x", dir,
-                     dir[0] ? "/" : "", dir[0] && slash ? slash + 1 : d->path,
+    int n = snprintf(d->prefix, sizeof d->prefix, "%s%s%s" DATASET_OF_TEXT_MARK "%08x",
+                     dir, dir[0] ? "/" : "", dir[0] && slash ? slash + 1 : d->path,
                      (unsigned)(hash & 0xffffffff));
     // room for the suffixes of its files
     if (n + 32 >= (int)sizeof d->prefix)
@@ -147,8 +147,7 @@ static bool is_ready(const struct text_dataset *d)
     struct error ignored;
     if (dataset_open(&dataset, d->prefix, DATASET_MEGATRON, &ignored))
         return false;
-    bool is_it = dataset.has_meta && strcmp(dataset.meta.tokenizer, d->real) == 0 &&
-                 is_same_source(&dataset.meta.source, &d->found);
+    bool is_it = dataset.has_meta && is_same_source(&dataset.meta.source, &d->found);
     dataset_close(&dataset);
     return is_it;
 }
@@ -239,6 +238,11 @@ static int make_dataset(const struct text_dataset *d, struct error *err)
                     (long long)done.counts.n_empty, d->path);
     log_set_level(level);
     free(input);
+    if (rc && err->kind == ERROR_INPUT)
+        return error_prefix(err,
+                            "cannot prepare '%s' (trefoil prepare has options for other "
+                            "keys and encodings; its output can be dataset.input_dir)",
+                            d->path);
     if (rc || look_at_file(d->path, &now, err))
         return -1;
     if (!is_same_source(&now, &d->found))
@@ -304,6 +308,15 @@ static void expect_facts(const struct text_dataset *d, struct config_data_facts 
     }
 }
 
+bool text_dataset_is_coming(const struct config_dataset *data)
+{
+    const struct config_paths *paths = config_datasets(data);
+    for (int64_t i = 0; i < paths->n_paths; i++)
+        if (is_json_lines(config_path_at(paths, i)))
+            return true;
+    return false;
+}
+
 static int use_inputs(struct config_dataset *data, bool may_write,
                       struct config_data_facts *coming, struct error *err)
 {
@@ -328,7 +341,7 @@ static int use_inputs(struct config_dataset *data, bool may_write,
         if (config_paths_add(&used, name, strlen(name), &n_bytes, err))
             return error_prefix(err, "dataset.input_dir: '%s'", path);
     }
-    data->input_dir = used;
+    data->datasets = used;
     return 0;
 }
 

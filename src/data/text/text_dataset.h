@@ -19,13 +19,16 @@
 #include "config/config.h"
 
 /* Facts of the data (config_look_fn). Files of JSON lines are prepared first where
- * necessary, and data->input_dir then names their datasets. */
+ * necessary, and data->datasets names what the run reads. */
 MUST_CHECK int text_dataset_prepare(struct config_dataset *data,
                                     struct config_data_facts *facts, struct error *err);
 
 /* The same without writing anything: a file whose dataset is not there or out of date
- * stays in input_dir, and a line of the log reports it. */
+ * stays in data->datasets, and a line of the log reports it. */
 MUST_CHECK int text_dataset_look(struct config_dataset *data,
                                  struct config_data_facts *facts, struct error *err);
+
+/* After text_dataset_look(): is a file still to be prepared? */
+bool text_dataset_is_coming(const struct config_dataset *data);
 
 #endif
