@@ -12,7 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MOVED_PREFIX CKPT_TOKENIZER_DIR "-" // then the hash
+#define MOVED_PREFIX CKPT_TOKENIZER_DIR "-"          // then the hash
+#define PREVIOUS_NAME CKPT_TOKENIZER_DIR ".previous" // by version 2.0.0
 #define BYTES_ROUNDED 128 // what a vocabulary of bytes may be rounded up to
 
 struct search {
@@ -71,6 +72,22 @@ static int look_beside(struct search *s, const char *dir_name, struct error *err
         return 0;
     memcpy(s->name, dir, sizeof s->name);
     s->why = "beside the checkpoint";
+    return 0;
+}
+
+/* *has_others := tokenizers of other runs are beside the checkpoint, which it could have been
+ * trained with as well. */
+static int look_for_others(const struct search *s, bool *has_others, struct error *err)
+{
+    char parent[PATH_MAX];
+    struct fs_names names;
+    *has_others = false;
+    if (find_parent(s->path, parent, err) || fs_list(parent, &names, err))
+        return -1;
+    for (int64_t i = 0; i < names.n_names; i++)
+        *has_others |= strncmp(names.names[i], MOVED_PREFIX, strlen(MOVED_PREFIX)) == 0 ||
+                       strcmp(names.names[i], PREVIOUS_NAME) == 0;
+    fs_names_release(&names);
     return 0;
 }
 
@@ -234,6 +251,17 @@ int ckpt_tokenizer_open(struct tokenizer **out, const char *given, const char *p
     *out = NULL;
     if (given)
         return open_given(out, &s, given, err);
+    bool has_others = false;
+    if (!hash[0] && look_for_others(&s, &has_others, err))
+        return -1;
+    if (has_others)
+        return is_optional
+                   ? 0
+                   : error_set(err, ERROR_INPUT,
+                               "checkpoint '%s' does not record its tokenizer, and "
+                               "there are several beside it: name the one it was "
+                               "trained with by --tokenizer DIR",
+                               path);
     if (open_found(out, &s, err))
         return -1;
     if (*out)

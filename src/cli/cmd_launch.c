@@ -1,11 +1,13 @@
 #include "base/log.h"
 #include "base/process.h"
+#include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/cmd_pretrain.h"
 #include "cli/job_news.h"
 #include "cli/options.h"
 #include "cli/script_names.h"
 #include "cli/self_launch.h"
+#include "data/text/text_files.h"
 #include "device/device.h"
 #include "launch/launch.h"
 #include "launch/launch_devices.h"
@@ -115,6 +117,10 @@ static int plan_job(struct pretrain_options *options, struct config *cfg,
                          "trefoil launch: --dry_run starts no processes, so there is "
                          "nothing to launch: trefoil pretrain -c FILE --dry_run, with -o "
                          "Distributed.dp_degree=N for N data ranks");
+    if (options->path && // the launcher reads it, too
+        text_files_check_shared(options->path, (int)opt->n_ranks + 1, err))
+        return -1;
+    stop_watch(STOP_COMMAND); // JSON lines may take hours to prepare
     enum log_level level = log_set_level(LOG_ERROR); // the ranks will warn
     rc = pretrain_options_load(options, cfg, opt->n_ranks, err);
     log_set_level(level);
@@ -128,6 +134,21 @@ static int plan_job(struct pretrain_options *options, struct config *cfg,
                                      err)
                ? -1
                : 0;
+}
+
+/* The --device of eval or generate, which refuse an unknown one. */
+static enum device_kind device_option(char *const *argv)
+{
+    static const char name[] = "--device", joined[] = "--device=";
+    const char *word = NULL;
+    enum device_kind kind;
+    struct error ignored;
+    for (int i = 1; argv[i]; i++)
+        if (strcmp(argv[i], name) == 0)
+            word = argv[i + 1];
+        else if (strncmp(argv[i], joined, strlen(joined)) == 0)
+            word = argv[i] + strlen(joined);
+    return device_kind_parse(&kind, word, &ignored) ? DEVICE_CPU : kind;
 }
 
 /* A job of pretrain, whose runs go on from their own checkpoints. */
@@ -166,7 +187,7 @@ static int launch(struct launch_options *opt, int argc, char **argv, struct erro
         return -1;
     if (is_pretrain)
         return launch_pretrain(opt, argc, argv, err);
-    if (select_devices(opt, false, err))
+    if (select_devices(opt, device_option(argv) == DEVICE_CPU, err))
         return -1;
     // the others print results; rank 0 of several hosts, which may be on any, to its log
     opt->has_output = !opt->hosts && !opt->hostfile;

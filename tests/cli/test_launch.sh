@@ -89,12 +89,12 @@ no_mpi() { # no_mpi PATTERN, of the job that just ended with $?
 if "$trefoil" --version | grep -q 'Open MPI'; then
     for _ in $(seq 20); do # mpiexec itself sometimes loses what a rank says
         OMPI_MCA_pml=nonexistent launch 2 hello
-        no_mpi 'variables of the environment: OMPI_MCA_pml=nonexistent'
+        no_mpi 'these variables of the environment: OMPI_MCA_pml=nonexistent'
         grep -q 'MPI said: .*requested component' err && break
     done
     grep -q 'MPI said: .*requested component' err || fail "MPI is not quoted: $(cat err)"
     OMPI_MCA_btl=nonexistent launch 3 hello
-    no_mpi 'variables of the environment: OMPI_MCA_btl=nonexistent'
+    no_mpi 'these variables of the environment: OMPI_MCA_btl=nonexistent'
     (ulimit -f 40 && launch 2 hello)
     no_mpi 'files are limited to 40 kB'
     if unshare -m true 2>/dev/null; then
@@ -104,7 +104,7 @@ if "$trefoil" --version | grep -q 'Open MPI'; then
     fi
 else
     UCX_TLS=nonexistent launch 2 hello
-    no_mpi 'variables of the environment: UCX_TLS=nonexistent'
+    no_mpi 'these variables of the environment: UCX_TLS=nonexistent'
     grep -q 'MPI said: .*Fatal error in' err || fail "MPI is not quoted: $(cat err)"
     (ulimit -f 40 && launch 2 hello)
     no_mpi 'files are limited to 40 kB'

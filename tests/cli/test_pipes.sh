@@ -76,6 +76,13 @@ for _ in $(seq 600); do
 done
 cat run.yaml >pipe
 wait $reader && grep -qE 'max_steps: +20 ' text.txt || fail "config -c pipe: $(cat config.log)"
+# which each process of a job would read again: the second would find it empty
+for start in "pretrain -o Distributed.dp_degree=2 -o local_batch_size=3" "pretrain --max_restarts 1" "launch -n 2 pretrain"; do
+    # shellcheck disable=SC2086
+    cat run.yaml | "$trefoil" $start -c /dev/stdin >job.log 2>&1
+    [ $? = 2 ] && grep -q "'/dev/stdin' can be read by one process only" job.log ||
+        fail "$start from a pipe: $(tail -3 job.log)"
+done
 draw() { "$trefoil" schedule --pp 2 --micro 4 --svg "$1"; }
 draw null >/dev/null && must_train trace=null save_load.output_dir=traced
 [ -L null ] || fail "a device was replaced"

@@ -50,6 +50,13 @@ must_train $small max_steps=10 output_dir=two ckpt_dir=old/epoch_0_step_5 \
 rates() { grep '"loss"' "$1" | grep -o '"lr": [^,]*' | tail -5; }
 cmp <(rates two/metrics.jsonl) <(rates old/metrics.jsonl) || fail "dp2: $(rates two/metrics.jsonl)"
 
+# resumed near its end, or ended with its warm-up, a run has learnt at the highest rate
+must_train $small max_steps=100 save_steps=99 min_lr=0 output_dir=end
+must_train $small max_steps=100 save_steps=-1 min_lr=0 output_dir=end ckpt_dir=end/"$(cd end && ls -d epoch_*_step_99)"
+grep -q WARNING run.log && fail "resumed near its end: $(grep WARNING run.log)"
+must_train $small max_steps=10 decay_steps=100 output_dir=exactly
+grep -q WARNING run.log && fail "ends with its warm-up: $(grep WARNING run.log)"
+
 # decay_steps that was left out follows max_steps when a run is extended, which is logged
 must_train $small max_steps=10 output_dir=base
 must_train $small max_steps=20 output_dir=longer ckpt_dir=base/epoch_0_step_10
@@ -68,7 +75,7 @@ warned() {
         >/dev/null 2>dry.log
     grep -q "WARNING.*$pattern" dry.log || fail "'$*': --dry_run"
 }
-warned 'ends at step 3, inside the warm-up of 36000 steps .*: its highest learning rate is 2.5e-07, 0.0083 % ' \
+warned 'ends at step 3, inside the warm-up of 36000 steps .*: its highest learning rate is 2.5e-07, 0.00833 % ' \
     decay_steps=360000
 warned 'ends at step 3, inside the warm-up of 3 steps' decay_steps=30
 warned 'highest learning rate of steps 1 to 3 is 1e-09, 1e-07 %' decay_steps=1 warmup_rate=0.5 \
