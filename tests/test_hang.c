@@ -1,6 +1,7 @@
 /* Whether a job hangs and who holds it up, from tables of what was seen. */
 #include "test.h"
 
+#include "base/clock.h"
 #include "base/fs.h"
 
 #include "launch/host_watch.h"
@@ -394,6 +395,26 @@ static void test_link__who_does_not_know_the_token_is_not_heard(void **unused)
     close_link(&server, &reporter);
 }
 
+static void test_link__a_pause_is_no_silence(void **unused)
+{
+    struct seen_rank seen[2] = {{0}};
+    char contact[WATCH_CONTACT_BYTES];
+    struct error err;
+    struct job_watch w = {0};
+    (void)unused;
+    assert_int_equal(watch_server_open(&w.others, 2, contact, &err), 0);
+    w.paused_at = clock_seconds() - 1000;
+    for (int r = 0; r < 2; r++)
+        w.others.ranks[r] = (struct reported_rank){
+            .host = strdup("far"), .seen = computes(0), .at = w.paused_at - 100};
+    w.others.ranks[1].at = w.paused_at + 1;
+    job_watch_continue(&w);
+    assert_true(watch_server_serve(&w.others, WATCH_ON, seen));
+    assert_true(seen[0].quiet >= 100 && seen[0].quiet < 1000);
+    assert_true(seen[1].quiet >= 0 && seen[1].quiet < 900);
+    watch_server_close(&w.others);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_watch__progress_of_any_thread_ends_the_quiet),
         cmocka_unit_test(test_link__a_report_arrives_and_the_end_comes_back),
         cmocka_unit_test(test_link__who_does_not_know_the_token_is_not_heard),
+        cmocka_unit_test(test_link__a_pause_is_no_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <math.h>
 #include <net/if.h>
 #include <poll.h>
 #include <signal.h>
@@ -33,13 +34,6 @@ struct report { // a datagram, of one rank
     int rank;
     struct seen_rank seen;          // its pointers mean nothing
     char reason[BEAT_REASON_BYTES]; // "": none; cut to its length
-};
-
-struct reported_rank {
-    char *host;   // NULL: nobody told of it
-    char *reason; // NULL: none
-    struct seen_rank seen;
-    double at; // clock_seconds()
 };
 
 /* -- the launcher listens ------------------------------------------------------------ */
@@ -338,10 +332,14 @@ void job_watch_pause(struct job_watch *w)
 
 void job_watch_continue(struct job_watch *w)
 {
-    double seconds = clock_seconds() - w->paused_at;
+    double now = clock_seconds(), seconds = now - w->paused_at;
     host_watch_pause(&w->here, false);
     w->begun_at += w->begun_at > 0 ? seconds : 0;
     w->step_since += w->step_since > 0 ? seconds : 0;
+    for (int r = 0; r < w->others.n_ranks; r++) {
+        double *at = &w->others.ranks[r].at; // may lie in the pause
+        *at = fmin(*at + seconds, now);
+    }
 }
 
 /* -- hangs --------------------------------------------------------------------------- */

@@ -32,11 +32,18 @@ enum watch_order { // the greatest one counts
     WATCH_END,   // die
 };
 
+struct reported_rank {
+    char *host;   // NULL: no report of it yet
+    char *reason; // NULL: none
+    struct seen_rank seen;
+    double at; // clock_seconds()
+};
+
 struct watch_server { // of the launcher
     int fd;           // -1: it does not listen
     char token[WATCH_TOKEN_BYTES];
     int n_ranks;
-    struct reported_rank *ranks; // (n_ranks) what was last told of each
+    struct reported_rank *ranks; // (n_ranks) the last report of each
     double hang_timeout;         // they told; 0: none
 };
 
