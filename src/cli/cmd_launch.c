@@ -130,6 +130,21 @@ static int plan_job(struct pretrain_options *options, struct config *cfg,
                : 0;
 }
 
+/* The --device of eval or generate, which refuse an unknown one. */
+static enum device_kind device_option(char *const *argv)
+{
+    static const char name[] = "--device", joined[] = "--device=";
+    const char *word = NULL;
+    enum device_kind kind;
+    struct error ignored;
+    for (int i = 1; argv[i]; i++)
+        if (strcmp(argv[i], name) == 0)
+            word = argv[i + 1];
+        else if (strncmp(argv[i], joined, strlen(joined)) == 0)
+            word = argv[i] + strlen(joined);
+    return device_kind_parse(&kind, word, &ignored) ? DEVICE_CPU : kind;
+}
+
 /* A job of pretrain, whose runs go on from their own checkpoints. */
 static int launch_pretrain(struct launch_options *opt, int argc, char **argv,
                            struct error *err)
@@ -166,7 +181,7 @@ static int launch(struct launch_options *opt, int argc, char **argv, struct erro
         return -1;
     if (is_pretrain)
         return launch_pretrain(opt, argc, argv, err);
-    if (select_devices(opt, false, err))
+    if (select_devices(opt, device_option(argv) == DEVICE_CPU, err))
         return -1;
     // the others print results; rank 0 of several hosts, which may be on any, to its log
     opt->has_output = !opt->hosts && !opt->hostfile;

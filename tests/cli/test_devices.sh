@@ -33,13 +33,23 @@ grep -q 'there is no GPU [46]: 4 are emulated' run.log log/workerlog.* || fail "
 gpus=
 expect 2 "devices '1,3': there is no GPU 3, because CUDA_VISIBLE_DEVICES is '4,5,6'" \
     "$trefoil" launch --devices 1,3 pretrain -c run.yaml -o device=emulated -o local_batch_size=3
-expect 2 "there is no GPU 3, because CUDA_VISIBLE_DEVICES" \
-    "$trefoil" launch --devices 3 eval --ckpt none
+for device in "--device emulated" --device=emulated "--device gpu"; do
+    for command in eval generate; do
+        expect 2 "there is no GPU 3, because CUDA_VISIBLE_DEVICES" \
+            "$trefoil" launch --devices 3 $command --ckpt none $device
+    done
+    expect 2 'chooses GPUs of this machine: with --hosts' \
+        "$trefoil" launch --devices 0,1 --hosts a,b eval --ckpt none $device
+done
 expect 2 'chooses GPUs of this machine: with --hosts' \
     "$trefoil" launch --devices 0,1 --hosts a,b pretrain -c run.yaml -o device=emulated \
     -o local_batch_size=3
 
 # on a processor the list is a number of ranks; the scripts mean pretrain
+for device in "" "--device cpu" --device=cpu "--device=gpu --device cpu"; do
+    expect 2 'nothing to evaluate' env CUDA_VISIBLE_DEVICES= \
+        "$trefoil" launch --devices 0,1 eval --ckpt none $device
+done
 on_cpu="-o max_steps=1 -o eval_freq=0 -o save_steps=-1"
 for script in run_pretrain.py ./tools/train.py /a/b/run_pretrain.py; do
     "$trefoil" launch --devices 1,3 $script -c run.yaml $on_cpu -o local_batch_size=3 \
