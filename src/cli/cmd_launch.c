@@ -1,5 +1,6 @@
 #include "base/log.h"
 #include "base/process.h"
+#include "base/stop.h"
 #include "cli/cmd.h"
 #include "cli/cmd_pretrain.h"
 #include "cli/job_news.h"
@@ -115,6 +116,7 @@ static int plan_job(struct pretrain_options *options, struct config *cfg,
                          "trefoil launch: --dry_run starts no processes, so there is "
                          "nothing to launch: trefoil pretrain -c FILE --dry_run, with -o "
                          "Distributed.dp_degree=N for N data ranks");
+    stop_watch(STOP_COMMAND); // JSON lines may take hours to prepare
     enum log_level level = log_set_level(LOG_ERROR); // the ranks will warn
     rc = pretrain_options_load(options, cfg, opt->n_ranks, err);
     log_set_level(level);

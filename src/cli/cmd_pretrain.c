@@ -189,6 +189,8 @@ static int plan_pretrain(void *context, int64_t n_processes, struct self_launch_
 {
     struct pretrain *p = context;
     const struct config *cfg = &p->cfg;
+    if (n_processes == 0)
+        stop_watch(STOP_ALONE); // JSON lines may take hours to prepare
     if (pretrain_options_load(&p->options, &p->cfg, n_processes > 0 ? n_processes : 1,
                               err) ||
         pretrain_options_check_layout(&p->options, cfg, n_processes, err))
@@ -206,8 +208,6 @@ static int plan_pretrain(void *context, int64_t n_processes, struct self_launch_
                          "give it to trefoil launch, before pretrain");
     if (p->options.max_restarts != 0 && plan_restarts(p, job, err))
         return -1;
-    if (n_processes == 0 && n_wanted == 1 && p->options.max_restarts == 0)
-        stop_watch(STOP_ALONE); // from here on a signal gets an answer
     if (p->options.has_board && comm_launch_info().rank == 0 &&
         board_start(cfg->save_load.output_dir, err))
         return -1;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "comm/comm.h"
 #include "launch/job_files.h"
 #include "launch/job_watch.h"
@@ -552,6 +553,7 @@ int launch_run(const struct launch_options *opt, char *const *argv, struct error
     if (launch_check(opt, err))
         return error_exit_code(err);
     bool failed = job_files_open(&job.files, opt, err) || catch_signals(&job, err) ||
+                  stop_check(err) || // by a signal that came before
                   find_checkpoint(&job, &argv, &job.restart.newest_step, err);
     for (bool is_over = failed; !is_over;) {
         failed = run_once(&job, argv, err) != 0;

@@ -13,6 +13,10 @@ fail() {
     exit 1
 }
 
+# Before a command: a SIGTERM waits for it until it watches for signals.
+with_signal=(perl -MPOSIX -e
+    'sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGTERM)); kill TERM => $$; exec @ARGV')
+
 # A corpus of n documents (default 60) of plain words in data/words, as bytes.
 make_corpus() {
     awk -v n="${1:-60}" 'BEGIN {

@@ -156,6 +156,49 @@ awk 'BEGIN { for (i = 0; i < 40000; i++) print "{\"text\": \"a text of the web\"
     fail "prepared beyond the limit"
 [ -z "$(made)" ] || fail "half a dataset is taken for a whole one"
 
+# -- stopped by a signal -----------------------------------------------------------------------
+
+# stopped NAME COMMAND...: nothing is prepared, and nothing is left
+stopped() {
+    "${@:2}" >run.log 2>&1
+    local code=$?
+    [ $code = 3 ] || fail "$1 ended with $code: $(tail -3 run.log)"
+    grep -q 'stopped by SIGTERM; nothing was written' run.log || fail "$1: $(tail -3 run.log)"
+    [ "$(ls web)" = web.jsonl ] || fail "$1 has left: $(ls web)"
+}
+
+clean
+texts 24
+words=(pretrain -c run.yaml -o $file -o $bytes)
+held=("${with_signal[@]}" "$trefoil")
+stopped "one process" "${held[@]}" "${words[@]}"
+stopped "a job" "${held[@]}" "${words[@]}" -o dp_degree=2
+stopped "a run with restarts" "${held[@]}" "${words[@]}" --max_restarts 1
+stopped "launch" "${held[@]}" launch -n 2 "${words[@]}"
+stopped "ranks" $mpirun $mpiexec 2 "${held[@]}" "${words[@]}"
+
+for words in "pretrain -o dp_degree=2" pretrain; do
+    exec 9>"$prefix.lock"
+    flock 9
+    "$trefoil" $words -c run.yaml -o $file -o $bytes 2>wait.log 9>&- &
+    waiting=$!
+    for _ in $(seq 600); do grep -qs 'waiting for another process' wait.log && break; sleep 0.05; done
+    kill -INT $waiting
+    wait $waiting
+    code=$?
+    [ $code = 3 ] || fail "$words that waits ended with $code: $(tail -3 wait.log)"
+    grep -q 'stopped by SIGINT; nothing was written' wait.log || fail "$words: $(tail -3 wait.log)"
+    rm "$prefix.lock"
+    exec 9>&-
+done
+
+# a signal before the processes start
+must_train $file $bytes
+for start in "launch -n 2 pretrain" "pretrain -o dp_degree=2"; do
+    expect 3 'stopped by SIGTERM; nothing was written' "${held[@]}" $start -c run.yaml -o $file -o $bytes
+done
+clean
+
 # -- bad input, and a place that cannot be written ---------------------------------------------
 
 printf '{"text": "a"}\n{"text": \n' >web/web.jsonl

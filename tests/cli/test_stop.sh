@@ -66,11 +66,7 @@ curve stopped/metrics.jsonl | cmp - <(curve whole/metrics.jsonl) || fail "job co
 # a signal that comes during the start (here: that was held back until the program looks
 # for signals): nothing was trained, so nothing is saved, and what was there can be
 # continued
-with_signal() {
-    perl -MPOSIX -e 'sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGTERM)); kill TERM => $$;
-        exec @ARGV' "$trefoil" "$@"
-}
-begin=(with_signal pretrain -c run.yaml -o eval_freq=0 -o save_load.output_dir=fresh)
+begin=("${with_signal[@]}" "$trefoil" pretrain -c run.yaml -o eval_freq=0 -o save_load.output_dir=fresh)
 expect 3 'stopped by SIGTERM before the first step; nothing was saved' "${begin[@]}"
 grep -q 'SIGTERM: ending before the first step; again to stop now' expect.err || fail "start"
 must_train save_load.output_dir=fresh eval_freq=0
@@ -81,7 +77,7 @@ expect 75 'stopped by SIGTERM before step 21; continue with -o save_load.ckpt_di
 "$trefoil" export --ckpt fresh --to hf --output hf 2>export.log || fail "$(cat export.log)"
 mkdir left
 while read -r -a words; do
-    expect 3 'stopped by SIGTERM; nothing was written' with_signal "${words[@]}"
+    expect 3 'stopped by SIGTERM; nothing was written' "${with_signal[@]}" "$trefoil" "${words[@]}"
     [ -z "$(find left -type f -o -name '*.tmp*')" ] || fail "'${words[*]}' left something"
 done <<'WORDS'
 export --ckpt fresh --to hf --output left/hf
