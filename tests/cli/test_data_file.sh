@@ -3,6 +3,7 @@
 # used again, made again after a change, by one of several processes, and whole or not at all.
 mpirun=$(realpath "$(dirname "$0")/../parallel/mpirun.sh")
 . "$(dirname "$0")/lib.sh"
+export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
 export OMP_NUM_THREADS=1
 unset DATA
 

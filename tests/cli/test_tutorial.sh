@@ -2,6 +2,7 @@
 # The run of Colossal-AI's GPT tutorial: epochs of whole batches, padding in the loss,
 # accumulated gradients.
 . "$(dirname "$0")/lib.sh"
+export LSAN_OPTIONS=detect_leaks=0 # what MPI libraries keep is not ours to free
 export OMP_NUM_THREADS=1
 
 # texts N: web.jsonl with N texts of 2 to 30 characters
