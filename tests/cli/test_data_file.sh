@@ -181,6 +181,7 @@ stopped "ranks" $mpirun $mpiexec 2 "${held[@]}" "${words[@]}"
 for words in "pretrain -o dp_degree=2" pretrain; do
     exec 9>"$prefix.lock"
     flock 9
+    rm -f wait.log # of the run before, which has the line that is waited for
     "$trefoil" $words -c run.yaml -o $file -o $bytes 2>wait.log 9>&- &
     waiting=$!
     for _ in $(seq 600); do grep -qs 'waiting for another process' wait.log && break; sleep 0.05; done
