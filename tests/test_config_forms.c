@@ -373,6 +373,8 @@ static void test_foreign__feature_comes_before_other_errors(void **state)
         {"batch_size: {local_batch_size: 8, micro_batch_size: 3}", "num_experts=8",
          "-o num_experts=8: Model.num_experts: '8' is not possible here: mixtures of"},
         {"sed: 1", "Model.module=MoEModule", "-o Model.module=MoEModule: Model.module"},
+        {"Prune: {enable: False, cal_sens: True}", NULL,
+         "f.yaml:1:34: Prune.cal_sens: 'True' is not possible here: pruning"},
         {"Engine: {run_mode: epoch, max_steps: -1}", NULL,
          "f.yaml:1:20: Engine.run_mode"},
     };

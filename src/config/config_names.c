@@ -30,6 +30,9 @@
 #define NO_OLD_QUANTISATION                                                              \
     "quantisation is not in this version: remove it, or set its use_qat to False"
 #define NO_PRUNING "pruning is not in this version: remove it, or set its enable to False"
+#define NO_SENSITIVITY                                                                   \
+    "pruning is not in this version, and this only measures what it would cost: set "    \
+    "cal_sens to False to pretrain"
 #define NO_DISTILLATION                                                                  \
     "distillation is not in this version: remove it, or set its enable to False"
 #define NO_DISTILLATION_MODULE "distillation is not in this version: use GPTModule"
@@ -60,6 +63,7 @@ const struct config_alias config_aliases[] = {
     {"Global.mix_precision.*", "mix_precision.*", NULL, "PaddleFleetX 2023", false},
     {"Global.save_load.*", "save_load.*", NULL, "PaddleFleetX 2023", false},
     {"mix_precision.use_main_grad", "mix_precision.fp32_grads", NULL, "PaddleFleetX 2023", false},
+    {"Engine.use_recompute", "use_recompute", NULL, FLEETX, false},
     {"Model.use_recompute", "use_recompute", NULL, FLEETX, false},
     {"Model.recompute_granularity", "recompute_granularity", NULL, FLEETX, false},
     {"Model.no_recompute_layers", "no_recompute_layers", NULL, FLEETX, false},
@@ -163,6 +167,8 @@ const struct config_foreign config_foreigns[] = {
     {"Quantization", FOREIGN_REFUSED, NULL, NO_QUANTISATION},
     {"quantization", FOREIGN_REFUSED, NULL, NO_OLD_QUANTISATION},
     {"Prune", FOREIGN_REFUSED, NULL, NO_PRUNING},
+    {"Prune.cal_sens", FOREIGN_ONLY, "False|false", NO_SENSITIVITY},
+    {"Compress.Prune.cal_sens", FOREIGN_ONLY, "False|false", NO_SENSITIVITY},
     {"Distillation", FOREIGN_REFUSED, NULL, NO_DISTILLATION},
     {"Tuning", FOREIGN_REFUSED, NULL, NO_TUNING},
 
