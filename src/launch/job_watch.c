@@ -21,9 +21,10 @@
 #include <unistd.h>
 
 #define TICK_MS 100
-#define STACK_SECONDS 0.7 // for ranks to write their stacks before they are killed
-#define ABORT_SECONDS 2.0 // for ranks that can to end the job with its exit code
-#define PAUSE_SECONDS 1.2 // for watchers to report and to get the order
+#define STACK_SECONDS 0.7      // for ranks to write their stacks before they are killed
+#define ABORT_SECONDS 2.0      // for ranks that can to end the job with its exit code
+#define PAUSE_SECONDS 1.2      // for watchers to report and to get the order
+#define PAUSE_SECONDS_MAX 20.0 // for those of slow hosts
 #define LAST_REPORT_SECONDS 2.0
 #define REPORT_EVERY 0.5     // seconds
 #define OUT_OF_REACH_AFTER 3 // seconds of silence; it matters when nobody moves
@@ -318,12 +319,22 @@ int job_watch_first_unfinished(const struct seen_rank *seen, int n_ranks)
 
 /* -- pauses -------------------------------------------------------------------------- */
 
+/* Have all ranks of other hosts been reported, and their hosts answered, since then? */
+static bool have_all_reported(const struct watch_server *s, double since)
+{
+    for (int r = 0; r < s->n_ranks; r++)
+        if (s->ranks[r].host && !s->ranks[r].seen.is_over && s->ranks[r].at < since)
+            return false;
+    return true;
+}
+
 void job_watch_pause(struct job_watch *w)
 {
-    double begin = clock_seconds();
+    double begin = clock_seconds(), end = begin + PAUSE_SECONDS;
     host_watch_pause(&w->here, true);
     while (w->others.fd >= 0 && w->has_others &&
-           clock_seconds() - begin < PAUSE_SECONDS) {
+           (clock_seconds() < end || (!have_all_reported(&w->others, begin) &&
+                                      clock_seconds() < begin + PAUSE_SECONDS_MAX))) {
         poll(&(struct pollfd){.fd = w->others.fd, .events = POLLIN}, 1, TICK_MS);
         job_watch_look(w, 0);
     }
