@@ -82,32 +82,30 @@ dies 3 "rank 1 on .* failed at step 3: it ended with exit code 7" exit 1
 dies 3 "rank 1 on .* failed at step 3: stuck" linger 1
 
 # -- MPI_Init ends a rank: what MPI said, and what may help
-no_mpi() { # no_mpi PATTERN, of the job that just ended with $?
-    expect 3 "could not join the job: MPI_Init ended (the process|a rank).*$1.*MPI said: " "$1"
-    grep -qE 'signal|lack of memory' err && fail "a failing MPI_Init is called a signal: $(cat err)"
-}
-if "$trefoil" --version | grep -q 'Open MPI'; then
-    for _ in $(seq 20); do # mpiexec itself sometimes loses what a rank says
-        OMPI_MCA_pml=nonexistent launch 2 hello
-        no_mpi 'these variables of the environment: OMPI_MCA_pml=nonexistent'
-        grep -q 'MPI said: .*requested component' err && break
+no_mpi() { # no_mpi PATTERN COMMAND...: one of several jobs that fail so is reported in full
+    local pattern="could not join the job: MPI_Init ended (the process|a rank).*$1"
+    # mpiexec itself sometimes loses what a rank says, or kills a rank before it has begun
+    for _ in $(seq 20); do
+        "${@:2}"
+        [ $? = 3 ] && grep -qE "$pattern" err && ! grep -qE 'signal|lack of memory' err && return
     done
-    grep -q 'MPI said: .*requested component' err || fail "MPI is not quoted: $(cat err)"
-    OMPI_MCA_btl=nonexistent launch 3 hello
-    no_mpi 'these variables of the environment: OMPI_MCA_btl=nonexistent'
-    (ulimit -f 40 && launch 2 hello)
-    no_mpi 'files are limited to 40 kB'
-    if unshare -m true 2>/dev/null; then
-        unshare -m bash -c "mount -t tmpfs -o size=1m none /dev/shm &&
-            timeout 60 '$probe' launch -n 2 --log_dir log eval hello" 2>err
-        no_mpi "'/dev/shm' has 1024 kB"
-    fi
+    fail "$1: $(cat err)"
+}
+setting() { # setting VARIABLE N: a job of N ranks with it
+    (export "$1=nonexistent" && launch "$2" hello)
+}
+small_shm() {
+    unshare -m bash -c "mount -t tmpfs -o size=1m none /dev/shm &&
+        timeout 60 '$probe' launch -n 2 --log_dir log eval hello" 2>err
+}
+variables='these variables of the environment'
+if "$trefoil" --version | grep -q 'Open MPI'; then
+    no_mpi "$variables: OMPI_MCA_pml=nonexistent.*MPI said: .*requested component" \
+        setting OMPI_MCA_pml 2
+    no_mpi "$variables: OMPI_MCA_btl=nonexistent.*MPI said: " setting OMPI_MCA_btl 3
+    ! unshare -m true 2>/dev/null || no_mpi "'/dev/shm' has 1024 kB.*MPI said: " small_shm
 else
-    UCX_TLS=nonexistent launch 2 hello
-    no_mpi 'these variables of the environment: UCX_TLS=nonexistent'
-    grep -q 'MPI said: .*Fatal error in' err || fail "MPI is not quoted: $(cat err)"
-    (ulimit -f 40 && launch 2 hello)
-    no_mpi 'files are limited to 40 kB'
+    no_mpi "$variables: UCX_TLS=nonexistent.*MPI said: .*Fatal error in" setting UCX_TLS 2
 fi
 
 # -- a log directory whose file system reports a full quota only when a file is closed
