@@ -21,7 +21,7 @@
 struct bench {
     int64_t elements, rounds, threads;
     float *grad;
-    struct update update;
+    struct adamw update;
 };
 
 static void open_update(struct bench *b)
@@ -30,16 +30,26 @@ static void open_update(struct bench *b)
     float *param = measure_floats(b->elements), *exp_avg = measure_floats(b->elements);
     float *exp_avg_sq = measure_floats(b->elements);
     b->grad = measure_floats(b->elements);
-    dev->k->fill(device_stream(dev, STREAM_COMPUTE), exp_avg_sq, 1e-4f,
-                 b->elements); // a mean of squares has no sign
-    b->update = (struct update){.master = param,
-                                .param = param,
-                                .param_dtype = DTYPE_F32,
-                                .grad = b->grad,
-                                .grad_dtype = DTYPE_F32,
-                                .exp_avg = exp_avg,
-                                .exp_avg_sq = exp_avg_sq,
-                                .n = b->elements};
+    dev->k->fill(
+        device_stream(dev, STREAM_COMPUTE),
+        &(struct fill){exp_avg_sq, 1e-4f, b->elements}); // a mean of squares has no sign
+    const struct adamw_rule rule = {.lr = 1e-5,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.999,
+                                    .epsilon = 1e-8,
+                                    .decay = 0.01,
+                                    .bias1 = 0.1,
+                                    .bias2 = 0.001,
+                                    .grad_scale = 0.5};
+    b->update = (struct adamw){.rule = rule,
+                               .master = param,
+                               .param = param,
+                               .param_dtype = DTYPE_F32,
+                               .grad = b->grad,
+                               .grad_dtype = DTYPE_F32,
+                               .exp_avg = exp_avg,
+                               .exp_avg_sq = exp_avg_sq,
+                               .n = b->elements};
 }
 
 static void close_update(struct bench *b)
@@ -52,17 +62,9 @@ static void close_update(struct bench *b)
 
 static double update_seconds(const struct bench *b)
 {
-    const struct adamw rule = {.lr = 1e-5,
-                               .beta1 = 0.9,
-                               .beta2 = 0.999,
-                               .epsilon = 1e-8,
-                               .decay = 0.01,
-                               .bias1 = 0.1,
-                               .bias2 = 0.001,
-                               .grad_scale = 0.5};
     struct device *dev = device_cpu(DTYPE_F32);
     double start = measure_seconds();
-    dev->k->adamw(device_stream(dev, STREAM_COMPUTE), &b->update, &rule);
+    dev->k->adamw(device_stream(dev, STREAM_COMPUTE), &b->update);
     return measure_seconds() - start;
 }
 

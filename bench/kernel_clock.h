@@ -8,8 +8,7 @@
 
 #include "device/kernels.h"
 
-/* The table over `k`, which may be that table already. Kernels that a training step does
- * not call are left as they are. */
+/* The table over `k`, which may be that table already. */
 const struct kernels *kernel_clock_table(const struct kernels *k);
 
 /* Forget what was measured. */
@@ -19,7 +18,7 @@ void kernel_clock_reset(void);
 void kernel_clock_stop(void);
 
 /* [{"name", "calls", "seconds", "flops", "bytes"}, ...] of n_steps steps, a step's share;
- * bytes are what has to be read and written, flops 0 where memory is the bound. */
+ * see operation_work(). */
 void kernel_clock_print(int64_t n_steps);
 
 #endif

@@ -1,577 +1,211 @@
-/* Each function names the tensors of its kernel, and calls it. */
-#include "device_call.h"
+/* One call of a kernel: its operands as addresses of the device, where the same bytes lie
+ * while it runs; then what was written, copied back. */
+#include "device_table.h"
 
+#include "device/operands.h"
 #include "test.h"
 
-/* -- embedding and norm -------------------------------------------------------------- */
+#include <stdlib.h>
+#include <unistd.h>
 
-static int64_t rows_of(const int32_t *ids, int64_t n)
+#define CALL_TENSORS_MAX 72
+#define CALL_ARRAYS_MAX 4
+#define SLACK_BYTE 0xA5
+
+struct call_range { // of the host's memory, with its twin
+    char *host;
+    size_t bytes;
+    bool is_written;
+    char *block; // the device's allocation
+    size_t block_bytes, slack;
+};
+
+struct call {
+    struct stream *s; // of the device itself
+    struct call_range ranges[CALL_TENSORS_MAX];
+    int n_ranges;
+    void *pointers[CALL_TENSORS_MAX]; // where those lie that call_begin() turns
+    int n_pointers;
+    void *arrays[CALL_ARRAYS_MAX]; // copies, good until the call returns
+    size_t array_bytes[CALL_ARRAYS_MAX];
+    int n_arrays;
+};
+
+static struct device *devices[3]; // by type
+static enum placement place_of_tensors;
+
+void device_table_add(struct device *dev)
 {
-    int32_t most = -1;
-    for (int64_t i = 0; i < n; i++)
-        most = ids[i] > most ? ids[i] : most;
-    return most + 1;
+    devices[dev->dtype] = dev;
 }
 
-static void hosted_embedding_fwd(struct stream *s, float *x, const struct embedding *e)
+void device_table_place(enum placement placement)
 {
-    struct call c = call_open(s);
-    struct embedding d = *e;
-    struct weight wte = *e->wte, wpe = {0};
-    int64_t N = e->B * e->S;
-    size_t ids = (size_t)N * sizeof *e->tokens;
-    call_writes(&c, &x, N * e->H, DTYPE_F32);
-    call_weight(&c, &wte, rows_of(e->tokens, N), e->H, false);
-    d.wte = &wte;
-    if (e->wpe) {
-        wpe = *e->wpe;
-        call_weight(&c, &wpe, rows_of(e->positions, N), e->H, false);
-        d.wpe = &wpe;
+    place_of_tensors = placement;
+}
+
+/* -- what it touches ----------------------------------------------------------------- */
+
+static void *pointer_at(const void *pointer)
+{
+    void *p;
+    memcpy(&p, pointer, sizeof p);
+    return p;
+}
+
+/* Ranges that overlap become one: q, k and v of one buffer, or what is done in place. */
+static void add_range(struct call *c, struct call_range r)
+{
+    for (int i = 0; i < c->n_ranges;) {
+        struct call_range *o = &c->ranges[i];
+        if (o->host + o->bytes <= r.host || r.host + r.bytes <= o->host) {
+            i++;
+            continue;
+        }
+        char *end = r.host + r.bytes, *other_end = o->host + o->bytes;
+        r.host = o->host < r.host ? o->host : r.host;
+        r.bytes = (size_t)((end > other_end ? end : other_end) - r.host);
+        r.is_written = r.is_written || o->is_written;
+        *o = c->ranges[--c->n_ranges];
     }
-    call_array(&c, &d.tokens, ids);
-    call_array(&c, &d.positions, ids);
-    call_begin(&c);
-    c.k->embedding_fwd(c.s, x, &d);
-    call_end(&c);
+    assert_true(c->n_ranges < CALL_TENSORS_MAX);
+    c->ranges[c->n_ranges++] = r;
 }
 
-static void hosted_embedding_bwd(struct stream *s, const struct embedding_bwd *e)
+/* Pass a copy of an array of the host. */
+static void add_array(struct call *c, const struct operand *o)
 {
-    struct call c = call_open(s);
-    struct embedding_bwd d = *e;
-    int64_t N = e->B * e->S;
-    size_t ids = (size_t)N * sizeof *e->tokens;
-    call_writes(&c, &d.dwte, rows_of(e->tokens, N) * e->H, DTYPE_F32);
-    call_writes(&c, &d.dwpe, e->dwpe ? rows_of(e->positions, N) * e->H : 0, DTYPE_F32);
-    call_reads(&c, &d.dx, N * e->H, c.dtype);
-    call_array(&c, &d.tokens, ids);
-    call_array(&c, &d.positions, ids);
-    call_begin(&c);
-    c.k->embedding_bwd(c.s, &d);
-    call_end(&c);
+    size_t bytes = (size_t)operand_span(o) * o->element;
+    void *copy = malloc(bytes + 1);
+    assert_non_null(copy);
+    assert_true(c->n_arrays < CALL_ARRAYS_MAX);
+    memcpy(copy, operand_address(o), bytes);
+    memcpy(o->pointer, &copy, sizeof copy);
+    c->arrays[c->n_arrays] = copy;
+    c->array_bytes[c->n_arrays++] = bytes;
 }
 
-static void norm_call(struct stream *s, const struct layernorm *ln, bool is_again)
+static void add_operand(void *context, const struct operand *o)
 {
-    struct call c = call_open(s);
-    struct layernorm d = *ln;
-    void (*touches)(struct call *, void *, int64_t, enum dtype) =
-        is_again ? call_reads : call_writes;
-    call_writes(&c, &d.y, ln->N * ln->C, c.dtype);
-    touches(&c, &d.mean, ln->N, DTYPE_F32);
-    touches(&c, &d.rstd, ln->N, DTYPE_F32);
-    call_reads(&c, &d.x, ln->N * ln->C, c.dtype);
-    call_reads(&c, &d.g, ln->C, DTYPE_F32);
-    call_reads(&c, &d.b, ln->C, DTYPE_F32);
-    call_begin(&c);
-    (is_again ? c.k->layernorm_again : c.k->layernorm_fwd)(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_layernorm_fwd(struct stream *s, const struct layernorm *ln)
-{
-    norm_call(s, ln, false);
-}
-
-static void hosted_layernorm_again(struct stream *s, const struct layernorm *ln)
-{
-    norm_call(s, ln, true);
-}
-
-static void hosted_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln)
-{
-    struct call c = call_open(s);
-    struct layernorm_bwd d = *ln;
-    int64_t n = ln->N * ln->C;
-    call_writes(&c, &d.dx, n, c.dtype);
-    call_writes(&c, &d.dg, ln->C, DTYPE_F32);
-    call_writes(&c, &d.db, ln->C, DTYPE_F32);
-    call_reads(&c, &d.dy, n, c.dtype);
-    call_reads(&c, &d.x, n, c.dtype);
-    call_reads(&c, &d.g, ln->C, DTYPE_F32);
-    call_reads(&c, &d.mean, ln->N, DTYPE_F32);
-    call_reads(&c, &d.rstd, ln->N, DTYPE_F32);
-    call_writes(&c, &d.partial, kernel_partials(ln->N, 2 * ln->C), DTYPE_F32);
-    call_begin(&c);
-    c.k->layernorm_bwd(c.s, &d);
-    call_end(&c);
-}
-
-/* -- products ------------------------------------------------------------------------ */
-
-/* Elements of N rows of `used`, `row` apart. */
-static int64_t spread(int64_t N, int64_t row, int64_t used)
-{
-    return N > 0 && used > 0 ? (N - 1) * row + used : 0;
-}
-
-static int64_t matrix(int64_t rows, int64_t row, int64_t cols, int64_t col)
-{
-    return spread(rows, row, spread(cols, col, 1));
-}
-
-static void hosted_gemm(struct stream *s, const struct gemm *g)
-{
-    struct call c = call_open(s);
-    struct gemm d = *g;
-    call_reads(&c, &d.a, matrix(g->m, g->a_row, g->k, g->a_col), DTYPE_F32);
-    call_reads(&c, &d.b, matrix(g->k, g->b_row, g->n, g->b_col), DTYPE_F32);
-    call_writes(&c, &d.c, matrix(g->m, g->c_row, g->n, g->c_col), DTYPE_F32);
-    call_begin(&c);
-    c.k->gemm(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_linear_fwd(struct stream *s, const struct linear *l)
-{
-    struct call c = call_open(s);
-    struct linear d = *l;
-    struct weight w = *l->w;
-    d.w = &w;
-    int64_t O = l->w->rows, I = l->w->cols;
-    call_weight(&c, &w, O, I, false);
-    call_reads(&c, &d.x, l->N * I, c.dtype);
-    call_writes(&c, &d.y, l->N * O, l->y_dtype);
-    call_reads(&c, &d.bias, O, DTYPE_F32);
-    call_writes(&c, &d.act_y, l->N * O, c.dtype);
-    call_begin(&c);
-    c.k->linear_fwd(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l)
-{
-    struct call c = call_open(s);
-    struct linear_bwd_input d = *l;
-    struct weight w = *l->w;
-    d.w = &w;
-    int64_t O = l->w->rows, I = l->w->cols;
-    call_writes(&c, &d.dx, l->N * I, l->dx_dtype);
-    call_reads(&c, &d.dy, spread(l->N, l->dy_row, O), c.dtype);
-    call_weight(&c, &w, O, I, false);
-    call_begin(&c);
-    c.k->linear_bwd_input(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_linear_bwd_weight(struct stream *s, const struct linear_bwd_weight *l)
-{
-    struct call c = call_open(s);
-    struct linear_bwd_weight d = *l;
-    struct weight dw = *l->dw;
-    d.dw = &dw;
-    int64_t O = l->dw->rows, I = l->dw->cols;
-    call_weight(&c, &dw, O, I, true);
-    call_reads(&c, &d.dy, spread(l->N, l->dy_row, O), c.dtype);
-    call_reads(&c, &d.x, l->N * I, c.dtype);
-    call_begin(&c);
-    c.k->linear_bwd_weight(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_matvec(struct stream *s, const struct matvec *m)
-{
-    struct call c = call_open(s);
-    struct matvec d = *m;
-    struct weight w = *m->w;
-    d.w = &w;
-    int64_t O = m->w->rows, I = m->w->cols;
-    call_writes(&c, &d.y, m->R * O, m->y_dtype);
-    call_weight(&c, &w, O, I, false);
-    call_reads(&c, &d.x, m->R * I, c.dtype);
-    call_reads(&c, &d.b, O, DTYPE_F32);
-    call_begin(&c);
-    c.k->matvec(c.s, &d);
-    call_end(&c);
-}
-
-/* -- element-wise and over rows ------------------------------------------------------ */
-
-static void hosted_bias_grad(struct stream *s, float *db, const void *dy, float *partial,
-                             int64_t N, int64_t C)
-{
-    struct call c = call_open(s);
-    call_writes(&c, &db, C, DTYPE_F32);
-    call_reads(&c, &dy, N * C, c.dtype);
-    call_writes(&c, &partial, kernel_partials(N, C), DTYPE_F32);
-    call_begin(&c);
-    c.k->bias_grad(c.s, db, dy, partial, N, C);
-    call_end(&c);
-}
-
-static void hosted_add_partials(struct stream *s, float *out, const float *partial,
-                                int64_t N, int64_t stride, int64_t C)
-{
-    struct call c = call_open(s);
-    int64_t n_chunks = (N + KERNEL_ROW_CHUNK - 1) / KERNEL_ROW_CHUNK;
-    call_writes(&c, &out, C, DTYPE_F32);
-    call_reads(&c, &partial, spread(n_chunks, stride, C), DTYPE_F32);
-    call_begin(&c);
-    c.k->add_partials(c.s, out, partial, N, stride, C);
-    call_end(&c);
-}
-
-static void hosted_activation_fwd(struct stream *s, const struct activation_fwd *a)
-{
-    struct call c = call_open(s);
-    struct activation_fwd d = *a;
-    call_writes(&c, &d.y, a->N * a->C, c.dtype);
-    call_reads(&c, &d.x, a->N * a->C, c.dtype);
-    call_reads(&c, &d.b, a->C, DTYPE_F32);
-    call_begin(&c);
-    c.k->activation_fwd(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_activation_bwd(struct stream *s, const struct activation_bwd *a)
-{
-    struct call c = call_open(s);
-    struct activation_bwd d = *a;
-    int64_t n = a->N * a->C;
-    call_writes(&c, &d.dx, n, c.dtype);
-    call_writes(&c, &d.y, n, c.dtype);
-    call_writes(&c, &d.db, a->C, DTYPE_F32);
-    call_reads(&c, &d.dy, n, c.dtype);
-    call_reads(&c, &d.x, n, c.dtype);
-    call_reads(&c, &d.b, a->C, DTYPE_F32);
-    call_writes(&c, &d.partial, kernel_partials(a->N, a->C), DTYPE_F32);
-    call_begin(&c);
-    c.k->activation_bwd(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_residual(struct stream *s, const struct residual *r)
-{
-    struct call c = call_open(s);
-    struct residual d = *r;
-    int64_t n = r->B * r->S * r->C;
-    call_writes(&c, &d.y, n, c.dtype);
-    call_reads(&c, &d.res, n, c.dtype);
-    call_reads(&c, &d.x, n, DTYPE_F32);
-    call_reads(&c, &d.b, r->C, DTYPE_F32);
-    call_begin(&c);
-    c.k->bias_dropout_residual(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_dropout_fwd(struct stream *s, void *y, const float *x, int64_t B,
-                               int64_t S, int64_t C, const struct dropout *drop)
-{
-    struct call c = call_open(s);
-    call_writes(&c, &y, B * S * C, c.dtype);
-    call_reads(&c, &x, B * S * C, DTYPE_F32);
-    call_begin(&c);
-    c.k->dropout_fwd(c.s, y, x, B, S, C, drop);
-    call_end(&c);
-}
-
-static const void *hosted_dropout_bwd(struct stream *s, void *dx, const void *dy,
-                                      int64_t B, int64_t S, int64_t C,
-                                      const struct dropout *drop)
-{
-    struct call c = call_open(s);
-    void *to = dx;
-    const void *from = dy;
-    call_writes(&c, &to, B * S * C, c.dtype);
-    call_reads(&c, &from, B * S * C, c.dtype);
-    call_begin(&c);
-    const void *found = c.k->dropout_bwd(c.s, to, from, B, S, C, drop);
-    assert_true(found == to || found == from);
-    call_end(&c);
-    return found == from ? dy : dx;
-}
-
-/* -- attention ----------------------------------------------------------------------- */
-
-static void attention_tensors(struct call *c, struct attention *d)
-{
-    int64_t N = d->B * d->S;
-    call_reads(c, &d->q, spread(N, d->q_row, d->A * d->D), c->dtype);
-    call_reads(c, &d->k, spread(N, d->kv_row, d->A_kv * d->D), c->dtype);
-    call_reads(c, &d->v, spread(N, d->kv_row, d->A_kv * d->D), c->dtype);
-    call_array(c, &d->first_key, (size_t)N * sizeof *d->first_key);
-    call_array(c, &d->key_end, (size_t)d->B * sizeof *d->key_end);
-}
-
-static void hosted_attention_fwd(struct stream *s, const struct attention *a)
-{
-    struct call c = call_open(s);
-    struct attention d = *a;
-    int64_t N = a->B * a->S;
-    attention_tensors(&c, &d);
-    call_writes(&c, &d.out, N * a->A * a->D, c.dtype);
-    call_writes(&c, &d.lse, N * a->A, DTYPE_F32);
-    call_begin(&c);
-    c.k->attention_fwd(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_attention_bwd(struct stream *s, const struct attention_bwd *a)
-{
-    struct call c = call_open(s);
-    struct attention_bwd d = *a;
-    const struct attention *f = &a->fwd;
-    int64_t N = f->B * f->S, A = f->A, D = f->D;
-    attention_tensors(&c, &d.fwd);
-    call_reads(&c, &d.fwd.out, N * A * D, c.dtype);
-    call_reads(&c, &d.fwd.lse, N * A, DTYPE_F32);
-    call_reads(&c, &d.dout, N * A * D, c.dtype);
-    call_writes(&c, &d.dq, spread(N, f->q_row, A * D), c.dtype);
-    call_writes(&c, &d.dk, spread(N, f->kv_row, f->A_kv * D), c.dtype);
-    call_writes(&c, &d.dv, spread(N, f->kv_row, f->A_kv * D), c.dtype);
-    call_writes(&c, &d.delta, N * A, DTYPE_F32);
-    int64_t n_scratch = device_attention_scratch(c.s->dev, f->S, A, f->A_kv, D);
-    if (n_scratch == 0)
-        d.scratch = NULL; // there is none to use
-    call_writes(&c, &d.scratch, n_scratch, DTYPE_F32);
-    call_begin(&c);
-    c.k->attention_bwd(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_attention_decode(struct stream *s, const struct attention_decode *a)
-{
-    struct call c = call_open(s);
-    struct attention_decode d = *a;
-    call_writes(&c, &d.out, a->A * a->D, c.dtype);
-    call_reads(&c, &d.q, a->A * a->D, c.dtype);
-    call_reads(&c, &d.keys, spread(a->n_keys, a->kv_row, a->A_kv * a->D), c.dtype);
-    call_reads(&c, &d.values, spread(a->n_keys, a->kv_row, a->A_kv * a->D), c.dtype);
-    call_writes(&c, &d.scores, a->A * a->n_keys, DTYPE_F32);
-    call_begin(&c);
-    c.k->attention_decode(c.s, &d);
-    call_end(&c);
-}
-
-/* -- the loss ------------------------------------------------------------------------ */
-
-/* Which of its tensors a pass writes. */
-enum { LOGITS = 1, ROW_MAX = 2, SUMS = 4 };
-
-static void xent_begin(struct call *c, struct xent *x, int written)
-{
-    void (*touches[])(struct call *, void *, int64_t, enum dtype) = {call_reads,
-                                                                     call_writes};
-    touches[(written & LOGITS) != 0](c, &x->logits, x->R * x->V, DTYPE_F32);
-    touches[(written & ROW_MAX) != 0](c, &x->row_max, x->R, DTYPE_F32);
-    touches[(written & SUMS) != 0](c, &x->row_sum, x->R, DTYPE_F32);
-    touches[(written & SUMS) != 0](c, &x->target_logit, x->R, DTYPE_F32);
-    call_array(c, &x->targets, (size_t)x->R * sizeof *x->targets);
-    call_array(c, &x->mask, (size_t)x->R * sizeof *x->mask);
-    call_begin(c);
-}
-
-static void hosted_xent_max(struct stream *s, const struct xent *x)
-{
-    struct call c = call_open(s);
-    struct xent d = *x;
-    xent_begin(&c, &d, ROW_MAX);
-    c.k->xent_max(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_xent_exp(struct stream *s, const struct xent *x)
-{
-    struct call c = call_open(s);
-    struct xent d = *x;
-    xent_begin(&c, &d, LOGITS | SUMS);
-    c.k->xent_exp(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_xent_grad(struct stream *s, const struct xent *x)
-{
-    struct call c = call_open(s);
-    struct xent d = *x;
-    xent_begin(&c, &d, LOGITS);
-    c.k->xent_grad(c.s, &d);
-    call_end(&c);
-}
-
-static void hosted_xent_top(struct stream *s, int32_t *column, const struct xent *x)
-{
-    struct call c = call_open(s);
-    struct xent d = *x;
-    call_writes(&c, &column, x->R, DTYPE_F32); // as many bytes
-    xent_begin(&c, &d, 0);
-    c.k->xent_top(c.s, column, &d);
-    call_end(&c);
-}
-
-/* -- flat ranges --------------------------------------------------------------------- */
-
-static void hosted_reduce(struct stream *s, const struct reduction *r)
-{
-    struct call c = call_open(s);
-    struct reduction d = *r;
-    const void *parts[64];
-    assert_in_range(r->n_parts, 1, ARRAY_LEN(parts));
-    call_writes(&c, &d.x, r->n, r->dtype);
-    for (int i = 0; i < r->n_parts; i++) {
-        parts[i] = r->parts[i];
-        call_reads(&c, &parts[i], r->n, r->dtype);
+    struct call *c = context;
+    int64_t n = operand_span(o);
+    assert_true(n >= 0 && c->n_pointers < CALL_TENSORS_MAX);
+    if (o->access == OPERAND_HOST)
+        add_array(c, o);
+    else if (o->access == OPERAND_SCRATCH && n == 0)
+        memset(o->pointer, 0, sizeof(void *)); // a use of it is a fault
+    else if (o->access != OPERAND_RESULT) {
+        c->pointers[c->n_pointers++] = o->pointer;
+        add_range(c, (struct call_range){.host = operand_address(o),
+                                         .bytes = (size_t)n * o->element,
+                                         .is_written = o->access != OPERAND_READ});
     }
+}
+
+/* -- memory of the device ------------------------------------------------------------ */
+
+static void copy_in(struct call *c, struct call_range *r)
+{
+    struct device *dev = c->s->dev;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    r->block_bytes = (r->bytes + page) / page * page;
+    r->slack = place_of_tensors == PLACED_LAST ? r->block_bytes - r->bytes : 0;
+    r->block = dev->ops->alloc(dev, r->block_bytes);
+    assert_non_null(r->block);
+    device_fill(c->s, r->block, SLACK_BYTE, r->block_bytes);
+    if (r->bytes > 0)
+        device_copy(c->s, r->block + r->slack, r->host, r->bytes, COPY_TO_DEVICE);
+}
+
+static void *device_address(const struct call *c, const char *host)
+{
+    for (int i = 0; i < c->n_ranges; i++) {
+        const struct call_range *r = &c->ranges[i];
+        bool is_inside = host >= r->host && host < r->host + r->bytes;
+        if (is_inside || (r->bytes == 0 && host == r->host))
+            return r->block + r->slack + (host - r->host);
+    }
+    fail_msg("a pointer leads into no tensor of the call");
+    return NULL;
+}
+
+static void call_begin(struct call *c)
+{
+    for (int i = 0; i < c->n_ranges; i++)
+        copy_in(c, &c->ranges[i]);
+    for (int i = 0; i < c->n_pointers; i++) {
+        void *there = device_address(c, pointer_at(c->pointers[i]));
+        memcpy(c->pointers[i], &there, sizeof there);
+    }
+    device_synchronize(c->s);
+}
+
+static void check_beside(const char *block, const struct call_range *r)
+{
+    for (size_t i = 0; i < r->block_bytes; i++)
+        if ((i < r->slack || i >= r->slack + r->bytes) &&
+            (unsigned char)block[i] != SLACK_BYTE)
+            fail_msg("a kernel wrote at byte %lld of a tensor of %zu",
+                     (long long)i - (long long)r->slack, r->bytes);
+}
+
+static void copy_out(struct call *c, const struct call_range *r)
+{
+    char *block = malloc(r->block_bytes);
+    assert_non_null(block);
+    device_copy(c->s, block, r->block, r->block_bytes, COPY_TO_HOST);
+    device_synchronize(c->s);
+    check_beside(block, r);
+    if (r->is_written)
+        memcpy(r->host, block + r->slack, r->bytes);
+    else if (memcmp(r->host, block + r->slack, r->bytes) != 0)
+        fail_msg("a kernel wrote into a tensor of %zu bytes that it may only read",
+                 r->bytes);
+    free(block);
+}
+
+static void call_end(struct call *c)
+{
+    struct error err;
+    for (int i = 0; i < c->n_arrays; i++)
+        memset(c->arrays[i], 0x7E, c->array_bytes[i]);
+    device_synchronize(c->s);
+    if (device_check(c->s->dev, &err))
+        fail_msg("%s", err.text);
+    for (int i = 0; i < c->n_ranges; i++) {
+        copy_out(c, &c->ranges[i]);
+        device_free(c->s->dev, c->ranges[i].block, c->ranges[i].block_bytes);
+    }
+    for (int i = 0; i < c->n_arrays; i++)
+        free(c->arrays[i]);
+}
+
+/* -- the table ----------------------------------------------------------------------- */
+
+static void hosted(struct stream *s, enum operation op, const void *args)
+{
+    struct device *dev = devices[s->dev->dtype];
+    union operation_args copy;
+    assert_non_null(dev);
+    struct call c = {.s = device_stream(dev, s->name)};
+    struct operands operands = {.visit = add_operand, .context = &c, .dev = dev};
+    memcpy(&copy, args, operation_args_bytes(op));
+    operands_of(op, &copy, &operands);
     call_begin(&c);
-    d.parts = parts;
-    call_array(&c, &d.parts, (size_t)r->n_parts * sizeof *parts);
-    c.k->reduce(c.s, &d);
+    operation_run(dev->k, op, c.s, &copy);
     call_end(&c);
 }
 
-static void hosted_adamw(struct stream *s, const struct update *u, const struct adamw *a)
-{
-    struct call c = call_open(s);
-    struct update d = *u;
-    call_writes(&c, &d.master, u->n, DTYPE_F32);
-    call_writes(&c, &d.param, u->n, u->param_dtype);
-    call_reads(&c, &d.grad, u->n, u->grad_dtype);
-    call_writes(&c, &d.exp_avg, u->n, DTYPE_F32);
-    call_writes(&c, &d.exp_avg_sq, u->n, DTYPE_F32);
-    call_begin(&c);
-    c.k->adamw(c.s, &d, a);
-    call_end(&c);
-}
+#define HOSTED(name, args)                                                               \
+    static void hosted_##name(struct stream *s, const struct args *a)                    \
+    {                                                                                    \
+        hosted(s, OP_##name, a);                                                         \
+    }
+OPERATIONS(HOSTED)
 
-static void hosted_sum_squares(struct stream *s, double *partial, const void *x,
-                               enum dtype dtype, int64_t n)
-{
-    struct call c = call_open(s);
-    call_reads(&c, &x, n, dtype);
-    call_begin(&c);
-    c.k->sum_squares(c.s, partial, x, dtype, n);
-    call_end(&c);
-}
-
-static void hosted_load(struct stream *s, float *y, const void *x, enum dtype dtype,
-                        int64_t n)
-{
-    struct call c = call_open(s);
-    call_writes(&c, &y, n, DTYPE_F32);
-    call_reads(&c, &x, n, dtype);
-    call_begin(&c);
-    c.k->load(c.s, y, x, dtype, n);
-    call_end(&c);
-}
-
-typedef void store_kernel(struct stream *s, void *y, const float *x, enum dtype dtype,
-                          int64_t n);
-
-static void store_call(struct stream *s, void *y, const float *x, enum dtype dtype,
-                       int64_t n, bool is_added)
-{
-    struct call c = call_open(s);
-    store_kernel *store = is_added ? c.k->store_add : c.k->store;
-    call_writes(&c, &y, n, dtype);
-    call_reads(&c, &x, n, DTYPE_F32);
-    call_begin(&c);
-    store(c.s, y, x, dtype, n);
-    call_end(&c);
-}
-
-static void hosted_store(struct stream *s, void *y, const float *x, enum dtype dtype,
-                         int64_t n)
-{
-    store_call(s, y, x, dtype, n, false);
-}
-
-static void hosted_store_add(struct stream *s, void *y, const float *x, enum dtype dtype,
-                             int64_t n)
-{
-    store_call(s, y, x, dtype, n, true);
-}
-
-static void hosted_add_stored(struct stream *s, void *y, const void *x, enum dtype dtype,
-                              int64_t n)
-{
-    struct call c = call_open(s);
-    call_writes(&c, &y, n, dtype);
-    call_reads(&c, &x, n, dtype);
-    call_begin(&c);
-    c.k->add_stored(c.s, y, x, dtype, n);
-    call_end(&c);
-}
-
-static void floats_call(struct stream *s, float *x, const float *y, int64_t n,
-                        bool is_added)
-{
-    struct call c = call_open(s);
-    call_writes(&c, &x, n, DTYPE_F32);
-    call_reads(&c, &y, n, DTYPE_F32);
-    call_begin(&c);
-    (is_added ? c.k->add : c.k->copy)(c.s, x, y, n);
-    call_end(&c);
-}
-
-static void hosted_copy(struct stream *s, float *x, const float *y, int64_t n)
-{
-    floats_call(s, x, y, n, false);
-}
-
-static void hosted_add(struct stream *s, float *x, const float *y, int64_t n)
-{
-    floats_call(s, x, y, n, true);
-}
-
-static void hosted_add_rows(struct stream *s, float *x, const float *y,
-                            const int32_t *rows, int64_t n, int64_t C)
-{
-    struct call c = call_open(s);
-    call_writes(&c, &x, rows_of(rows, n) * C, DTYPE_F32);
-    call_reads(&c, &y, n * C, DTYPE_F32);
-    call_array(&c, &rows, (size_t)n * sizeof *rows);
-    call_begin(&c);
-    c.k->add_rows(c.s, x, y, rows, n, C);
-    call_end(&c);
-}
-
-static void hosted_fill(struct stream *s, float *x, float value, int64_t n)
-{
-    struct call c = call_open(s);
-    call_writes(&c, &x, n, DTYPE_F32);
-    call_begin(&c);
-    c.k->fill(c.s, x, value, n);
-    call_end(&c);
-}
-
+#define ENTRY(name, args) .name = hosted_##name,
 const struct kernels *device_table(void)
 {
-    static const struct kernels table = {
-        .name = "of the device",
-        .embedding_fwd = hosted_embedding_fwd,
-        .embedding_bwd = hosted_embedding_bwd,
-        .layernorm_fwd = hosted_layernorm_fwd,
-        .layernorm_again = hosted_layernorm_again,
-        .layernorm_bwd = hosted_layernorm_bwd,
-        .gemm = hosted_gemm,
-        .linear_fwd = hosted_linear_fwd,
-        .linear_bwd_input = hosted_linear_bwd_input,
-        .linear_bwd_weight = hosted_linear_bwd_weight,
-        .matvec = hosted_matvec,
-        .bias_grad = hosted_bias_grad,
-        .add_partials = hosted_add_partials,
-        .activation_fwd = hosted_activation_fwd,
-        .activation_bwd = hosted_activation_bwd,
-        .bias_dropout_residual = hosted_residual,
-        .dropout_fwd = hosted_dropout_fwd,
-        .dropout_bwd = hosted_dropout_bwd,
-        .attention_fwd = hosted_attention_fwd,
-        .attention_bwd = hosted_attention_bwd,
-        .attention_decode = hosted_attention_decode,
-        .xent_max = hosted_xent_max,
-        .xent_exp = hosted_xent_exp,
-        .xent_grad = hosted_xent_grad,
-        .xent_top = hosted_xent_top,
-        .reduce = hosted_reduce,
-        .adamw = hosted_adamw,
-        .sum_squares = hosted_sum_squares,
-        .load = hosted_load,
-        .store = hosted_store,
-        .store_add = hosted_store_add,
-        .add_stored = hosted_add_stored,
-        .copy = hosted_copy,
-        .add = hosted_add,
-        .add_rows = hosted_add_rows,
-        .fill = hosted_fill,
-    };
+    static const struct kernels table = {.name = "of the device", OPERATIONS(ENTRY)};
     return &table;
 }

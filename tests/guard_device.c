@@ -6,7 +6,7 @@
  * Linked in place of device_cpu() by --wrap. Threads: memory is open while any thread is
  * in a kernel or a copy.
  */
-#include "device/device.h"
+#include "device/operands.h"
 
 #include <execinfo.h>
 #include <pthread.h>
@@ -178,122 +178,22 @@ static bool guard_happened(const struct event *e)
 
 /* -- kernels ------------------------------------------------------------------------- */
 
-#define GUARDED(name, parameters, arguments)                                             \
-    static void guard_##name parameters                                                  \
-    {                                                                                    \
-        enter();                                                                         \
-        all.k->name arguments;                                                           \
-        leave();                                                                         \
-    }
-#define GUARDED_STRUCT(name, type)                                                       \
-    GUARDED(name, (struct stream * s, const struct type *x), (s, x))
-
-GUARDED(embedding_fwd, (struct stream * s, float *x, const struct embedding *e),
-        (s, x, e))
-GUARDED_STRUCT(embedding_bwd, embedding_bwd)
-GUARDED_STRUCT(layernorm_fwd, layernorm)
-GUARDED_STRUCT(layernorm_again, layernorm)
-GUARDED_STRUCT(layernorm_bwd, layernorm_bwd)
-GUARDED_STRUCT(gemm, gemm)
-GUARDED_STRUCT(linear_fwd, linear)
-GUARDED_STRUCT(linear_bwd_input, linear_bwd_input)
-GUARDED_STRUCT(linear_bwd_weight, linear_bwd_weight)
-GUARDED_STRUCT(matvec, matvec)
-GUARDED(bias_grad,
-        (struct stream * s, float *db, const void *dy, float *partial, int64_t N,
-         int64_t C),
-        (s, db, dy, partial, N, C))
-GUARDED(add_partials,
-        (struct stream * s, float *out, const float *partial, int64_t N, int64_t stride,
-         int64_t C),
-        (s, out, partial, N, stride, C))
-GUARDED_STRUCT(activation_fwd, activation_fwd)
-GUARDED_STRUCT(activation_bwd, activation_bwd)
-GUARDED_STRUCT(bias_dropout_residual, residual)
-GUARDED(dropout_fwd,
-        (struct stream * s, void *y, const float *x, int64_t B, int64_t S, int64_t C,
-         const struct dropout *drop),
-        (s, y, x, B, S, C, drop))
-GUARDED_STRUCT(attention_fwd, attention)
-GUARDED_STRUCT(attention_bwd, attention_bwd)
-GUARDED_STRUCT(attention_decode, attention_decode)
-GUARDED_STRUCT(xent_max, xent)
-GUARDED_STRUCT(xent_exp, xent)
-GUARDED_STRUCT(xent_grad, xent)
-GUARDED(xent_top, (struct stream * s, int32_t *column, const struct xent *x),
-        (s, column, x))
-GUARDED_STRUCT(reduce, reduction)
-GUARDED(adamw, (struct stream * s, const struct update *u, const struct adamw *a),
-        (s, u, a))
-GUARDED(sum_squares,
-        (struct stream * s, double *partial, const void *x, enum dtype dtype, int64_t n),
-        (s, partial, x, dtype, n))
-GUARDED(load, (struct stream * s, float *y, const void *x, enum dtype dtype, int64_t n),
-        (s, y, x, dtype, n))
-GUARDED(store, (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
-        (s, y, x, dtype, n))
-GUARDED(store_add,
-        (struct stream * s, void *y, const float *x, enum dtype dtype, int64_t n),
-        (s, y, x, dtype, n))
-GUARDED(add_stored,
-        (struct stream * s, void *y, const void *x, enum dtype dtype, int64_t n),
-        (s, y, x, dtype, n))
-GUARDED(copy, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
-GUARDED(add, (struct stream * s, float *x, const float *y, int64_t n), (s, x, y, n))
-GUARDED(add_rows,
-        (struct stream * s, float *x, const float *y, const int32_t *rows, int64_t n,
-         int64_t C),
-        (s, x, y, rows, n, C))
-GUARDED(fill, (struct stream * s, float *x, float value, int64_t n), (s, x, value, n))
-
-static const void *guard_dropout_bwd(struct stream *s, void *dx, const void *dy,
-                                     int64_t B, int64_t S, int64_t C,
-                                     const struct dropout *drop)
+static void guard(struct stream *s, enum operation op, const void *args)
 {
     enter();
-    const void *d = all.k->dropout_bwd(s, dx, dy, B, S, C, drop);
+    operation_run(all.k, op, s, args);
     leave();
-    return d;
 }
 
-static const struct kernels guarded = {
-    .name = "guarded",
-    .dropout_fwd = guard_dropout_fwd,
-    .dropout_bwd = guard_dropout_bwd,
-    .embedding_fwd = guard_embedding_fwd,
-    .embedding_bwd = guard_embedding_bwd,
-    .layernorm_fwd = guard_layernorm_fwd,
-    .layernorm_again = guard_layernorm_again,
-    .layernorm_bwd = guard_layernorm_bwd,
-    .gemm = guard_gemm,
-    .linear_fwd = guard_linear_fwd,
-    .linear_bwd_input = guard_linear_bwd_input,
-    .linear_bwd_weight = guard_linear_bwd_weight,
-    .matvec = guard_matvec,
-    .bias_grad = guard_bias_grad,
-    .add_partials = guard_add_partials,
-    .activation_fwd = guard_activation_fwd,
-    .activation_bwd = guard_activation_bwd,
-    .bias_dropout_residual = guard_bias_dropout_residual,
-    .attention_fwd = guard_attention_fwd,
-    .attention_bwd = guard_attention_bwd,
-    .attention_decode = guard_attention_decode,
-    .xent_max = guard_xent_max,
-    .xent_exp = guard_xent_exp,
-    .xent_grad = guard_xent_grad,
-    .xent_top = guard_xent_top,
-    .reduce = guard_reduce,
-    .adamw = guard_adamw,
-    .sum_squares = guard_sum_squares,
-    .load = guard_load,
-    .store = guard_store,
-    .store_add = guard_store_add,
-    .add_stored = guard_add_stored,
-    .copy = guard_copy,
-    .add = guard_add,
-    .add_rows = guard_add_rows,
-    .fill = guard_fill,
-};
+#define GUARDED(name, args)                                                              \
+    static void guard_##name(struct stream *s, const struct args *a)                     \
+    {                                                                                    \
+        guard(s, OP_##name, a);                                                          \
+    }
+OPERATIONS(GUARDED)
+
+#define ENTRY(name, args) .name = guard_##name,
+static const struct kernels guarded = {.name = "guarded", OPERATIONS(ENTRY)};
 
 static void print_stack(int number)
 {

@@ -90,7 +90,7 @@ static inline void set_copy(struct set *to, const struct set *from,
 
 /* -- filling ------------------------------------------------------------------------- */
 
-static inline int32_t whole_number(enum fill fill, int64_t i, const struct shape *s,
+static inline int32_t whole_number(enum filling fill, int64_t i, const struct shape *s,
                                    struct rng *r)
 {
     if (fill == TOKENS)

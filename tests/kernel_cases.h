@@ -47,8 +47,9 @@ static void run_embedding_fwd(const struct kernels *k, const struct shape *s, vo
 {
     struct weight wte = {.data = b[1], .dtype = s->dtype, .rows = VOCAB, .cols = s->C};
     struct weight wpe = {.data = b[2], .dtype = s->dtype, .rows = s->S, .cols = s->C};
-    k->embedding_fwd(stream_for(k, s), b[0],
-                     &(struct embedding){.wte = &wte,
+    k->embedding_fwd(stream_for(k, s),
+                     &(struct embedding){.x = b[0],
+                                         .wte = &wte,
                                          .wpe = s->rate > 0 ? &wpe : NULL,
                                          .tokens = b[3],
                                          .positions = b[4],
@@ -112,7 +113,8 @@ static void prepare_layernorm_bwd(const struct kernels *ref, const struct shape 
 
 static void run_bias_grad(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->bias_grad(stream_for(k, s), b[0], b[1], b[2], s->B * s->S, s->C);
+    k->bias_grad(stream_for(k, s),
+                 &(struct bias_grad){b[0], b[1], b[2], s->B * s->S, s->C});
 }
 
 static void activate(const struct kernels *k, const struct shape *s, void **b,
@@ -159,18 +161,14 @@ static void run_bias_dropout_residual(const struct kernels *k, const struct shap
 
 static void run_dropout_fwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    struct dropout drop = drop_of(s);
-    k->dropout_fwd(stream_for(k, s), b[0], b[1], s->B, s->S, s->C, &drop);
+    k->dropout_fwd(stream_for(k, s),
+                   &(struct dropped){b[0], b[1], s->B, s->S, s->C, drop_of(s)});
 }
 
 static void run_dropout_bwd(const struct kernels *k, const struct shape *s, void **b)
 {
-    struct dropout drop = drop_of(s);
-    const void *at =
-        k->dropout_bwd(stream_for(k, s), b[0], b[1], s->B, s->S, s->C, &drop);
-    assert_ptr_equal(at, s->rate > 0 ? b[0] : b[1]);
-    if (at != b[0])
-        memcpy(b[0], at, (size_t)(s->B * s->S * s->C) * dtype_bytes(s->dtype));
+    k->dropout_bwd(stream_for(k, s),
+                   &(struct dropped){b[0], b[1], s->B, s->S, s->C, drop_of(s)});
 }
 
 /* -- products: B rows, k is C, D columns --------------------------------------------- */
@@ -380,8 +378,10 @@ static void prepare_xent_exp(const struct kernels *ref, const struct shape *s, v
 
 static void run_xent_top(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->xent_top(stream_for(k, s), b[0],
-                &(struct xent){.logits = b[1], .row_max = b[2], .R = s->B, .V = s->C});
+    k->xent_top(
+        stream_for(k, s),
+        &(struct xent){
+            .column = b[0], .logits = b[1], .row_max = b[2], .R = s->B, .V = s->C});
 }
 
 static void prepare_xent_top(const struct kernels *ref, const struct shape *s, void **b)
@@ -419,50 +419,50 @@ static void prepare_xent_grad(const struct kernels *ref, const struct shape *s, 
 static void run_adamw(const struct kernels *k, const struct shape *s, void **b)
 {
     // a large rate, so that an error of the update shows in p
-    struct adamw a = {.lr = 0.3,
-                      .beta1 = 0.9,
-                      .beta2 = 0.999,
-                      .epsilon = 1e-8,
-                      .decay = 0.1,
-                      .bias1 = 0.19,
-                      .bias2 = 0.001999,
-                      .grad_scale = 0.25,
-                      .is_l2 = s->rate > 0.2};
-    k->adamw(stream_for(k, s),
-             &(struct update){.master = b[0],
-                              .param = b[4],
-                              .param_dtype = s->dtype,
-                              .grad = b[3],
-                              .grad_dtype = s->dtype,
-                              .exp_avg = b[1],
-                              .exp_avg_sq = b[2],
-                              .n = s->B * s->C},
-             &a);
+    struct adamw_rule rule = {.lr = 0.3,
+                              .beta1 = 0.9,
+                              .beta2 = 0.999,
+                              .epsilon = 1e-8,
+                              .decay = 0.1,
+                              .bias1 = 0.19,
+                              .bias2 = 0.001999,
+                              .grad_scale = 0.25,
+                              .is_l2 = s->rate > 0.2};
+    k->adamw(stream_for(k, s), &(struct adamw){.rule = rule,
+                                               .master = b[0],
+                                               .param = b[4],
+                                               .param_dtype = s->dtype,
+                                               .grad = b[3],
+                                               .grad_dtype = s->dtype,
+                                               .exp_avg = b[1],
+                                               .exp_avg_sq = b[2],
+                                               .n = s->B * s->C});
 }
 
 static void run_sum_squares(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->sum_squares(stream_for(k, s), b[0], b[1], s->dtype, s->B * s->C);
+    k->sum_squares(stream_for(k, s),
+                   &(struct sum_squares){b[0], b[1], s->dtype, s->B * s->C});
 }
 
 static void run_load(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->load(stream_for(k, s), b[0], b[1], s->dtype, s->B * s->C);
+    k->load(stream_for(k, s), &(struct convert){b[0], b[1], s->dtype, s->B * s->C});
 }
 
 static void run_store(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->store(stream_for(k, s), b[0], b[1], s->dtype, s->B * s->C);
+    k->store(stream_for(k, s), &(struct convert){b[0], b[1], s->dtype, s->B * s->C});
 }
 
 static void run_store_add(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->store_add(stream_for(k, s), b[0], b[1], s->dtype, s->B * s->C);
+    k->store_add(stream_for(k, s), &(struct convert){b[0], b[1], s->dtype, s->B * s->C});
 }
 
 static void run_add_stored(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->add_stored(stream_for(k, s), b[0], b[1], s->dtype, s->B * s->C);
+    k->add_stored(stream_for(k, s), &(struct convert){b[0], b[1], s->dtype, s->B * s->C});
 }
 
 static void run_reduce(const struct kernels *k, const struct shape *s, void **b)
@@ -478,17 +478,17 @@ static void run_reduce(const struct kernels *k, const struct shape *s, void **b)
 
 static void run_copy(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->copy(stream_for(k, s), b[0], b[1], s->B * s->C);
+    k->copy(stream_for(k, s), &(struct floats){b[0], b[1], s->B * s->C});
 }
 
 static void run_add(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->add(stream_for(k, s), b[0], b[1], s->B * s->C);
+    k->add(stream_for(k, s), &(struct floats){b[0], b[1], s->B * s->C});
 }
 
 static void run_fill(const struct kernels *k, const struct shape *s, void **b)
 {
-    k->fill(stream_for(k, s), b[0], -1.5F, s->B * s->C);
+    k->fill(stream_for(k, s), &(struct fill){b[0], -1.5F, s->B * s->C});
 }
 
 #include "kernel_case_table.h"

@@ -44,14 +44,14 @@ enum extent {
 enum share { WHOLE, PER_SAMPLE };
 enum role { END, IN, OUT, UPDATED, SCRATCH, SPOILED }; // SPOILED: read, and left anyhow
 enum type { OF_FLOAT, OF_T, OF_INT, OF_DOUBLE };
-enum fill { BELL, POSITIVE, TOKENS, POSITIONS, TARGETS, FIRST_KEYS, KEY_ENDS };
+enum filling { BELL, POSITIVE, TOKENS, POSITIONS, TARGETS, FIRST_KEYS, KEY_ENDS };
 
 struct buffer {
     enum role role;
     enum type type;
     enum share share;
     enum extent extent;
-    enum fill fill;
+    enum filling fill;
     double tolerance; // allowed: tolerance * (|want| + mean of |want|) + floor
     double floor;
     bool has_inner; // rounded to T on its way: a unit more of the mean in 16 bits

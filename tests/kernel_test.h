@@ -62,8 +62,8 @@ static inline void embedding_fwd(const struct kernels *k, float *x, const float 
 {
     struct weight words = {.data = (void *)(uintptr_t)wte};
     struct weight places = {.data = (void *)(uintptr_t)wpe};
-    struct embedding e = {&words, wpe ? &places : NULL, tokens, positions, B, S, H};
-    k->embedding_fwd(stream_of(k), x, &e);
+    struct embedding e = {x, &words, wpe ? &places : NULL, tokens, positions, B, S, H};
+    k->embedding_fwd(stream_of(k), &e);
 }
 
 static inline void embedding_bwd(const struct kernels *k, float *dwte, float *dwpe,

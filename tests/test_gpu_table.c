@@ -135,12 +135,13 @@ static void test_embedding_fwd__of_many_tokens_is_the_processor_s(void **state)
     int32_t *tokens = rows_new(N, WORDS, true), *places = rows_new(N, PLACES, false);
     struct weight words = {.data = wte.gpu, .rows = WORDS, .cols = H, .version = 1};
     struct weight at = {.data = wpe.gpu, .rows = PLACES, .cols = H, .version = 1};
-    struct embedding e = {&words, &at, tokens, places, 1, N, H};
-    gpu->k->embedding_fwd(stream, x.gpu, &e);
+    struct embedding e = {x.gpu, &words, &at, tokens, places, 1, N, H};
+    gpu->k->embedding_fwd(stream, &e);
     device_synchronize(stream);
     words.data = wte.host;
     at.data = wpe.host;
-    cpu()->embedding_fwd(cpu_stream(), x.host, &e);
+    e.x = x.host;
+    cpu()->embedding_fwd(cpu_stream(), &e);
     assert_same(&x, "x");
     pair_free(&wte);
     pair_free(&wpe);
@@ -157,8 +158,8 @@ static void test_add_rows__of_many_rows_adds_each(void **state)
     assert_non_null(rows);
     for (int32_t i = 0; i < N; i++)
         rows[i] = ROWS - 1 - 3 * i;
-    gpu->k->add_rows(stream, x.gpu, y.gpu, rows, N, 1);
-    cpu()->add_rows(cpu_stream(), x.host, y.host, rows, N, 1);
+    gpu->k->add_rows(stream, &(struct add_rows){x.gpu, y.gpu, rows, N, 1});
+    cpu()->add_rows(cpu_stream(), &(struct add_rows){x.host, y.host, rows, N, 1});
     assert_same(&x, "x");
     pair_free(&y);
     free(rows);
@@ -201,8 +202,8 @@ static void test_sum_squares__of_many_chunks_come_to_the_host(void **state)
     for (int64_t i = 0; i < n; i++)
         ((uint16_t *)x.host)[i] = (uint16_t)(i * 40503 % 0x7C00);
     device_copy(stream, x.gpu, x.host, x.bytes, COPY_TO_DEVICE);
-    gpu->k->sum_squares(stream, got, x.gpu, DTYPE_F16, n);
-    cpu()->sum_squares(cpu_stream(), want, x.host, DTYPE_F16, n);
+    gpu->k->sum_squares(stream, &(struct sum_squares){got, x.gpu, DTYPE_F16, n});
+    cpu()->sum_squares(cpu_stream(), &(struct sum_squares){want, x.host, DTYPE_F16, n});
     device_synchronize(stream);
     assert_memory_equal(got, want, (size_t)n_chunks * sizeof *got);
     pair_free(&x);
@@ -258,8 +259,9 @@ static void test_arrays__are_not_found_where_scratch_was(void **state)
     for (int32_t i = 0; i < N_ADDED; i++)
         rows[i] = N_ADDED - i;
     for (int turn = 0; turn < 2; turn++) {
-        gpu->k->add_rows(s, sum.gpu, x.gpu, rows, N_ADDED, 1);
-        cpu()->add_rows(cpu_stream(), sum.host, x.host, rows, N_ADDED, 1);
+        gpu->k->add_rows(s, &(struct add_rows){sum.gpu, x.gpu, rows, N_ADDED, 1});
+        cpu()->add_rows(cpu_stream(),
+                        &(struct add_rows){sum.host, x.host, rows, N_ADDED, 1});
         if (turn > 0)
             break;
         for (int i = 0; i < 7; i++) // to the end of the ring's last part
@@ -374,12 +376,12 @@ static void test_kernels__take_tensors_that_begin_anywhere(void **state)
 {
     enum { ELEMENTS = 1000, N_UPDATED = 497 };
     static const int steps[] = {1, 16, 17, 21}; // whose biases round otherwise in float
-    struct adamw rule = {.lr = 1e-3,
-                         .beta1 = 0.9,
-                         .beta2 = 0.999,
-                         .epsilon = 1e-8,
-                         .decay = 0.01,
-                         .grad_scale = 0.5};
+    struct adamw_rule rule = {.lr = 1e-3,
+                              .beta1 = 0.9,
+                              .beta2 = 0.999,
+                              .epsilon = 1e-8,
+                              .decay = 0.01,
+                              .grad_scale = 0.5};
     (void)state;
     for (int64_t first = 0; first < 4; first++) {
         rule.bias1 = 1 - pow(rule.beta1, steps[first]);
@@ -389,20 +391,21 @@ static void test_kernels__take_tensors_that_begin_anywhere(void **state)
         for (int64_t i = 0; i < ELEMENTS + 3; i++)
             ((float *)v.host)[i] = fabsf(((float *)v.host)[i]);
         device_copy(stream, v.gpu, v.host, v.bytes, COPY_TO_DEVICE);
-        struct update u = {.master = at(p.gpu, first),
-                           .param = (uint16_t *)half.gpu + first,
-                           .param_dtype = DTYPE_F16,
-                           .grad = at(half.gpu, N_UPDATED + first), // behind param
-                           .exp_avg = at(m.gpu, first),
-                           .exp_avg_sq = at(v.gpu, first),
-                           .n = N_UPDATED};
-        gpu->k->adamw(stream, &u, &rule);
+        struct adamw u = {.rule = rule,
+                          .master = at(p.gpu, first),
+                          .param = (uint16_t *)half.gpu + first,
+                          .param_dtype = DTYPE_F16,
+                          .grad = at(half.gpu, N_UPDATED + first), // behind param
+                          .exp_avg = at(m.gpu, first),
+                          .exp_avg_sq = at(v.gpu, first),
+                          .n = N_UPDATED};
+        gpu->k->adamw(stream, &u);
         u.master = at(p.host, first);
         u.param = (uint16_t *)half.host + first;
         u.exp_avg = at(m.host, first);
         u.exp_avg_sq = at(v.host, first);
         u.grad = at(half.host, N_UPDATED + first);
-        cpu()->adamw(cpu_stream(), &u, &rule);
+        cpu()->adamw(cpu_stream(), &u);
         assert_same(&p, "parameters");
         assert_same(&m, "first moments");
         assert_same(&v, "second moments");
@@ -422,9 +425,11 @@ static void test_xent_max_and_top__look_at_the_row_alone(void **state)
     *(int32_t *)column.host = -1;
     device_copy(stream, logits.gpu, logits.host, logits.bytes, COPY_TO_DEVICE);
     device_copy(stream, top.gpu, top.host, top.bytes, COPY_TO_DEVICE);
-    gpu->k->xent_top(
-        stream, column.gpu,
-        &(struct xent){.logits = logits.gpu, .row_max = top.gpu, .R = 1, .V = 5});
+    gpu->k->xent_top(stream, &(struct xent){.column = column.gpu,
+                                            .logits = logits.gpu,
+                                            .row_max = top.gpu,
+                                            .R = 1,
+                                            .V = 5});
     assert_same(&column, "the column of a maximum that is not there");
     gpu->k->xent_max(
         stream, &(struct xent){.logits = logits.gpu, .row_max = top.gpu, .R = 1, .V = 5});
@@ -478,7 +483,7 @@ static void test_kernels__without_elements_are_no_launch(void **state)
     int32_t id = 0;
     device_synchronize(stream);
     struct gpu_counters before = device_counters(gpu);
-    gpu->k->embedding_fwd(stream, x.gpu, &(struct embedding){&w, &w, &id, &id, 0, 2, 2});
+    gpu->k->embedding_fwd(stream, &(struct embedding){x.gpu, &w, &w, &id, &id, 0, 2, 2});
     gpu->k->embedding_bwd(
         stream, &(struct embedding_bwd){x.gpu, x.gpu, x.gpu, &id, &id, 0, 2, 2});
     gpu->k->layernorm_fwd(stream, &(struct layernorm){x.gpu, x.gpu, x.gpu, x.gpu, x.gpu,
@@ -488,20 +493,20 @@ static void test_kernels__without_elements_are_no_launch(void **state)
                                                   x.gpu, x.gpu, x.gpu, x.gpu, 0, 2});
     gpu->k->linear_fwd(stream, &(struct linear){.w = &w, .x = x.gpu, .y = x.gpu, .N = 0});
     gpu->k->linear_bwd_weight(stream, &added);
-    gpu->k->bias_grad(stream, x.gpu, x.gpu, x.gpu, 0, 2);
+    gpu->k->bias_grad(stream, &(struct bias_grad){x.gpu, x.gpu, x.gpu, 0, 2});
     gpu->k->activation_fwd(stream, &(struct activation_fwd){ACTIVATION_GELU_TANH, x.gpu,
                                                             x.gpu, x.gpu, 0, 2});
     gpu->k->bias_dropout_residual(
         stream, &(struct residual){x.gpu, x.gpu, x.gpu, x.gpu, 0, 2, 2, none});
-    gpu->k->dropout_fwd(stream, x.gpu, x.gpu, 0, 2, 2, &none);
+    gpu->k->dropout_fwd(stream, &(struct dropped){x.gpu, x.gpu, 0, 2, 2, none});
     gpu->k->xent_max(stream, &(struct xent){.logits = x.gpu, .row_max = x.gpu, .V = 2});
     gpu->k->xent_exp(stream, &(struct xent){.logits = x.gpu, .targets = &id, .V = 2});
     gpu->k->reduce(stream, &(struct reduction){.x = x.gpu, .n_parts = 0});
-    gpu->k->sum_squares(stream, NULL, x.gpu, DTYPE_F32, 0);
-    gpu->k->copy(stream, x.gpu, x.gpu, 0);
-    gpu->k->add(stream, x.gpu, x.gpu, 0);
-    gpu->k->fill(stream, x.gpu, 1, 0);
-    gpu->k->add_rows(stream, x.gpu, x.gpu, &id, 0, 2);
+    gpu->k->sum_squares(stream, &(struct sum_squares){NULL, x.gpu, DTYPE_F32, 0});
+    gpu->k->copy(stream, &(struct floats){x.gpu, x.gpu, 0});
+    gpu->k->add(stream, &(struct floats){x.gpu, x.gpu, 0});
+    gpu->k->fill(stream, &(struct fill){x.gpu, 1, 0});
+    gpu->k->add_rows(stream, &(struct add_rows){x.gpu, x.gpu, &id, 0, 2});
     device_synchronize(stream);
     struct gpu_counters after = device_counters(gpu);
     assert_int_equal(after.launches, before.launches);

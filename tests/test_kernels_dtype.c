@@ -99,7 +99,8 @@ static void check_load(const struct kernels *k, enum dtype dtype)
         float *want = copy_new(f.x, f.n_all);
         for (int64_t i = SPARE; i < SPARE + f.n; i++)
             want[i] = element(f.stored, dtype, i);
-        k->load(stream_of(k), f.x + SPARE, f.stored + f.skip, dtype, f.n);
+        k->load(stream_of(k),
+                &(struct convert){f.x + SPARE, f.stored + f.skip, dtype, f.n});
         assert_same_floats(f.x, want, f.n_all, "load");
         free(want);
         flat_close(&f);
@@ -120,7 +121,8 @@ static void check_store(const struct kernels *k, enum dtype dtype)
         float *x = copy_new(f.x, f.n_all);
         for (int64_t i = SPARE; i < SPARE + f.n; i++)
             set_element(f.want, dtype, i, x[i]);
-        k->store(stream_of(k), f.stored + f.skip, f.x + SPARE, dtype, f.n);
+        k->store(stream_of(k),
+                 &(struct convert){f.stored + f.skip, f.x + SPARE, dtype, f.n});
         assert_memory_equal(f.stored, f.want, bytes);
         assert_same_floats(f.x, x, f.n_all, "store's input");
         free(x);
@@ -140,7 +142,8 @@ static void check_store_add(const struct kernels *k, enum dtype dtype)
         struct flat f = flat_open(counts[c], dtype);
         for (int64_t i = SPARE; i < SPARE + f.n; i++)
             set_element(f.want, dtype, i, element(f.stored, dtype, i) + f.x[i]);
-        k->store_add(stream_of(k), f.stored + f.skip, f.x + SPARE, dtype, f.n);
+        k->store_add(stream_of(k),
+                     &(struct convert){f.stored + f.skip, f.x + SPARE, dtype, f.n});
         assert_same_stored(f.stored, f.want, dtype, f.n_all, "store_add");
         flat_close(&f);
     }
@@ -154,7 +157,8 @@ static void check_add_stored(const struct kernels *k, enum dtype dtype)
         for (int64_t i = SPARE; i < SPARE + f.n; i++)
             set_element(f.want, dtype, i,
                         element(f.stored, dtype, i) + element(x, dtype, i));
-        k->add_stored(stream_of(k), f.stored + f.skip, x + f.skip, dtype, f.n);
+        k->add_stored(stream_of(k),
+                      &(struct convert){f.stored + f.skip, x + f.skip, dtype, f.n});
         assert_same_stored(f.stored, f.want, dtype, f.n_all, "add_stored");
         free(x);
         flat_close(&f);
@@ -185,8 +189,8 @@ static void check_squares(const struct kernels *k, enum dtype dtype)
         set_element(stored, dtype, i, x[i]);
         x[i] = element(stored, dtype, i);
     }
-    k->sum_squares(stream_of(k), want, x, DTYPE_F32, N);
-    k->sum_squares(stream_of(k), got, stored, dtype, N);
+    k->sum_squares(stream_of(k), &(struct sum_squares){want, x, DTYPE_F32, N});
+    k->sum_squares(stream_of(k), &(struct sum_squares){got, stored, dtype, N});
     assert_memory_equal(got, want, sizeof want);
     free(x);
     free(stored);
@@ -200,14 +204,14 @@ static void test_sum_squares__of_stored_numbers_is_that_of_the_widened(void **st
 
 /* -- the optimizer ------------------------------------------------------------------- */
 
-static const struct adamw step = {.lr = 0.01,
-                                  .beta1 = 0.9,
-                                  .beta2 = 0.95,
-                                  .epsilon = 1e-8,
-                                  .decay = 0.1,
-                                  .bias1 = 0.19,
-                                  .bias2 = 0.0975,
-                                  .grad_scale = 1.0 / 3};
+static const struct adamw_rule step = {.lr = 0.01,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.95,
+                                       .epsilon = 1e-8,
+                                       .decay = 0.1,
+                                       .bias1 = 0.19,
+                                       .bias2 = 0.0975,
+                                       .grad_scale = 1.0 / 3};
 
 struct state { // of n parameters
     int64_t n;
@@ -245,31 +249,29 @@ static void state_close(struct state *s)
 
 /* Elements first .. end with stored gradients and parameters. */
 static void update_stored(const struct state *s, const struct kernels *k,
-                          const struct adamw *a, int64_t first, int64_t end)
+                          const struct adamw_rule *a, int64_t first, int64_t end)
 {
     size_t skip = (size_t)first * dtype_bytes(s->dtype);
-    k->adamw(stream_of(k),
-             &(struct update){.master = s->master + first,
-                              .param = s->param + skip,
-                              .param_dtype = s->dtype,
-                              .grad = s->stored_grad + skip,
-                              .grad_dtype = s->dtype,
-                              .exp_avg = s->exp_avg + first,
-                              .exp_avg_sq = s->exp_avg_sq + first,
-                              .n = end - first},
-             a);
+    k->adamw(stream_of(k), &(struct adamw){.rule = *a,
+                                           .master = s->master + first,
+                                           .param = s->param + skip,
+                                           .param_dtype = s->dtype,
+                                           .grad = s->stored_grad + skip,
+                                           .grad_dtype = s->dtype,
+                                           .exp_avg = s->exp_avg + first,
+                                           .exp_avg_sq = s->exp_avg_sq + first,
+                                           .n = end - first});
 }
 
 static void update_floats(const struct state *s, const struct kernels *k,
-                          const struct adamw *a)
+                          const struct adamw_rule *a)
 {
-    k->adamw(stream_of(k),
-             &(struct update){.master = s->master,
-                              .grad = s->grad,
-                              .exp_avg = s->exp_avg,
-                              .exp_avg_sq = s->exp_avg_sq,
-                              .n = s->n},
-             a);
+    k->adamw(stream_of(k), &(struct adamw){.rule = *a,
+                                           .master = s->master,
+                                           .grad = s->grad,
+                                           .exp_avg = s->exp_avg,
+                                           .exp_avg_sq = s->exp_avg_sq,
+                                           .n = s->n});
 }
 
 static void assert_same_states(const struct state *got, const struct state *want)
@@ -285,7 +287,7 @@ static void check_adamw(const struct kernels *k, enum dtype dtype)
 {
     enum { N = 40007 };
     for (int is_l2 = 0; is_l2 < 2; is_l2++) {
-        struct adamw a = step;
+        struct adamw_rule a = step;
         struct state whole = state_open(N, dtype), pieces = state_open(N, dtype);
         struct state floats = state_open(N, dtype);
         a.is_l2 = is_l2;
@@ -336,19 +338,21 @@ static void test_adam__with_l2_decays_through_the_gradient(void **state)
     struct tables t = all_tables();
     for (int i = 0; i < t.n; i++) {
         float p[] = {2, -2, 1}, g[] = {0, 0, -3}, m[3] = {0}, v[3] = {0};
-        struct adamw a = {.lr = 0.1,
-                          .beta1 = 0.9,
-                          .beta2 = 0.99,
-                          .epsilon = 1e-12,
-                          .decay = 0.5,
-                          .bias1 = 0.1,
-                          .bias2 = 0.01,
-                          .grad_scale = 2,
-                          .is_l2 = true};
-        t.at[i]->adamw(stream_of(t.at[i]),
-                       &(struct update){
-                           .master = p, .grad = g, .exp_avg = m, .exp_avg_sq = v, .n = 3},
-                       &a);
+        struct adamw_rule a = {.lr = 0.1,
+                               .beta1 = 0.9,
+                               .beta2 = 0.99,
+                               .epsilon = 1e-12,
+                               .decay = 0.5,
+                               .bias1 = 0.1,
+                               .bias2 = 0.01,
+                               .grad_scale = 2,
+                               .is_l2 = true};
+        t.at[i]->adamw(stream_of(t.at[i]), &(struct adamw){.rule = a,
+                                                           .master = p,
+                                                           .grad = g,
+                                                           .exp_avg = m,
+                                                           .exp_avg_sq = v,
+                                                           .n = 3});
         static const double gradients[] = {1, -1, -5.5}; // 2 g + 0.5 p
         static const double moved[] = {1.9, -1.9, 1.1};
         for (int j = 0; j < 3; j++) {
@@ -365,7 +369,7 @@ static void test_adam__agrees_with_the_reference(void **state)
     (void)state;
     enum { N = 3001 };
     struct tables t = all_tables();
-    struct adamw a = step;
+    struct adamw_rule a = step;
     a.is_l2 = true;
     for (int i = 1; i < t.n; i++) {
         struct state want = state_open(N, DTYPE_F16), got = state_open(N, DTYPE_F16);

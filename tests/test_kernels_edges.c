@@ -259,8 +259,9 @@ static void check_top(const struct kernels *k)
     float logits[] = {1, 7, 7, -2, 5, 5, -3, -3, -3, 2, 2, NAN};
     float max[] = {7, 6, -3, 2};
     int32_t column[4];
-    k->xent_top(stream_of(k), column,
-                &(struct xent){.logits = logits, .row_max = max, .R = 4, .V = 3});
+    k->xent_top(stream_of(k),
+                &(struct xent){
+                    .column = column, .logits = logits, .row_max = max, .R = 4, .V = 3});
     assert_true(column[0] == 1 && column[1] == -1 && column[2] == 0 && column[3] == 0);
 }
 
@@ -444,18 +445,18 @@ static void check_first_adamw_step(const struct kernels *k)
 {
     static const float g[] = {1, -1, 1e-3F, -1e5F, 0};
     float p[] = {2, 2, 2, 2, 2}, m[5] = {0}, v[5] = {0};
-    struct adamw a = {.lr = 0.1,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .epsilon = 1e-8,
-                      .decay = 0.01,
-                      .bias1 = 0.1,
-                      .bias2 = 0.05,
-                      .grad_scale = 1};
+    struct adamw_rule rule = {.lr = 0.1,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .epsilon = 1e-8,
+                              .decay = 0.01,
+                              .bias1 = 0.1,
+                              .bias2 = 0.05,
+                              .grad_scale = 1};
     k->adamw(
         stream_of(k),
-        &(struct update){.master = p, .grad = g, .exp_avg = m, .exp_avg_sq = v, .n = 5},
-        &a);
+        &(struct adamw){
+            .rule = rule, .master = p, .grad = g, .exp_avg = m, .exp_avg_sq = v, .n = 5});
     for (int i = 0; i < 5; i++) {
         double sign = g[i] > 0 ? 1 : g[i] < 0 ? -1 : 0;
         assert_close(p[i], 2 * (1 - 0.1 * 0.01) - 0.1 * sign, 2e-6);
@@ -473,9 +474,9 @@ static void check_square_range(const struct kernels *k)
 {
     float x[3] = {1e30F, 3e-30F, -1e30F};
     double partial = -1;
-    k->sum_squares(stream_of(k), &partial, x, DTYPE_F32, 3);
+    k->sum_squares(stream_of(k), &(struct sum_squares){&partial, x, DTYPE_F32, 3});
     assert_close(partial, 2e60, 1e54);
-    k->sum_squares(stream_of(k), &partial, x + 1, DTYPE_F32, 1);
+    k->sum_squares(stream_of(k), &(struct sum_squares){&partial, x + 1, DTYPE_F32, 1});
     assert_close(partial, 9e-60, 1e-66);
 }
 

@@ -220,7 +220,7 @@ static double xent_kernels(const struct kernels *k, const float *logits, float *
     float max[XE_R], total[XE_R], target[XE_R], w[XE_R];
     double sum = 0;
     weights_f32(w, XE_R);
-    k->copy(stream_of(k), grad, logits, XE_R * XE_V);
+    k->copy(stream_of(k), &(struct floats){grad, logits, XE_R * XE_V});
     xent_max(k, max, grad, XE_R, XE_V);
     xent_exp(k, total, target, grad, max, xent_targets, XE_R, XE_V);
     for (int r = 0; r < XE_R; r++) {
@@ -255,9 +255,10 @@ static double embedding_kernels(const struct kernels *k, const float *p, float *
     float x[EM_N * EM_H], dy[EM_N * EM_H], scratch[EM_N * EM_H];
     weights_f32(dy, EM_N * EM_H);
     embedding_fwd(k, x, p, p + EM_V * EM_H, tokens, positions, EM_B, EM_S, EM_H);
-    k->dropout_fwd(stream_of(k), x, x, EM_B, EM_S, EM_H, drop);
-    const void *dx = k->dropout_bwd(stream_of(k), scratch, dy, EM_B, EM_S, EM_H, drop);
-    embedding_bwd(k, grad, grad + EM_V * EM_H, dx, tokens, positions, EM_B, EM_S, EM_H);
+    k->dropout_fwd(stream_of(k), &(struct dropped){x, x, EM_B, EM_S, EM_H, *drop});
+    k->dropout_bwd(stream_of(k), &(struct dropped){scratch, dy, EM_B, EM_S, EM_H, *drop});
+    embedding_bwd(k, grad, grad + EM_V * EM_H, scratch, tokens, positions, EM_B, EM_S,
+                  EM_H);
     return weighted_sum(x, EM_N * EM_H);
 }
 
@@ -283,10 +284,11 @@ static double residual_kernels(const struct kernels *k, const float *p, float *g
     assert_true(kernel_partials(EM_N, EM_H) <= (int64_t)ARRAY_LEN(partial));
     weights_f32(dy, RE_NC);
     bias_dropout_residual(k, y, p, p + RE_NC, p + 2 * RE_NC, EM_B, EM_S, EM_H, drop);
-    const void *dx = k->dropout_bwd(stream_of(k), scratch, dy, EM_B, EM_S, EM_H, drop);
-    k->copy(stream_of(k), grad, dy, RE_NC);
-    k->copy(stream_of(k), grad + RE_NC, dx, RE_NC);
-    k->bias_grad(stream_of(k), grad + 2 * RE_NC, dx, partial, EM_N, EM_H);
+    k->dropout_bwd(stream_of(k), &(struct dropped){scratch, dy, EM_B, EM_S, EM_H, *drop});
+    k->copy(stream_of(k), &(struct floats){grad, dy, RE_NC});
+    k->copy(stream_of(k), &(struct floats){grad + RE_NC, scratch, RE_NC});
+    k->bias_grad(stream_of(k),
+                 &(struct bias_grad){grad + 2 * RE_NC, scratch, partial, EM_N, EM_H});
     return weighted_sum(y, RE_NC);
 }
 

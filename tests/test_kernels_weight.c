@@ -176,8 +176,10 @@ static void check_partials(const struct kernels *k)
     floats_set(dx[1], N * C, 0);
     layernorm_bwd(k, dx[0], sums[0][0], sums[0][1], dy, x, g, mean, rstd, partial, N, C);
     layernorm_bwd(k, dx[1], NULL, NULL, dy, x, g, mean, rstd, partial, N, C);
-    k->add_partials(stream_of(k), sums[1][0], partial, N, 2 * C, C);
-    k->add_partials(stream_of(k), sums[1][1], partial + C, N, 2 * C, C);
+    k->add_partials(stream_of(k),
+                    &(struct add_partials){sums[1][0], partial, N, 2 * C, C});
+    k->add_partials(stream_of(k),
+                    &(struct add_partials){sums[1][1], partial + C, N, 2 * C, C});
     assert_same_floats(dx[1], dx[0], N * C, "layernorm_bwd's dx");
     assert_same_floats(sums[1][0], sums[0][0], 2 * C, "sums of layernorm_bwd");
     void *all[] = {x, dy, g, dx[0], dx[1], mean, rstd, y, partial};
@@ -204,7 +206,7 @@ static void check_add_rows(const struct kernels *k)
     memcpy(want, x, ROWS * C * sizeof *x);
     for (int i = 0; i < N * C; i++)
         want[rows[i / C] * C + i % C] += y[i];
-    k->add_rows(stream_of(k), x, y, rows, N, C);
+    k->add_rows(stream_of(k), &(struct add_rows){x, y, rows, N, C});
     assert_same_floats(x, want, ROWS * C, "add_rows");
     free(x);
     free(y);
@@ -231,18 +233,20 @@ static void check_typed_embedding(const struct kernels *k, enum dtype dtype, boo
     dtype_load(wpe, wpe16, dtype, P * H);
     struct weight w = {.data = wte, .rows = V, .cols = H};
     struct weight p = {.data = wpe, .rows = P, .cols = H};
-    struct embedding e = {.wte = &w,
+    struct embedding e = {.x = want,
+                          .wte = &w,
                           .wpe = has_wpe ? &p : NULL,
                           .tokens = tokens,
                           .positions = positions,
                           .B = 2,
                           .S = N / 2,
                           .H = H};
-    k->embedding_fwd(stream_of(k), want, &e);
+    k->embedding_fwd(stream_of(k), &e);
     w.data = wte16;
     p.data = wpe16;
     w.dtype = p.dtype = dtype;
-    k->embedding_fwd(stream_of(k), got, &e);
+    e.x = got;
+    k->embedding_fwd(stream_of(k), &e);
     for (int64_t i = 0; i < N * H; i++)
         assert_true(got[i] == want[i]);
     void *all[] = {wte, wpe, want, got, wte16, wpe16};

@@ -90,8 +90,8 @@ static struct dropout some_dropout(void)
 static void run_embedding_fwd(struct scene *c)
 {
     struct weight words = weight_of(c, 0, V, H), places = weight_of(c, 1, S, H);
-    struct embedding e = {&words, &places, c->tokens, c->positions, B, S, H};
-    c->k->embedding_fwd(c->s, c->f[0], &e);
+    struct embedding e = {c->f[0], &words, &places, c->tokens, c->positions, B, S, H};
+    c->k->embedding_fwd(c->s, &e);
 }
 
 static void run_embedding_bwd(struct scene *c)
@@ -207,12 +207,13 @@ static void run_matvec(struct scene *c)
 
 static void run_bias_grad(struct scene *c)
 {
-    c->k->bias_grad(c->s, c->f[0], c->t[0], c->scratch, N, H);
+    c->k->bias_grad(c->s, &(struct bias_grad){c->f[0], c->t[0], c->scratch, N, H});
 }
 
 static void run_add_partials(struct scene *c)
 {
-    c->k->add_partials(c->s, c->f[0], c->f[1], 200, 2 * (int64_t)H, H);
+    c->k->add_partials(c->s,
+                       &(struct add_partials){c->f[0], c->f[1], 200, 2 * (int64_t)H, H});
 }
 
 static void run_activation_fwd(struct scene *c)
@@ -259,14 +260,12 @@ static void run_bias_dropout_residual(struct scene *c)
 
 static void run_dropout_fwd(struct scene *c)
 {
-    struct dropout drop = some_dropout();
-    c->k->dropout_fwd(c->s, c->t[0], c->f[0], B, S, H, &drop);
+    c->k->dropout_fwd(c->s, &(struct dropped){c->t[0], c->f[0], B, S, H, some_dropout()});
 }
 
 static void run_dropout_bwd(struct scene *c)
 {
-    struct dropout drop = some_dropout();
-    c->k->dropout_bwd(c->s, c->t[0], c->t[1], B, S, H, &drop);
+    c->k->dropout_bwd(c->s, &(struct dropped){c->t[0], c->t[1], B, S, H, some_dropout()});
 }
 
 static struct attention attention_of(const struct scene *c)
@@ -368,8 +367,9 @@ static void run_xent_grad(struct scene *c)
 static void run_xent_top(struct scene *c)
 {
     struct xent x = xent_of(c);
+    x.column = (int32_t *)(void *)c->f[4];
     c->k->xent_max(c->s, &x);
-    c->k->xent_top(c->s, (int32_t *)(void *)c->f[4], &x);
+    c->k->xent_top(c->s, &x);
 }
 
 static void run_reduce(struct scene *c)
@@ -386,69 +386,71 @@ static void run_reduce(struct scene *c)
 
 static void run_adamw(struct scene *c)
 {
-    const struct adamw a = {.lr = 1e-3,
-                            .beta1 = 0.9,
-                            .beta2 = 0.999,
-                            .epsilon = 1e-8,
-                            .decay = 0.01,
-                            .bias1 = 0.1,
-                            .bias2 = 0.001,
-                            .grad_scale = 0.5};
-    struct update u = {.master = c->f[0],
-                       .param = c->dtype == DTYPE_F32 ? NULL : c->t[0],
-                       .param_dtype = c->dtype,
-                       .grad = c->t[1],
-                       .grad_dtype = c->dtype,
-                       .exp_avg = c->f[1],
-                       .exp_avg_sq = c->f[POSITIVE],
-                       .n = 1001};
-    c->k->adamw(c->s, &u, &a);
+    const struct adamw_rule rule = {.lr = 1e-3,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.999,
+                                    .epsilon = 1e-8,
+                                    .decay = 0.01,
+                                    .bias1 = 0.1,
+                                    .bias2 = 0.001,
+                                    .grad_scale = 0.5};
+    struct adamw u = {.rule = rule,
+                      .master = c->f[0],
+                      .param = c->dtype == DTYPE_F32 ? NULL : c->t[0],
+                      .param_dtype = c->dtype,
+                      .grad = c->t[1],
+                      .grad_dtype = c->dtype,
+                      .exp_avg = c->f[1],
+                      .exp_avg_sq = c->f[POSITIVE],
+                      .n = 1001};
+    c->k->adamw(c->s, &u);
 }
 
 static void run_sum_squares(struct scene *c)
 {
-    c->k->sum_squares(c->s, c->squares, c->t[0], c->dtype, SQUARES);
+    c->k->sum_squares(c->s,
+                      &(struct sum_squares){c->squares, c->t[0], c->dtype, SQUARES});
 }
 
 static void run_load(struct scene *c)
 {
-    c->k->load(c->s, c->f[0], c->t[0], c->dtype, 1001);
+    c->k->load(c->s, &(struct convert){c->f[0], c->t[0], c->dtype, 1001});
 }
 
 static void run_store(struct scene *c)
 {
-    c->k->store(c->s, c->t[0], c->f[0], c->dtype, 1001);
+    c->k->store(c->s, &(struct convert){c->t[0], c->f[0], c->dtype, 1001});
 }
 
 static void run_store_add(struct scene *c)
 {
-    c->k->store_add(c->s, c->t[0], c->f[0], c->dtype, 1001);
+    c->k->store_add(c->s, &(struct convert){c->t[0], c->f[0], c->dtype, 1001});
 }
 
 static void run_add_stored(struct scene *c)
 {
-    c->k->add_stored(c->s, c->t[0], c->t[1], c->dtype, 1001);
+    c->k->add_stored(c->s, &(struct convert){c->t[0], c->t[1], c->dtype, 1001});
 }
 
 static void run_copy(struct scene *c)
 {
-    c->k->copy(c->s, c->f[0], c->f[1], 1001);
+    c->k->copy(c->s, &(struct floats){c->f[0], c->f[1], 1001});
 }
 
 static void run_add(struct scene *c)
 {
-    c->k->add(c->s, c->f[0], c->f[1], 1001);
+    c->k->add(c->s, &(struct floats){c->f[0], c->f[1], 1001});
 }
 
 static void run_add_rows(struct scene *c)
 {
     static const int32_t rows[] = {5, 0, 17};
-    c->k->add_rows(c->s, c->f[0], c->f[1], rows, 3, H);
+    c->k->add_rows(c->s, &(struct add_rows){c->f[0], c->f[1], rows, 3, H});
 }
 
 static void run_fill(struct scene *c)
 {
-    c->k->fill(c->s, c->f[0], 0.5F, 1001);
+    c->k->fill(c->s, &(struct fill){c->f[0], 0.5F, 1001});
 }
 
 const struct scene_kernel scene_kernels[] = {

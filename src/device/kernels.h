@@ -57,6 +57,10 @@ struct dropout {
 };
 
 struct dropout dropout_none(void);
+static inline bool dropout_is_none(const struct dropout *drop)
+{
+    return drop->threshold == 0;
+}
 struct dropout dropout_init(double rate, uint64_t seed, enum philox_use use, int layer,
                             int64_t step, int64_t first_sample);
 /* The factor (0 or scale) of one element; b counts from first_sample. */
@@ -149,7 +153,9 @@ struct activation_bwd {
     int64_t N, C;
 };
 
+/* x[n] = wte[tokens[n]] + wpe[positions[n]], not rounded. */
 struct embedding {
+    float *x;                 // (B*S, H)
     const struct weight *wte; // (V, H)
     const struct weight *wpe; // (P, H), or NULL: no positions are added
     const int32_t *tokens;    // (B, S); a negative one has no row here
@@ -157,6 +163,7 @@ struct embedding {
     int64_t B, S, H;
 };
 
+/* dwte[tokens[n]] += dx[n]; dwpe[positions[n]] += dx[n], in the order of n. */
 struct embedding_bwd {
     float *dwte, *dwpe;
     const void *dx; // (B*S, H) of T
@@ -164,6 +171,8 @@ struct embedding_bwd {
     int64_t B, S, H;
 };
 
+/* y = g * (x - mean) * rstd + b by rows, rstd = 1/sqrt(var + epsilon). layernorm_fwd
+ * writes mean and rstd; layernorm_again reads them and gives the same bits. */
 struct layernorm {
     void *y;            // (N, C) of T
     float *mean, *rstd; // (N)
@@ -173,6 +182,8 @@ struct layernorm {
     float epsilon; // added to the variance
 };
 
+/* dx += rstd * (h - avg(h) - xhat * avg(h * xhat)), h = dy * g;
+ * dg[c] += sum_n dy * xhat;  db[c] += sum_n dy. */
 struct layernorm_bwd {
     void *dx;           // (N, C) of T
     float *dg, *db;     // dg NULL: their sums stay in `partial`, see add_partials
@@ -182,7 +193,8 @@ struct layernorm_bwd {
     int64_t N, C;
 };
 
-/* Few rows times a weight (O, I). */
+/* y[r,o] = w[o] . x[r] + b[o], w (O, I). For the few rows of decoding: w is read once for
+ * all of them, and the bits of a row do not depend on how many there are. */
 struct matvec {
     void *y; // (R, O)
     enum dtype y_dtype;
@@ -190,6 +202,32 @@ struct matvec {
     const void *x;  // (R, I) of T
     const float *b; // (O), or NULL
     int64_t R;
+};
+
+/* db[c] += sum_n dy[n,c]. */
+struct bias_grad {
+    float *db;
+    const void *dy; // (N, C) of T
+    float *partial; // kernel_partials(N, C)
+    int64_t N, C;
+};
+
+/* The second half of a sum over N rows, when the first was left in `partial`: out[c] +=
+ * the chunks' sums, in their order. Rows of partial are `stride` apart: C of
+ * activation_bwd; 2 C of layernorm_bwd, where dg's come before db's. */
+struct add_partials {
+    float *out;
+    const float *partial;
+    int64_t N, stride, C;
+};
+
+/* y = drop(x).  All (B*S, C); row s of dropout. dropout_fwd ends the embedding: x is of
+ * float, and y may be x where T is float. dropout_bwd: x is of T, and y may be x. */
+struct dropped {
+    void *y; // of T
+    const void *x;
+    int64_t B, S, C;
+    struct dropout drop;
 };
 
 /* y = res + drop(x + b).  All (B*S, C); row s of dropout. y may be res. */
@@ -203,6 +241,7 @@ struct residual {
 };
 
 /*
+ * Causal attention: out = drop(softmax(q k^T / sqrt(D))) v; never an S x S buffer.
  * Sample b, token s, head h of q lies at q + (b * S + s) * q_row + h * D, and likewise
  * that of k and v at their strides. Query head h uses key-value head h / (A / A_kv).
  */
@@ -242,9 +281,21 @@ struct attention_decode {
     int64_t n_keys, A, A_kv, D;
 };
 
-/* Cross-entropy over a chunk of R rows of V logits, so that a row may be split over
+/*
+ * Cross-entropy over a chunk of R rows of V logits, so that a row may be split over
  * processes between its three passes (V columns here, targets relative to the first; a
- * target outside [0, V) belongs to another part). */
+ * target outside [0, V) belongs to another part).
+ *
+ *   xent_max    row_max[r] = max of the row
+ *   xent_exp    row_sum[r] = sum of exp(logits - row_max), and logits :=
+ *               exp(logits - row_max); target_logit[r] = logits[r, target] -
+ *               row_max[r], or 0 if not here
+ *   xent_grad   logits = (logits / row_sum - (c == target)) * (mask[r] * weight),
+ *               written as T where the row begins: rows of V elements of T lie
+ *               xent_grad_row() elements apart
+ *   xent_top    column[r] = the first one whose logit is row_max, or -1: before
+ *               xent_exp
+ */
 struct xent {
     float *logits;          // (R, V)
     float *row_max;         // (R)
@@ -253,6 +304,7 @@ struct xent {
     const int32_t *targets; // (R)
     const float *mask;      // (R)
     float weight;           // of a row in the gradient is mask[r] * weight
+    int32_t *column;        // (R), of xent_top
     int64_t R, V;
 };
 
@@ -268,7 +320,7 @@ struct reduction {
     int64_t n;
 };
 
-struct adamw { // in double: 1 - beta2 in float would be off by 1e-5
+struct adamw_rule { // in double: 1 - beta2 in float would be off by 1e-5
     double lr, beta1, beta2, epsilon;
     double decay;        // weight decay of this range
     double bias1, bias2; // 1 - beta1^t, 1 - beta2^t
@@ -276,7 +328,13 @@ struct adamw { // in double: 1 - beta2 in float would be off by 1e-5
     bool is_l2;          // Adam: the decay is part of the gradient
 };
 
-struct update { // a range of parameters and all that belongs to it, n elements each
+/* AdamW over a range of n elements in one pass (p master, m exp_avg, v exp_avg_sq):
+ *   g' = g * grad_scale;  p *= 1 - lr * decay;  m = b1 m + (1-b1) g';
+ *   v = b2 v + (1-b2) g'^2;  p -= lr / bias1 * m / (sqrt(v / bias2) + epsilon)
+ * and param := p rounded. With is_l2: g' = g * grad_scale + decay * p instead, and p is
+ * not shrunk. An element's bits do not depend on where ranges are cut. */
+struct adamw {
+    struct adamw_rule rule;
     float *master;
     void *param; // what master is rounded to; NULL or master when that is float itself
     enum dtype param_dtype;
@@ -290,113 +348,103 @@ struct update { // a range of parameters and all that belongs to it, n elements 
 #define KERNEL_ROW_CHUNK 64
 #define KERNEL_SQUARE_CHUNK 1024
 
+/* partial[i] = sum of the squares of chunk i (KERNEL_SQUARE_CHUNK elements each), in
+ * double. */
+struct sum_squares {
+    double *partial; // ceil(n / KERNEL_SQUARE_CHUNK)
+    const void *x;
+    enum dtype dtype;
+    int64_t n;
+};
+
+/* Storage types; see dtype.h for how numbers are rounded. y and x do not overlap. The
+ * same bits from every table.
+ *   load         y (float) = x
+ *   store        y = x (float) rounded
+ *   store_add    y = y + x (float), added in float, rounded
+ *   add_stored   the same of an x that is stored likewise */
+struct convert {
+    void *y;
+    const void *x;
+    enum dtype dtype; // of what is stored
+    int64_t n;
+};
+
+struct floats { // copy: y[i] = x[i]; add: y[i] += x[i]
+    float *y;
+    const float *x;
+    int64_t n;
+};
+
+/* y[rows[i]] += x[i], i < n, of rows of C elements; rows differ. */
+struct add_rows {
+    float *y;
+    const float *x;
+    const int32_t *rows;
+    int64_t n, C;
+};
+
+struct fill { // y[i] = value
+    float *y;
+    float value;
+    int64_t n;
+};
+
 /* -- the table ----------------------------------------------------------------------- */
+
+/* X(kernel, its arguments): all kernels there are. */
+#define OPERATIONS(X)                                                                    \
+    X(embedding_fwd, embedding)                                                          \
+    X(embedding_bwd, embedding_bwd)                                                      \
+    X(layernorm_fwd, layernorm)                                                          \
+    X(layernorm_again, layernorm)                                                        \
+    X(layernorm_bwd, layernorm_bwd)                                                      \
+    X(gemm, gemm)                                                                        \
+    X(linear_fwd, linear)                                                                \
+    X(linear_bwd_input, linear_bwd_input)                                                \
+    X(linear_bwd_weight, linear_bwd_weight)                                              \
+    X(matvec, matvec)                                                                    \
+    X(bias_grad, bias_grad)                                                              \
+    X(add_partials, add_partials)                                                        \
+    X(activation_fwd, activation_fwd)                                                    \
+    X(activation_bwd, activation_bwd)                                                    \
+    X(bias_dropout_residual, residual)                                                   \
+    X(dropout_fwd, dropped)                                                              \
+    X(dropout_bwd, dropped)                                                              \
+    X(attention_fwd, attention)                                                          \
+    X(attention_bwd, attention_bwd)                                                      \
+    X(attention_decode, attention_decode)                                                \
+    X(xent_max, xent)                                                                    \
+    X(xent_exp, xent)                                                                    \
+    X(xent_grad, xent)                                                                   \
+    X(xent_top, xent)                                                                    \
+    X(reduce, reduction) /* on one thread, while messages are under way */               \
+    X(adamw, adamw)                                                                      \
+    X(sum_squares, sum_squares)                                                          \
+    X(load, convert)                                                                     \
+    X(store, convert)                                                                    \
+    X(store_add, convert)                                                                \
+    X(add_stored, convert)                                                               \
+    X(copy, floats)                                                                      \
+    X(add, floats)                                                                       \
+    X(add_rows, add_rows)                                                                \
+    X(fill, fill)
+
+enum operation {
+#define OPERATION_NUMBER(name, args) OP_##name,
+    OPERATIONS(OPERATION_NUMBER)
+#undef OPERATION_NUMBER
+        N_OPERATIONS
+};
 
 /* Every kernel runs on a stream and may return before it is done; what follows on the
  * same stream finds its results. */
 struct kernels {
     const char *name;
-
-    /* x[n] = wte[tokens[n]] + wpe[positions[n]], not rounded.  x: (B*S, H). */
-    void (*embedding_fwd)(struct stream *s, float *x, const struct embedding *e);
-    /* dwte[tokens[n]] += dx[n]; dwpe[positions[n]] += dx[n], in the order of n. */
-    void (*embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
-
-    /* y = g * (x - mean) * rstd + b by rows, rstd = 1/sqrt(var + epsilon). mean and rstd are
-     * written. */
-    void (*layernorm_fwd)(struct stream *s, const struct layernorm *ln);
-    /* y again, from x and the mean and rstd that layernorm_fwd wrote: the same bits. */
-    void (*layernorm_again)(struct stream *s, const struct layernorm *ln);
-    /* dx += rstd * (h - avg(h) - xhat * avg(h * xhat)), h = dy * g;  dg[c] += sum_n dy *
-     * xhat;  db[c] += sum_n dy. */
-    void (*layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln);
-
-    void (*gemm)(struct stream *s, const struct gemm *g);
-    void (*linear_fwd)(struct stream *s, const struct linear *l);
-    void (*linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l);
-    void (*linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l);
-
-    /* y[r,o] = w[o] . x[r] + b[o]. For the few rows of decoding: w is read once for all
-     * of them, and the bits of a row do not depend on how many there are. */
-    void (*matvec)(struct stream *s, const struct matvec *m);
-
-    /* db[c] += sum_n dy[n,c], dy of T.  `partial`: kernel_partials(N, C). */
-    void (*bias_grad)(struct stream *s, float *db, const void *dy, float *partial,
-                      int64_t N, int64_t C);
-
-    /* The second half of a sum over N rows, when the first was left in `partial`:
-     * out[c] += the chunks' sums, in their order. Rows of partial are `stride` apart: C
-     * of activation_bwd; 2 C of layernorm_bwd, where dg's come before db's. */
-    void (*add_partials)(struct stream *s, float *out, const float *partial, int64_t N,
-                         int64_t stride, int64_t C);
-
-    void (*activation_fwd)(struct stream *s, const struct activation_fwd *a);
-    void (*activation_bwd)(struct stream *s, const struct activation_bwd *a);
-
-    void (*bias_dropout_residual)(struct stream *s, const struct residual *r);
-    /* y (of T) = drop(x), x of float: the end of the embedding. y may be x where T is
-     * float. */
-    void (*dropout_fwd)(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
-                        int64_t C, const struct dropout *drop);
-    /* The gradient before the dropout: drop(dy) written to dx, or dy itself when nothing
-     * is dropped. Returns where it is. Both of T. */
-    const void *(*dropout_bwd)(struct stream *s, void *dx, const void *dy, int64_t B,
-                               int64_t S, int64_t C, const struct dropout *drop);
-
-    /* Causal attention: out = drop(softmax(q k^T / sqrt(D))) v; never an S x S buffer. */
-    void (*attention_fwd)(struct stream *s, const struct attention *at);
-    void (*attention_bwd)(struct stream *s, const struct attention_bwd *at);
-    void (*attention_decode)(struct stream *s, const struct attention_decode *at);
-
-    /*   xent_max    row_max[r] = max of the row
-     *   xent_exp    row_sum[r] = sum of exp(logits - row_max), and logits :=
-     *               exp(logits - row_max); target_logit[r] = logits[r, target] -
-     *               row_max[r], or 0 if not here
-     *   xent_grad   logits = (logits / row_sum - (c == target)) * (mask[r] * weight),
-     *               written as T where the row begins: rows of V elements of T lie
-     *               xent_grad_row() elements apart
-     *   xent_top    column[r] = the first one whose logit is row_max, or -1: before
-     *               xent_exp */
-    void (*xent_max)(struct stream *s, const struct xent *x);
-    void (*xent_exp)(struct stream *s, const struct xent *x);
-    void (*xent_grad)(struct stream *s, const struct xent *x);
-    void (*xent_top)(struct stream *s, int32_t *column, const struct xent *x);
-
-    /* On one thread: called while messages are under way, between other kernels. */
-    void (*reduce)(struct stream *s, const struct reduction *r);
-
-    /* AdamW over a range in one pass (p master, m exp_avg, v exp_avg_sq), in place:
-     *   g' = g * grad_scale;  p *= 1 - lr * decay;  m = b1 m + (1-b1) g';
-     *   v = b2 v + (1-b2) g'^2;  p -= lr / bias1 * m / (sqrt(v / bias2) + epsilon)
-     * and param := p rounded. With is_l2: g' = g * grad_scale + decay * p instead, and p
-     * is not shrunk. An element's bits do not depend on where ranges are cut. */
-    void (*adamw)(struct stream *s, const struct update *u, const struct adamw *a);
-
-    /* partial[i] = sum of the squares of chunk i (KERNEL_SQUARE_CHUNK elements each), in
-     * double. partial holds ceil(n / KERNEL_SQUARE_CHUNK) elements. */
-    void (*sum_squares)(struct stream *s, double *partial, const void *x,
-                        enum dtype dtype, int64_t n);
-
-    /* Storage types; see dtype.h for how numbers are rounded. Element counts and strides
-     * are in elements; y and x do not overlap. The same bits from every table.
-     *   load           y = x
-     *   store          y = x rounded
-     *   store_add      y = y + x, added in float, rounded
-     *   add_stored     the same of an x that is stored likewise */
-    void (*load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
-    void (*store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
-    void (*store_add)(struct stream *s, void *y, const float *x, enum dtype dtype,
-                      int64_t n);
-    void (*add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype,
-                       int64_t n);
-
-    /* x[i] = y[i], and x[i] += y[i]. */
-    void (*copy)(struct stream *s, float *x, const float *y, int64_t n);
-    void (*add)(struct stream *s, float *x, const float *y, int64_t n);
-    /* x[rows[i]] += y[i], i < n, of rows of C elements; rows differ. */
-    void (*add_rows)(struct stream *s, float *x, const float *y, const int32_t *rows,
-                     int64_t n, int64_t C);
-    void (*fill)(struct stream *s, float *x, float value, int64_t n);
+#define OPERATION_MEMBER(name, args)                                                     \
+    void (*name)(struct stream * s, const struct args *a);
+    OPERATIONS(OPERATION_MEMBER)
+#undef OPERATION_MEMBER
 };
 
 /* Elements of scratch that a reduction over N rows of C columns needs. */

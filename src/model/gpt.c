@@ -70,12 +70,14 @@ void gpt_start_step(struct gpt *g)
 {
     const struct weight *grads = g->params.weights[STORE_GRADS];
     if (g->part.has_embedding)
-        g->k->fill(g->s, gpt_grads(g, LAYER_EMBEDDING)[GPT_POSITION_WEIGHT].data, 0.0F,
-                   g->dims.P * g->dims.H);
+        g->k->fill(g->s,
+                   &(struct fill){gpt_grads(g, LAYER_EMBEDDING)[GPT_POSITION_WEIGHT].data,
+                                  0.0F, g->dims.P * g->dims.H});
     for (int64_t i = 0; i < g->params.table->n_params; i++)
         if (g->params.table->params[i].grad == GRAD_ACCUMULATED &&
             !g->params.owner.takes_grads && !is_zeroed_late(g, i))
-            g->k->fill(g->s, grads[i].data, 0.0F, g->params.table->params[i].n_elements);
+            g->k->fill(g->s, &(struct fill){grads[i].data, 0.0F,
+                                            g->params.table->params[i].n_elements});
 }
 
 /* Tokens and positions of a batch, as the rows of this process's embeddings. */
@@ -95,14 +97,14 @@ void gpt_embed(struct gpt *g, const struct batch *batch, void *x)
     struct dropout drop = embedding_dropout(g, batch);
     const struct weight *p = gpt_params(g, LAYER_EMBEDDING);
     const struct weight *wpe = g->part.mp_rank == 0 ? &p[GPT_POSITION_WEIGHT] : NULL;
-    g->k->embedding_fwd(g->s, sc->hidden,
-                        &(struct embedding){.wte = &p[GPT_WORD_WEIGHT],
-                                            .wpe = wpe,
-                                            .tokens = sc->tokens,
-                                            .positions = sc->positions,
-                                            .B = batch->B,
-                                            .S = batch->S,
-                                            .H = g->dims.H});
+    g->k->embedding_fwd(g->s, &(struct embedding){.x = sc->hidden,
+                                                  .wte = &p[GPT_WORD_WEIGHT],
+                                                  .wpe = wpe,
+                                                  .tokens = sc->tokens,
+                                                  .positions = sc->positions,
+                                                  .B = batch->B,
+                                                  .S = batch->S,
+                                                  .H = g->dims.H});
     gpt_scatter(g, batch, x, sc->hidden, &drop);
 }
 
@@ -258,8 +260,9 @@ void gpt_finish_grads(struct gpt *g)
         return;
     float *dwte = gpt_grads(g, LAYER_EMBEDDING)[GPT_WORD_WEIGHT].data;
     if (!g->part.has_head) // the head's gradient is another stage's
-        g->k->fill(g->s, dwte, 0.0F, g->dims.V * H);
-    g->k->add_rows(g->s, dwte, lookup->rows, lookup->ids, lookup->n_rows, H);
+        g->k->fill(g->s, &(struct fill){dwte, 0.0F, g->dims.V * H});
+    g->k->add_rows(
+        g->s, &(struct add_rows){dwte, lookup->rows, lookup->ids, lookup->n_rows, H});
     for (int64_t i = 0; i < lookup->n_rows; i++)
         lookup->slot[lookup->ids[i]] = -1;
     lookup->n_rows = 0;

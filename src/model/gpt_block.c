@@ -313,7 +313,8 @@ static void bias_grad(const struct at *at, enum gpt_block_param bias, const void
                       int64_t O)
 {
     struct gpt *g = at->p->g;
-    g->k->bias_grad(g->s, at->grads[bias].data, dy, g->scratch.partial, at->p->N, O);
+    g->k->bias_grad(g->s, &(struct bias_grad){at->grads[bias].data, dy,
+                                              g->scratch.partial, at->p->N, O});
 }
 
 /* The gradient of Wout's output, from that of the sublayer's; the weight half finds what

@@ -125,11 +125,11 @@ static void chunk_likeliest(struct gpt *g, const struct batch *batch, int64_t ro
     enum { V_MOST = INT32_MAX };
     int64_t best[GPT_LOGIT_ROWS_MOST];
     int32_t top[GPT_LOGIT_ROWS_MOST];
-    void *column = g->scratch.row_sum; // not yet in use
     struct xent xent = chunk_xent(g, row, R);
     struct error err;
-    g->k->xent_top(g->s, column, &xent);
-    device_copy(g->s, top, column, (size_t)R * sizeof *top, COPY_TO_HOST);
+    xent.column = (int32_t *)(void *)g->scratch.row_sum; // not yet in use
+    g->k->xent_top(g->s, &xent);
+    device_copy(g->s, top, xent.column, (size_t)R * sizeof *top, COPY_TO_HOST);
     device_synchronize(g->s);
     for (int64_t r = 0; r < R; r++)
         best[r] = batch->loss_mask[row + r] > 0 && top[r] >= 0

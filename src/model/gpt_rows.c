@@ -145,7 +145,8 @@ static const void *summed_grad(const struct gpt *g, int64_t at, int64_t n)
     if (grad.dtype == g->dtype)
         return gpt_at(g, grad.dy, at);
     void *rounded = gpt_at(g, g->scratch.norm, at);
-    g->k->store(g->s, rounded, (const float *)grad.dy + at, g->dtype, n);
+    g->k->store(g->s,
+                &(struct convert){rounded, (const float *)grad.dy + at, g->dtype, n});
     return rounded;
 }
 
@@ -179,8 +180,10 @@ void gpt_norm_grads(struct gpt *g, const struct batch *batch, const struct gpt_n
         struct piece p = piece_of(g, batch, i);
         int64_t N = p.B * p.S;
         const float *partial = norm->partial + i * kernel_partials(N, 2 * H);
-        g->k->add_partials(g->s, norm->dgain, partial, N, 2 * H, H);
-        g->k->add_partials(g->s, norm->dbias, partial + H, N, 2 * H, H);
+        g->k->add_partials(g->s,
+                           &(struct add_partials){norm->dgain, partial, N, 2 * H, H});
+        g->k->add_partials(g->s,
+                           &(struct add_partials){norm->dbias, partial + H, N, 2 * H, H});
     }
     // with sequence parallelism they are sums over own rows only
     if (g->sp > 1 && gpt_completes_grads(g, batch)) {
@@ -212,16 +215,24 @@ const void *gpt_dropout_bwd(struct gpt *g, const struct batch *batch, void *all,
                             const void *dy, const struct dropout *drop)
 {
     int64_t H = g->dims.H;
-    if (g->sp == 1)
-        return g->k->dropout_bwd(g->s, all, dy, batch->B, batch->S, H, drop);
+    if (g->sp == 1 && dropout_is_none(drop))
+        return dy;
+    if (g->sp == 1) {
+        g->k->dropout_bwd(g->s, &(struct dropped){all, dy, batch->B, batch->S, H, *drop});
+        return all;
+    }
     for (int64_t i = 0; i < batch->B; i++) {
         struct piece p = piece_of(g, batch, i);
-        struct dropout of_piece = piece_dropout(g, batch, i, drop);
-        void *to = gpt_at(g, all, p.all * H);
-        const void *d = g->k->dropout_bwd(g->s, to, gpt_at_const(g, dy, p.own * H), p.B,
-                                          p.S, H, &of_piece);
-        if (d != to)
-            gpt_copy(g, to, d, p.S * H);
+        struct dropped d = {.y = gpt_at(g, all, p.all * H),
+                            .x = gpt_at_const(g, dy, p.own * H),
+                            .B = p.B,
+                            .S = p.S,
+                            .C = H,
+                            .drop = piece_dropout(g, batch, i, drop)};
+        if (dropout_is_none(drop))
+            gpt_copy(g, d.y, d.x, p.S * H);
+        else
+            g->k->dropout_bwd(g->s, &d);
     }
     gather_rows(g, batch, all);
     return all;
@@ -234,8 +245,12 @@ void gpt_scatter(struct gpt *g, const struct batch *batch, void *y, float *x,
     sum_rows(g, batch, x);
     for (int64_t i = 0; i < n_pieces(g, batch); i++) {
         struct piece p = piece_of(g, batch, i);
-        struct dropout of_piece = piece_dropout(g, batch, i, drop);
-        g->k->dropout_fwd(g->s, gpt_at(g, y, p.own * H), x + p.all * H, p.B, p.S, H,
-                          &of_piece);
+        g->k->dropout_fwd(g->s,
+                          &(struct dropped){.y = gpt_at(g, y, p.own * H),
+                                            .x = x + p.all * H,
+                                            .B = p.B,
+                                            .S = p.S,
+                                            .C = H,
+                                            .drop = piece_dropout(g, batch, i, drop)});
     }
 }

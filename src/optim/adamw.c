@@ -7,7 +7,7 @@ static void update_moments(struct stream *s, const struct update_range *range,
                            const struct update_step *step, bool is_l2)
 {
     const struct config_optim *cfg = step->cfg;
-    struct adamw rule = {
+    struct adamw_rule rule = {
         .lr = step->lr,
         .beta1 = cfg->adam_beta1,
         .beta2 = cfg->adam_beta2,
@@ -18,16 +18,15 @@ static void update_moments(struct stream *s, const struct update_range *range,
         .grad_scale = step->grad_scale,
         .is_l2 = is_l2,
     };
-    s->dev->k->adamw(s,
-                     &(struct update){.master = range->weights,
-                                      .param = range->param,
-                                      .param_dtype = range->param_dtype,
-                                      .grad = range->grad,
-                                      .grad_dtype = range->grad_dtype,
-                                      .exp_avg = range->states[0],
-                                      .exp_avg_sq = range->states[1],
-                                      .n = range->n},
-                     &rule);
+    s->dev->k->adamw(s, &(struct adamw){.rule = rule,
+                                        .master = range->weights,
+                                        .param = range->param,
+                                        .param_dtype = range->param_dtype,
+                                        .grad = range->grad,
+                                        .grad_dtype = range->grad_dtype,
+                                        .exp_avg = range->states[0],
+                                        .exp_avg_sq = range->states[1],
+                                        .n = range->n});
 }
 
 static void update_adamw(struct stream *s, const struct update_range *range,

@@ -180,9 +180,10 @@ static void sum_chunk_squares(struct optimizer *o, const struct shard_store *gra
         const struct param *row = &map->table->params[piece->row];
         int64_t chunk = o->row_chunks[piece->row] + piece->first / KERNEL_SQUARE_CHUNK;
         beat(BEAT_NORM, i);
-        o->opt.dev->k->sum_squares(compute(o), o->squares + chunk,
-                                   shard_piece_at(map, grads, piece),
-                                   row->in[STORE_GRADS].dtype, piece->n);
+        o->opt.dev->k->sum_squares(
+            compute(o),
+            &(struct sum_squares){o->squares + chunk, shard_piece_at(map, grads, piece),
+                                  row->in[STORE_GRADS].dtype, piece->n});
     }
     device_synchronize(compute(o));
 }

@@ -114,8 +114,8 @@ static void add_sums(struct zero *z, struct zero_buffer *bucket)
         char *to = zero_owned_grad(z, l, run->at + first * size);
         const char *from = bucket->memory + run->at + first * size;
         if (l->has_sums)
-            z->opt.dev->k->add_stored(device_stream(z->opt.dev, STREAM_COMPUTE), to, from,
-                                      run->dtype, n);
+            z->opt.dev->k->add_stored(device_stream(z->opt.dev, STREAM_COMPUTE),
+                                      &(struct convert){to, from, run->dtype, n});
         else
             device_copy(device_stream(z->opt.dev, STREAM_COMPUTE), to, from,
                         (size_t)(n * size), COPY_ON_DEVICE);
@@ -164,8 +164,8 @@ static void open_bucket(struct zero *z, int i)
     params_bind_layer(z->of, STORE_GRADS, i, bucket->memory);
     for (int64_t r = table->layers[i].first_row; r < table->layers[i].end_row; r++)
         if (table->params[r].grad == GRAD_ACCUMULATED)
-            z->opt.dev->k->fill(s, z->of->weights[STORE_GRADS][r].data, 0.0F,
-                                table->params[r].n_elements);
+            z->opt.dev->k->fill(s, &(struct fill){z->of->weights[STORE_GRADS][r].data,
+                                                  0.0F, table->params[r].n_elements});
 }
 
 static void reduce_bucket(struct zero *z, int i)

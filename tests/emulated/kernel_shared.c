@@ -71,13 +71,14 @@ static void launch_all(struct device *dev, void *memory)
                      .targets = targets,
                      .mask = mask,
                      .weight = 1,
+                     .column = memory,
                      .R = 1,
                      .V = 1};
     dev->k->xent_max(s, &x);
     dev->k->xent_exp(s, &x);
     dev->k->xent_grad(s, &x);
-    dev->k->xent_top(s, memory, &x);
-    dev->k->sum_squares(s, squares, memory, dev->dtype, 1);
+    dev->k->xent_top(s, &x);
+    dev->k->sum_squares(s, &(struct sum_squares){squares, memory, dev->dtype, 1});
     device_synchronize(s);
 }
 

@@ -273,49 +273,12 @@ static inline float lanes_exp(float *x, int64_t n, float scale, float shift)
 void K(dropout_group)(float factor[DROPOUT_GROUP], const struct dropout *drop,
                       uint32_t sample, uint64_t group);
 
-void K(embedding_fwd)(struct stream *s, float *x, const struct embedding *e);
-void K(embedding_bwd)(struct stream *s, const struct embedding_bwd *e);
-void K(layernorm_fwd)(struct stream *s, const struct layernorm *ln);
-void K(layernorm_again)(struct stream *s, const struct layernorm *ln);
-void K(layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln);
-void K(gemm)(struct stream *s, const struct gemm *g);
-void K(linear_fwd)(struct stream *s, const struct linear *l);
-void K(linear_bwd_input)(struct stream *s, const struct linear_bwd_input *l);
-void K(linear_bwd_weight)(struct stream *s, const struct linear_bwd_weight *l);
-void K(matvec)(struct stream *s, const struct matvec *m);
-void K(bias_grad)(struct stream *s, float *db, const void *dy, float *partial, int64_t N,
-                  int64_t C);
-void K(add_partials)(struct stream *s, float *out, const float *partial, int64_t N,
-                     int64_t stride, int64_t C);
+#define CPU_KERNEL(name, args) void K(name)(struct stream * s, const struct args *a);
+OPERATIONS(CPU_KERNEL)
+#undef CPU_KERNEL
+
 /* Columns [c, end) of row n, on one thread. */
 void K(activation_run)(const struct activation_fwd *a, int64_t n, int64_t c, int64_t end,
                        enum dtype dtype);
-void K(activation_fwd)(struct stream *s, const struct activation_fwd *a);
-void K(activation_bwd)(struct stream *s, const struct activation_bwd *a);
-void K(bias_dropout_residual)(struct stream *s, const struct residual *r);
-void K(dropout_fwd)(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
-                    int64_t C, const struct dropout *drop);
-const void *K(dropout_bwd)(struct stream *s, void *dx, const void *dy, int64_t B,
-                           int64_t S, int64_t C, const struct dropout *drop);
-void K(attention_fwd)(struct stream *s, const struct attention *at);
-void K(attention_bwd)(struct stream *s, const struct attention_bwd *args);
-void K(attention_decode)(struct stream *s, const struct attention_decode *at);
-void K(xent_max)(struct stream *s, const struct xent *x);
-void K(xent_exp)(struct stream *s, const struct xent *x);
-void K(xent_grad)(struct stream *s, const struct xent *x);
-void K(xent_top)(struct stream *s, int32_t *column, const struct xent *x);
-void K(reduce)(struct stream *s, const struct reduction *r);
-void K(adamw)(struct stream *s, const struct update *u, const struct adamw *a);
-void K(sum_squares)(struct stream *s, double *partial, const void *x, enum dtype dtype,
-                    int64_t n);
-void K(load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n);
-void K(store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
-void K(store_add)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n);
-void K(add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype, int64_t n);
-void K(copy)(struct stream *s, float *x, const float *y, int64_t n);
-void K(add)(struct stream *s, float *x, const float *y, int64_t n);
-void K(add_rows)(struct stream *s, float *x, const float *y, const int32_t *rows,
-                 int64_t n, int64_t C);
-void K(fill)(struct stream *s, float *x, float value, int64_t n);
 
 #endif

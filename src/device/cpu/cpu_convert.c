@@ -42,35 +42,39 @@ static void block_add(void *y, const float *x, enum dtype dtype, int64_t n)
 
 /* -- flat ranges --------------------------------------------------------------------- */
 
-void K(load)(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n)
+void K(load)(struct stream *s, const struct convert *a)
 {
-#pragma omp parallel for schedule(static) if (n > BLOCK)
-    for (int64_t i = 0; i < n; i += BLOCK)
-        widen(y + i, element_of(x, dtype, i), dtype, i64_min(BLOCK, n - i));
+    float *y = a->y;
+#pragma omp parallel for schedule(static) if (a->n > BLOCK)
+    for (int64_t i = 0; i < a->n; i += BLOCK)
+        widen(y + i, element_of(a->x, a->dtype, i), a->dtype, i64_min(BLOCK, a->n - i));
 }
 
-void K(store)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
+void K(store)(struct stream *s, const struct convert *a)
 {
-#pragma omp parallel for schedule(static) if (n > BLOCK)
-    for (int64_t i = 0; i < n; i += BLOCK)
-        narrow(stored_of(y, dtype, i), x + i, dtype, i64_min(BLOCK, n - i));
+    const float *x = a->x;
+#pragma omp parallel for schedule(static) if (a->n > BLOCK)
+    for (int64_t i = 0; i < a->n; i += BLOCK)
+        narrow(stored_of(a->y, a->dtype, i), x + i, a->dtype, i64_min(BLOCK, a->n - i));
 }
 
-void K(store_add)(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
+void K(store_add)(struct stream *s, const struct convert *a)
 {
-#pragma omp parallel for schedule(static) if (n > BLOCK)
-    for (int64_t i = 0; i < n; i += BLOCK)
-        block_add(stored_of(y, dtype, i), x + i, dtype, i64_min(BLOCK, n - i));
+    const float *x = a->x;
+#pragma omp parallel for schedule(static) if (a->n > BLOCK)
+    for (int64_t i = 0; i < a->n; i += BLOCK)
+        block_add(stored_of(a->y, a->dtype, i), x + i, a->dtype,
+                  i64_min(BLOCK, a->n - i));
 }
 
-void K(add_stored)(struct stream *s, void *y, const void *x, enum dtype dtype, int64_t n)
+void K(add_stored)(struct stream *s, const struct convert *a)
 {
-#pragma omp parallel for schedule(static) if (n > BLOCK)
-    for (int64_t i = 0; i < n; i += CONVERT_RUN) {
+#pragma omp parallel for schedule(static) if (a->n > BLOCK)
+    for (int64_t i = 0; i < a->n; i += CONVERT_RUN) {
         float widened[CONVERT_RUN];
-        int64_t run = i64_min(CONVERT_RUN, n - i);
-        widen(widened, element_of(x, dtype, i), dtype, run);
-        block_add(stored_of(y, dtype, i), widened, dtype, run);
+        int64_t run = i64_min(CONVERT_RUN, a->n - i);
+        widen(widened, element_of(a->x, a->dtype, i), a->dtype, run);
+        block_add(stored_of(a->y, a->dtype, i), widened, a->dtype, run);
     }
 }
 

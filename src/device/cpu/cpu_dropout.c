@@ -249,37 +249,34 @@ static void dropped_typed_run(void *y, const void *x, const float *factor, int64
         dropped_run(y, x, factor, at, n, DTYPE_F16, DTYPE_F16);
 }
 
-static void drop_rows(void *y, const void *x, int64_t N, int64_t S, int64_t C,
-                      const struct dropout *drop, bool is_float, enum dtype dtype)
+static void drop_rows(const struct dropped *d, bool is_float, enum dtype dtype)
 {
+    int64_t N = d->B * d->S, C = d->C;
 #pragma omp parallel for collapse(2) schedule(static) if (N * C > FEW)
     for (int64_t n = 0; n < N; n++)
         for (int64_t first = 0; first < C; first += COLUMNS) {
-            struct drop_row row = drop_row(drop, n, S, C);
+            struct drop_row row = drop_row(&d->drop, n, d->S, C);
             int64_t end = i64_min(C, first + COLUMNS);
             for (int64_t c = first; c < end; c += DROPOUT_GROUP) {
                 _Alignas(64) float factor[DROPOUT_GROUP];
                 row_factors(factor, &row, c);
-                (is_float ? dropped_float_run : dropped_typed_run)(
-                    y, x, factor, n * C + c, i64_min(DROPOUT_GROUP, end - c), dtype);
+                (is_float ? dropped_float_run
+                          : dropped_typed_run)(d->y, d->x, factor, n * C + c,
+                                               i64_min(DROPOUT_GROUP, end - c), dtype);
             }
         }
 }
 
-void K(dropout_fwd)(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
-                    int64_t C, const struct dropout *drop)
+void K(dropout_fwd)(struct stream *s, const struct dropped *d)
 {
-    if (drop->threshold > 0)
-        drop_rows(y, x, B * S, S, C, drop, true, s->dev->dtype);
-    else if (y != x)
-        K(store)(s, y, x, s->dev->dtype, B * S * C);
+    enum dtype dtype = s->dev->dtype;
+    if (!dropout_is_none(&d->drop))
+        drop_rows(d, true, dtype);
+    else if (d->y != d->x)
+        K(store)(s, &(struct convert){d->y, d->x, dtype, d->B * d->S * d->C});
 }
 
-const void *K(dropout_bwd)(struct stream *s, void *dx, const void *dy, int64_t B,
-                           int64_t S, int64_t C, const struct dropout *drop)
+void K(dropout_bwd)(struct stream *s, const struct dropped *d)
 {
-    if (drop->threshold == 0)
-        return dy;
-    drop_rows(dx, dy, B * S, S, C, drop, false, s->dev->dtype);
-    return dx;
+    drop_rows(d, false, s->dev->dtype);
 }

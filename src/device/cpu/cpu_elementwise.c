@@ -10,15 +10,15 @@
 #define COLUMNS 512 // a thread takes at a time
 #define FEW 8192    // elements that one thread computes sooner than it wakes another
 
-void K(add_partials)(struct stream *s, float *out, const float *partial, int64_t N,
-                     int64_t stride, int64_t C)
+void K(add_partials)(struct stream *s, const struct add_partials *a)
 {
-    int64_t n_chunks = kernel_partials(N, 1);
+    float *out = a->out;
+    int64_t n_chunks = kernel_partials(a->N, 1), C = a->C;
 #pragma omp parallel for schedule(static) if (n_chunks * C > FEW)
     for (int64_t first = 0; first < C; first += COLUMNS) {
         int64_t end = i64_min(C, first + COLUMNS);
         for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
-            const float *p = partial + chunk * stride;
+            const float *p = a->partial + chunk * a->stride;
             for (int64_t c = first; c < end; c++)
                 out[c] += p[c];
         }
@@ -45,21 +45,20 @@ static void add_typed_row(float *sum, const void *x, int64_t at, int64_t C,
     TYPED(dtype, add_row, sum, x, at, C);
 }
 
-void K(bias_grad)(struct stream *s, float *db, const void *dy, float *partial, int64_t N,
-                  int64_t C)
+void K(bias_grad)(struct stream *s, const struct bias_grad *a)
 {
-    int64_t n_chunks = kernel_partials(N, 1);
+    int64_t N = a->N, C = a->C, n_chunks = kernel_partials(N, 1);
 #pragma omp parallel for collapse(2) schedule(static) if (N * C > FEW)
     for (int64_t chunk = 0; chunk < n_chunks; chunk++)
         for (int64_t c = 0; c < C; c += COLUMNS) {
-            float *part = partial + chunk * C + c;
+            float *part = a->partial + chunk * C + c;
             int64_t end = i64_min(N, (chunk + 1) * KERNEL_ROW_CHUNK);
             int64_t here = i64_min(COLUMNS, C - c);
             memset(part, 0, (size_t)here * sizeof *part);
             for (int64_t n = chunk * KERNEL_ROW_CHUNK; n < end; n++)
-                add_typed_row(part, dy, n * C + c, here, s->dev->dtype);
+                add_typed_row(part, a->dy, n * C + c, here, s->dev->dtype);
         }
-    K(add_partials)(s, db, partial, N, C, C);
+    K(add_partials)(s, &(struct add_partials){a->db, a->partial, N, C, C});
 }
 
 /* -- GELU ---------------------------------------------------------------------------- */
@@ -266,5 +265,5 @@ void K(activation_bwd)(struct stream *s, const struct activation_bwd *a)
         for (int64_t c = 0; c < C; c += COLUMNS)
             gelu_typed_chunk_bwd(a, chunk, c, i64_min(C, c + COLUMNS), s->dev->dtype);
     if (a->db)
-        K(add_partials)(s, a->db, a->partial, a->N, C, C);
+        K(add_partials)(s, &(struct add_partials){a->db, a->partial, a->N, C, C});
 }

@@ -41,7 +41,7 @@ INLINE void embed_run(float *x, const struct embedding *e, struct rows rows, int
         embed_step(x, e, rows, c, end - c, dtype);
 }
 
-void K(embedding_fwd)(struct stream *s, float *x, const struct embedding *e)
+void K(embedding_fwd)(struct stream *s, const struct embedding *e)
 {
     int64_t N = e->B * e->S, H = e->H;
 #pragma omp parallel for collapse(2) schedule(static) if (N * H > FEW)
@@ -49,7 +49,7 @@ void K(embedding_fwd)(struct stream *s, float *x, const struct embedding *e)
         for (int64_t c = 0; c < H; c += COLUMNS) {
             struct rows rows = {.word = e->tokens[n] >= 0 ? e->tokens[n] * H : -1,
                                 .position = e->wpe ? e->positions[n] * H : -1};
-            TYPED(e->wte->dtype, embed_run, x + n * H, e, rows, c,
+            TYPED(e->wte->dtype, embed_run, e->x + n * H, e, rows, c,
                   i64_min(H, c + COLUMNS));
         }
 }

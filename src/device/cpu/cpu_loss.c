@@ -46,7 +46,7 @@ void K(xent_grad)(struct stream *s, const struct xent *x)
         TYPED(s->dev->dtype, row_grad, x, r);
 }
 
-void K(xent_top)(struct stream *s, int32_t *column, const struct xent *x)
+void K(xent_top)(struct stream *s, const struct xent *x)
 {
     int64_t V = x->V;
 #pragma omp parallel for schedule(static)
@@ -55,6 +55,6 @@ void K(xent_top)(struct stream *s, int32_t *column, const struct xent *x)
         int64_t c = 0;
         while (c < V && row[c] != x->row_max[r])
             c++;
-        column[r] = c < V ? (int32_t)c : -1;
+        x->column[r] = c < V ? (int32_t)c : -1;
     }
 }

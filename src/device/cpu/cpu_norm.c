@@ -240,6 +240,6 @@ void K(layernorm_bwd)(struct stream *s, const struct layernorm_bwd *ln)
         typed_chunk_bwd(ln, chunk, NULL, 0, C, s->dev->dtype);
     if (!ln->dg)
         return;
-    K(add_partials)(s, ln->dg, ln->partial, N, 2 * C, C);
-    K(add_partials)(s, ln->db, ln->partial + C, N, 2 * C, C);
+    K(add_partials)(s, &(struct add_partials){ln->dg, ln->partial, N, 2 * C, C});
+    K(add_partials)(s, &(struct add_partials){ln->db, ln->partial + C, N, 2 * C, C});
 }

@@ -11,7 +11,7 @@
 #define UPDATE_RUN 128 // converting so few overlaps with the divisions of others
 
 static void adamw_block(float *restrict p, const float *restrict g, float *restrict m,
-                        float *restrict v, int64_t n, const struct adamw *a)
+                        float *restrict v, int64_t n, const struct adamw_rule *a)
 {
     float beta1 = (float)a->beta1, rest1 = (float)(1.0 - a->beta1);
     float beta2 = (float)a->beta2, rest2 = (float)(1.0 - a->beta2);
@@ -31,7 +31,7 @@ static void adamw_block(float *restrict p, const float *restrict g, float *restr
 
 /* The same with the decay in the gradient, and none of its own. */
 static void adam_l2_block(float *restrict p, const float *restrict g, float *restrict m,
-                          float *restrict v, int64_t n, const struct adamw *a)
+                          float *restrict v, int64_t n, const struct adamw_rule *a)
 {
     float beta1 = (float)a->beta1, rest1 = (float)(1.0 - a->beta1);
     float beta2 = (float)a->beta2, rest2 = (float)(1.0 - a->beta2);
@@ -49,8 +49,7 @@ static void adam_l2_block(float *restrict p, const float *restrict g, float *res
 }
 
 /* Elements first .. first + n, of which a run at a time is widened, used and rounded. */
-static void update_block(const struct update *u, const struct adamw *a, int64_t first,
-                         int64_t n)
+static void update_block(const struct adamw *u, int64_t first, int64_t n)
 {
     bool has_param = u->param && u->param != u->master;
     for (int64_t i = first; i < first + n; i += UPDATE_RUN) {
@@ -60,19 +59,19 @@ static void update_block(const struct update *u, const struct adamw *a, int64_t 
             u->grad_dtype == DTYPE_F32 ? (const float *)u->grad + i : widened;
         if (grad == widened)
             widen(widened, (const uint16_t *)u->grad + i, u->grad_dtype, run);
-        (a->is_l2 ? adam_l2_block : adamw_block)(u->master + i, grad, u->exp_avg + i,
-                                                 u->exp_avg_sq + i, run, a);
+        (u->rule.is_l2 ? adam_l2_block : adamw_block)(u->master + i, grad, u->exp_avg + i,
+                                                      u->exp_avg_sq + i, run, &u->rule);
         if (has_param)
             narrow((char *)u->param + (size_t)i * dtype_bytes(u->param_dtype),
                    u->master + i, u->param_dtype, run);
     }
 }
 
-void K(adamw)(struct stream *s, const struct update *u, const struct adamw *a)
+void K(adamw)(struct stream *s, const struct adamw *u)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->n; i += BLOCK)
-        update_block(u, a, i, i64_min(BLOCK, u->n - i));
+        update_block(u, i, i64_min(BLOCK, u->n - i));
 }
 
 /* Squares of floats are exact in double: fused or not, the sums are the same. */
@@ -90,52 +89,57 @@ static double chunk_squares(const float *x, int64_t n)
     return sum;
 }
 
-void K(sum_squares)(struct stream *s, double *partial, const void *x, enum dtype dtype,
-                    int64_t n)
+void K(sum_squares)(struct stream *s, const struct sum_squares *a)
 {
-    int64_t n_chunks = i64_round_up(n, KERNEL_SQUARE_CHUNK) / KERNEL_SQUARE_CHUNK;
+    int64_t n_chunks = i64_round_up(a->n, KERNEL_SQUARE_CHUNK) / KERNEL_SQUARE_CHUNK;
 #pragma omp parallel for schedule(static)
     for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
         float widened[KERNEL_SQUARE_CHUNK];
         int64_t start = chunk * KERNEL_SQUARE_CHUNK;
-        int64_t n_here = i64_min(KERNEL_SQUARE_CHUNK, n - start);
-        if (dtype == DTYPE_F32) {
-            partial[chunk] = chunk_squares((const float *)x + start, n_here);
+        int64_t n_here = i64_min(KERNEL_SQUARE_CHUNK, a->n - start);
+        if (a->dtype == DTYPE_F32) {
+            a->partial[chunk] = chunk_squares((const float *)a->x + start, n_here);
             continue;
         }
-        widen(widened, (const uint16_t *)x + start, dtype, n_here);
-        partial[chunk] = chunk_squares(widened, n_here);
+        widen(widened, (const uint16_t *)a->x + start, a->dtype, n_here);
+        a->partial[chunk] = chunk_squares(widened, n_here);
     }
 }
 
-void K(copy)(struct stream *s, float *x, const float *y, int64_t n)
+void K(copy)(struct stream *s, const struct floats *a)
 {
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i += BLOCK)
-        memcpy(x + i, y + i, (size_t)i64_min(BLOCK, n - i) * sizeof *x);
+    for (int64_t i = 0; i < a->n; i += BLOCK)
+        memcpy(a->y + i, a->x + i, (size_t)i64_min(BLOCK, a->n - i) * sizeof *a->y);
 }
 
-void K(add)(struct stream *s, float *x, const float *y, int64_t n)
+void K(add)(struct stream *s, const struct floats *a)
 {
+    float *y = a->y;
+    const float *x = a->x;
+    int64_t n = a->n;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
-        x[i] += y[i];
+        y[i] += x[i];
 }
 
-void K(fill)(struct stream *s, float *x, float value, int64_t n)
+void K(fill)(struct stream *s, const struct fill *a)
 {
+    float *y = a->y, value = a->value;
+    int64_t n = a->n;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
-        x[i] = value;
+        y[i] = value;
 }
 
-void K(add_rows)(struct stream *s, float *x, const float *y, const int32_t *rows,
-                 int64_t n, int64_t C)
+void K(add_rows)(struct stream *s, const struct add_rows *a)
 {
+    int64_t C = a->C;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++) {
-        float *to = x + rows[i] * C;
+    for (int64_t i = 0; i < a->n; i++) {
+        float *to = a->y + a->rows[i] * C;
+        const float *from = a->x + i * C;
         for (int64_t c = 0; c < C; c++)
-            to[c] += y[i * C + c];
+            to[c] += from[c];
     }
 }

@@ -6,17 +6,14 @@
 #include "device/emulated/emulated_streams.h"
 #include "device/emulated/emulated_watch.h"
 #include "device/gpu/gpu_runtime.h"
+#include "device/operands.h"
 
 /* What a call is given, with a weight of its own: the host may change its own at once. */
 struct product {
+    enum operation op;
     enum dtype dtype;
     struct weight w;
-    union {
-        struct linear forward;
-        struct linear_bwd_input by_input;
-        struct linear_bwd_weight by_weight;
-        struct gemm plain;
-    } u;
+    union operation_args args;
 };
 
 static struct stream *processor(enum dtype dtype)
@@ -33,106 +30,79 @@ static struct weight bare(const struct weight *w)
     return copy;
 }
 
-static void enqueue_product(enum stream_name s, bool (*run)(void *), struct product *p)
+/* Report the elements of an operand to the checker. */
+static void watch_operand(void *context, const struct operand *o)
 {
-    emulated_count_gemm();
-    streams_enqueue(s, run, p, sizeof *p, NULL, 0);
-}
-
-/* What a product reads or writes, for a checker: (n, m) elements of a type, and the
- * strides between them. */
-static void touch(const void *x, int64_t n, int64_t row, int64_t m, int64_t column,
-                  enum dtype dtype, enum watched_access how)
-{
-    const char *first = x;
-    int64_t bytes = (int64_t)dtype_bytes(dtype);
-    if (!emulated_watch || !x)
+    enum watched_access how = o->access == OPERAND_READ ? ACCESS_READ : ACCESS_WRITE;
+    const char *first = operand_address(o);
+    int64_t n_runs = o->col == 1 ? 1 : o->cols, run = o->col == 1 ? o->cols : 1;
+    (void)context;
+    if (o->access == OPERAND_HOST)
         return;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < (column == 1 ? 1 : m); j++)
-            emulated_watch->access(first + (i * row + j * column) * bytes,
-                                   (size_t)(column == 1 ? m * bytes : bytes), how);
+    for (int64_t i = 0; i < o->rows; i++)
+        for (int64_t j = 0; j < n_runs; j++)
+            emulated_watch->access(first +
+                                       (i * o->row + j * o->col) * (int64_t)o->element,
+                                   (size_t)run * o->element, how);
 }
 
-static void touch_weight(const struct weight *w, enum watched_access how)
-{
-    touch(w->data, w->rows, w->cols, w->cols, 1, w->dtype, how);
-}
-
-static bool run_forward(void *args)
+static bool run_product(void *args)
 {
     struct product *p = args;
-    const struct linear *l = &p->u.forward;
-    p->u.forward.w = &p->w;
-    touch_weight(&p->w, ACCESS_READ);
-    touch(l->x, l->N, p->w.cols, p->w.cols, 1, p->dtype, ACCESS_READ);
-    touch(l->act == ACTIVATION_NONE ? l->bias : NULL, 1, 0, p->w.rows, 1, DTYPE_F32,
-          ACCESS_READ);
-    touch(l->y, l->N, p->w.rows, p->w.rows, 1, l->y_dtype, ACCESS_WRITE);
-    device_cpu(p->dtype)->k->linear_fwd(processor(p->dtype), &p->u.forward);
+    struct stream *s = processor(p->dtype);
+    struct operands operands = {.visit = watch_operand, .dev = s->dev};
+    if (p->op == OP_linear_fwd)
+        p->args.linear_fwd.w = &p->w;
+    else if (p->op == OP_linear_bwd_input)
+        p->args.linear_bwd_input.w = &p->w;
+    else if (p->op == OP_linear_bwd_weight)
+        p->args.linear_bwd_weight.dw = &p->w;
+    if (emulated_watch)
+        operands_of(p->op, &p->args, &operands);
+    operation_run(s->dev->k, p->op, s, &p->args);
     return true;
+}
+
+static void enqueue_product(enum stream_name s, struct product *p)
+{
+    emulated_count_gemm();
+    streams_enqueue(s, run_product, p, sizeof *p, NULL, 0);
 }
 
 void gpu_linear_fwd(enum stream_name s, enum dtype dtype, const struct linear *l)
 {
-    struct product p = {.dtype = dtype, .w = bare(l->w), .u.forward = *l};
-    p.u.forward.act_y = NULL;
-    enqueue_product(s, run_forward, &p);
-}
-
-static bool run_by_input(void *args)
-{
-    struct product *p = args;
-    const struct linear_bwd_input *l = &p->u.by_input;
-    p->u.by_input.w = &p->w;
-    touch_weight(&p->w, ACCESS_READ);
-    touch(l->dy, l->N, l->dy_row, p->w.rows, 1, p->dtype, ACCESS_READ);
-    touch(l->dx, l->N, p->w.cols, p->w.cols, 1, l->dx_dtype, ACCESS_WRITE);
-    device_cpu(p->dtype)->k->linear_bwd_input(processor(p->dtype), &p->u.by_input);
-    return true;
+    struct product p = {
+        .op = OP_linear_fwd, .dtype = dtype, .w = bare(l->w), .args.linear_fwd = *l};
+    p.args.linear_fwd.act_y = NULL;
+    if (l->act != ACTIVATION_NONE) // added by the activation
+        p.args.linear_fwd.bias = NULL;
+    enqueue_product(s, &p);
 }
 
 void gpu_linear_bwd_input(enum stream_name s, enum dtype dtype,
                           const struct linear_bwd_input *l)
 {
-    struct product p = {.dtype = dtype, .w = bare(l->w), .u.by_input = *l};
-    enqueue_product(s, run_by_input, &p);
-}
-
-static bool run_by_weight(void *args)
-{
-    struct product *p = args;
-    const struct linear_bwd_weight *l = &p->u.by_weight;
-    p->u.by_weight.dw = &p->w;
-    touch(l->dy, l->N, l->dy_row, p->w.rows, 1, p->dtype, ACCESS_READ);
-    touch(l->x, l->N, p->w.cols, p->w.cols, 1, p->dtype, ACCESS_READ);
-    touch_weight(&p->w, ACCESS_WRITE);
-    device_cpu(p->dtype)->k->linear_bwd_weight(processor(p->dtype), &p->u.by_weight);
-    return true;
+    struct product p = {.op = OP_linear_bwd_input,
+                        .dtype = dtype,
+                        .w = bare(l->w),
+                        .args.linear_bwd_input = *l};
+    enqueue_product(s, &p);
 }
 
 void gpu_linear_bwd_weight(enum stream_name s, enum dtype dtype,
                            const struct linear_bwd_weight *l)
 {
-    struct product p = {.dtype = dtype, .w = bare(l->dw), .u.by_weight = *l};
-    enqueue_product(s, run_by_weight, &p);
-}
-
-static bool run_plain(void *args)
-{
-    struct product *p = args;
-    const struct gemm *g = &p->u.plain;
-    touch(g->a, g->m, g->a_row, g->k, g->a_col, DTYPE_F32, ACCESS_READ);
-    touch(g->b, g->k, g->b_row, g->n, g->b_col, DTYPE_F32, ACCESS_READ);
-    touch(g->c, g->m, g->c_row, g->n, g->c_col, DTYPE_F32, ACCESS_WRITE);
-    device_cpu(DTYPE_F32)->k->gemm(processor(DTYPE_F32), &p->u.plain);
-    return true;
+    struct product p = {.op = OP_linear_bwd_weight,
+                        .dtype = dtype,
+                        .w = bare(l->dw),
+                        .args.linear_bwd_weight = *l};
+    enqueue_product(s, &p);
 }
 
 void gpu_gemm(enum stream_name s, const struct gemm *g)
 {
-    struct product p = {.dtype = DTYPE_F32, .u.plain = *g};
-    enqueue_product(s, run_plain, &p);
+    struct product p = {.op = OP_gemm, .dtype = DTYPE_F32, .args.gemm = *g};
+    enqueue_product(s, &p);
 }
 
 /* The processor's products round nothing to TF32: they are within what is allowed. */

@@ -28,7 +28,7 @@ struct gpu_peers {
     enum stream_name stream;
     struct device_link link;
     pthread_t thread;        // that opened it: the link is for it alone
-    struct operation *begun; // between begin and end
+    struct peer_operation *begun; // between begin and end
 };
 
 /* -- the order of operations --------------------------------------------------------- */
@@ -133,7 +133,7 @@ struct message {
     void *moving; // in the link; NULL: over
 };
 
-struct operation {
+struct peer_operation {
     struct gpu_peers *group;
     bool has_begun;
     int n, capacity;
@@ -141,10 +141,10 @@ struct operation {
 };
 
 struct enqueued { // what the stream keeps
-    struct operation *op;
+    struct peer_operation *op;
 };
 
-static void begin_messages(struct operation *op)
+static void begin_messages(struct peer_operation *op)
 {
     const struct device_link *link = &op->group->link;
     for (int i = 0; i < op->n; i++) {
@@ -162,7 +162,7 @@ static void begin_messages(struct operation *op)
 /* True when the operation is over. */
 static bool run_operation(void *args)
 {
-    struct operation *op = ((struct enqueued *)args)->op;
+    struct peer_operation *op = ((struct enqueued *)args)->op;
     const struct device_link *link = &op->group->link;
     bool is_over = true;
     if (!pthread_equal(pthread_self(), op->group->thread))
@@ -190,7 +190,7 @@ static bool run_operation(void *args)
 
 void gpu_peers_begin(struct gpu_peers *g)
 {
-    struct operation *op = calloc(1, sizeof *op);
+    struct peer_operation *op = calloc(1, sizeof *op);
     CHECK(op && !g->begun, "an operation of group '%s' begins twice", g->link.name);
     op->group = g;
     g->begun = op;
@@ -198,7 +198,7 @@ void gpu_peers_begin(struct gpu_peers *g)
 
 static void add_message(struct gpu_peers *g, struct message message)
 {
-    struct operation *op = g->begun;
+    struct peer_operation *op = g->begun;
     if (op->n == op->capacity) {
         op->capacity = op->capacity ? 2 * op->capacity : 8;
         op->messages = realloc(op->messages, (size_t)op->capacity * sizeof *op->messages);
@@ -221,7 +221,7 @@ void gpu_peers_recv(struct gpu_peers *g, void *x, size_t bytes, int from)
 }
 
 /* What this rank does with `peer` in an operation, told to it and kept. */
-static void note_operation(struct gpu_peers *g, const struct operation *op, int peer)
+static void note_operation(struct gpu_peers *g, const struct peer_operation *op, int peer)
 {
     struct note note = {.order = g->stream == STREAM_COMM ? 0 : g->key, .group = g->key};
     bool has_any = false;
@@ -247,7 +247,7 @@ static void note_operation(struct gpu_peers *g, const struct operation *op, int 
 
 void gpu_peers_end(struct gpu_peers *g)
 {
-    struct operation *op = g->begun;
+    struct peer_operation *op = g->begun;
     g->begun = NULL;
     for (int peer = 0; peer < g->size; peer++)
         note_operation(g, op, peer);

@@ -178,7 +178,7 @@ struct copy {
     bool is_host_read; // of pinned memory
 };
 
-struct fill {
+struct byte_fill {
     void *to;
     size_t bytes;
     uint8_t byte;
@@ -235,7 +235,7 @@ static bool run_copy(void *args)
 
 static bool run_fill(void *args)
 {
-    const struct fill *f = args;
+    const struct byte_fill *f = args;
     memset(f->to, f->byte, f->bytes);
     return true;
 }
@@ -304,7 +304,7 @@ void gpu_copy(enum stream_name s, void *to, const void *from, size_t bytes,
 
 void gpu_fill(enum stream_name s, void *to, uint8_t byte, size_t bytes)
 {
-    struct fill f = {to, bytes, byte};
+    struct byte_fill f = {to, bytes, byte};
     if (bytes == 0)
         return;
     check_device(to, bytes, "a fill writes");

@@ -40,8 +40,8 @@ struct emulated_event {
     struct mark *mark; // NULL: it was never recorded
 };
 
-struct operation {
-    struct operation *next;
+struct stream_operation {
+    struct stream_operation *next;
     bool (*run)(void *args); // NULL: of an event
     struct mark *mark;       // that it sets, or waits for
     bool is_wait, is_message;
@@ -50,7 +50,7 @@ struct operation {
 };
 
 struct queue {
-    struct operation *first, **last;
+    struct stream_operation *first, **last;
     int64_t n_enqueued, n_done;
     bool is_busy; // its first operation was not done when it was tried
 };
@@ -88,7 +88,7 @@ static uint32_t draw(void)
 
 /* -- what can run, with the lock ----------------------------------------------------- */
 
-static bool is_open(const struct operation *op)
+static bool is_open(const struct stream_operation *op)
 {
     return !op->is_wait || op->mark->is_set;
 }
@@ -150,7 +150,7 @@ static void let_go(struct mark *m)
 static void run_first(enum stream_name s)
 {
     struct queue *q = &all.queues[s];
-    struct operation *op = q->first;
+    struct stream_operation *op = q->first;
     bool is_done = true;
     if (op->run) {
         all.is_running = true;
@@ -262,7 +262,7 @@ static void join(uint32_t seen[N_STREAMS], const uint32_t more[N_STREAMS])
 }
 
 /* What an operation that is enqueued now comes after. */
-static void place(struct operation *op, enum stream_name s)
+static void place(struct stream_operation *op, enum stream_name s)
 {
     uint32_t *seen = all.seen[s];
     join(seen, all.seen_by_host);
@@ -275,14 +275,14 @@ static void place(struct operation *op, enum stream_name s)
     memcpy(op->at.seen, seen, sizeof op->at.seen);
 }
 
-static struct operation *operation_make(size_t bytes)
+static struct stream_operation *operation_make(size_t bytes)
 {
-    struct operation *op = calloc(1, sizeof *op + bytes);
+    struct stream_operation *op = calloc(1, sizeof *op + bytes);
     CHECK(op, "no memory for an operation of %zu bytes", bytes);
     return op;
 }
 
-static void enqueue(enum stream_name s, struct operation *op)
+static void enqueue(enum stream_name s, struct stream_operation *op)
 {
     struct queue *q = &all.queues[s];
     if (!q->last)
@@ -302,10 +302,10 @@ static void enqueue(enum stream_name s, struct operation *op)
         run_some(QUEUE_LONG / 2);
 }
 
-static struct operation *operation_with(bool (*run)(void *), const void *args,
+static struct stream_operation *operation_with(bool (*run)(void *), const void *args,
                                         size_t bytes, const void *more, size_t more_bytes)
 {
-    struct operation *op = operation_make(bytes + more_bytes);
+    struct stream_operation *op = operation_make(bytes + more_bytes);
     op->run = run;
     memcpy(op->args, args, bytes);
     if (more_bytes > 0)
@@ -313,7 +313,7 @@ static struct operation *operation_with(bool (*run)(void *), const void *args,
     return op;
 }
 
-static void enqueue_locked(enum stream_name s, struct operation *op)
+static void enqueue_locked(enum stream_name s, struct stream_operation *op)
 {
     pthread_mutex_lock(&all.lock);
     enqueue(s, op);
@@ -329,7 +329,7 @@ void streams_enqueue(enum stream_name s, bool (*run)(void *args), const void *ar
 void emulated_enqueue(enum stream_name s, bool (*run)(void *args), const void *args,
                       size_t bytes)
 {
-    struct operation *op = operation_with(run, args, bytes, NULL, 0);
+    struct stream_operation *op = operation_with(run, args, bytes, NULL, 0);
     op->is_message = true;
     enqueue_locked(s, op);
 }
@@ -393,7 +393,7 @@ void gpu_event_free(void *event)
 void gpu_record(void *event, enum stream_name s)
 {
     struct emulated_event *e = event;
-    struct operation *op = operation_make(0);
+    struct stream_operation *op = operation_make(0);
     struct mark *m = calloc(1, sizeof *m);
     CHECK(m, "no memory for an event");
     m->stream = s;
@@ -409,7 +409,7 @@ void gpu_record(void *event, enum stream_name s)
 void gpu_wait(enum stream_name s, void *event)
 {
     struct emulated_event *e = event;
-    struct operation *op = operation_make(0);
+    struct stream_operation *op = operation_make(0);
     op->is_wait = true;
     pthread_mutex_lock(&all.lock);
     CHECK(e->mark, "stream %s is to wait for an event that was never recorded",

@@ -3,8 +3,6 @@
  */
 #include "device/gpu/gpu_table.h"
 
-#include "device/gpu/gpu_table_attention.h"
-
 /* -- launches ------------------------------------------------------------------------ */
 
 #define BLOCKS_MOST INT32_MAX // of a grid in x, and in y
@@ -65,12 +63,12 @@ static void check_weight(const struct stream *s, const struct weight *w)
           dtype_name(w->dtype), dtype_name(s->dev->dtype));
 }
 
-static void gpu_table_gemm(struct stream *s, const struct gemm *g)
+void gpu_table_gemm(struct stream *s, const struct gemm *g)
 {
     gpu_gemm(s->name, g);
 }
 
-static void gpu_table_linear_fwd(struct stream *s, const struct linear *l)
+void gpu_table_linear_fwd(struct stream *s, const struct linear *l)
 {
     check_weight(s, l->w);
     if (l->N == 0)
@@ -85,15 +83,14 @@ static void gpu_table_linear_fwd(struct stream *s, const struct linear *l)
                                                              .C = l->w->rows});
 }
 
-static void gpu_table_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l)
+void gpu_table_linear_bwd_input(struct stream *s, const struct linear_bwd_input *l)
 {
     check_weight(s, l->w);
     if (l->N > 0)
         gpu_linear_bwd_input(s->name, s->dev->dtype, l);
 }
 
-static void gpu_table_linear_bwd_weight(struct stream *s,
-                                        const struct linear_bwd_weight *l)
+void gpu_table_linear_bwd_weight(struct stream *s, const struct linear_bwd_weight *l)
 {
     const struct weight *dw = l->dw;
     if (l->N > 0)
@@ -105,44 +102,8 @@ static void gpu_table_linear_bwd_weight(struct stream *s,
 
 /* -- the table ----------------------------------------------------------------------- */
 
-static const struct kernels table = {
-    .name = "gpu",
-    .embedding_fwd = gpu_table_embedding_fwd,
-    .embedding_bwd = gpu_table_embedding_bwd,
-    .layernorm_fwd = gpu_table_layernorm_fwd,
-    .layernorm_again = gpu_table_layernorm_again,
-    .layernorm_bwd = gpu_table_layernorm_bwd,
-    .gemm = gpu_table_gemm,
-    .linear_fwd = gpu_table_linear_fwd,
-    .linear_bwd_input = gpu_table_linear_bwd_input,
-    .linear_bwd_weight = gpu_table_linear_bwd_weight,
-    .matvec = gpu_table_matvec,
-    .bias_grad = gpu_table_bias_grad,
-    .add_partials = gpu_table_add_partials,
-    .activation_fwd = gpu_table_activation_fwd,
-    .activation_bwd = gpu_table_activation_bwd,
-    .bias_dropout_residual = gpu_table_bias_dropout_residual,
-    .dropout_fwd = gpu_table_dropout_fwd,
-    .dropout_bwd = gpu_table_dropout_bwd,
-    .attention_fwd = gpu_table_attention_fwd,
-    .attention_bwd = gpu_table_attention_bwd,
-    .attention_decode = gpu_table_attention_decode,
-    .xent_max = gpu_table_xent_max,
-    .xent_exp = gpu_table_xent_exp,
-    .xent_grad = gpu_table_xent_grad,
-    .xent_top = gpu_table_xent_top,
-    .reduce = gpu_table_reduce,
-    .adamw = gpu_table_adamw,
-    .sum_squares = gpu_table_sum_squares,
-    .load = gpu_table_load,
-    .store = gpu_table_store,
-    .store_add = gpu_table_store_add,
-    .add_stored = gpu_table_add_stored,
-    .copy = gpu_table_copy,
-    .add = gpu_table_add,
-    .add_rows = gpu_table_add_rows,
-    .fill = gpu_table_fill,
-};
+#define ENTRY(name, args) .name = gpu_table_##name,
+static const struct kernels table = {.name = "gpu", OPERATIONS(ENTRY)};
 
 const struct kernels *gpu_kernels(void)
 {

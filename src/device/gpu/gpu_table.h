@@ -50,44 +50,11 @@ static inline int64_t gpu_parts(int64_t n, int64_t unit)
     return (n + unit - 1) / unit;
 }
 
-/* -- the table, see kernels.h; attention and decoding: gpu_table_attention.h ------ */
+/* -- the table, see kernels.h -------------------------------------------------------- */
 
-void gpu_table_embedding_fwd(struct stream *s, float *x, const struct embedding *e);
-void gpu_table_embedding_bwd(struct stream *s, const struct embedding_bwd *e);
-void gpu_table_layernorm_fwd(struct stream *s, const struct layernorm *ln);
-void gpu_table_layernorm_again(struct stream *s, const struct layernorm *ln);
-void gpu_table_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln);
-void gpu_table_bias_grad(struct stream *s, float *db, const void *dy, float *partial,
-                         int64_t N, int64_t C);
-void gpu_table_add_partials(struct stream *s, float *out, const float *partial, int64_t N,
-                            int64_t stride, int64_t C);
-void gpu_table_activation_fwd(struct stream *s, const struct activation_fwd *a);
-void gpu_table_activation_bwd(struct stream *s, const struct activation_bwd *a);
-void gpu_table_bias_dropout_residual(struct stream *s, const struct residual *r);
-void gpu_table_dropout_fwd(struct stream *s, void *y, const float *x, int64_t B,
-                           int64_t S, int64_t C, const struct dropout *drop);
-const void *gpu_table_dropout_bwd(struct stream *s, void *dx, const void *dy, int64_t B,
-                                  int64_t S, int64_t C, const struct dropout *drop);
-void gpu_table_xent_max(struct stream *s, const struct xent *x);
-void gpu_table_xent_exp(struct stream *s, const struct xent *x);
-void gpu_table_xent_grad(struct stream *s, const struct xent *x);
-void gpu_table_xent_top(struct stream *s, int32_t *column, const struct xent *x);
-void gpu_table_reduce(struct stream *s, const struct reduction *r);
-void gpu_table_adamw(struct stream *s, const struct update *u, const struct adamw *a);
-void gpu_table_sum_squares(struct stream *s, double *partial, const void *x,
-                           enum dtype dtype, int64_t n);
-void gpu_table_load(struct stream *s, float *y, const void *x, enum dtype dtype,
-                    int64_t n);
-void gpu_table_store(struct stream *s, void *y, const float *x, enum dtype dtype,
-                     int64_t n);
-void gpu_table_store_add(struct stream *s, void *y, const float *x, enum dtype dtype,
-                         int64_t n);
-void gpu_table_add_stored(struct stream *s, void *y, const void *x, enum dtype dtype,
-                          int64_t n);
-void gpu_table_copy(struct stream *s, float *x, const float *y, int64_t n);
-void gpu_table_add(struct stream *s, float *x, const float *y, int64_t n);
-void gpu_table_add_rows(struct stream *s, float *x, const float *y, const int32_t *rows,
-                        int64_t n, int64_t C);
-void gpu_table_fill(struct stream *s, float *x, float value, int64_t n);
+#define GPU_TABLE_KERNEL(name, args)                                                     \
+    void gpu_table_##name(struct stream *s, const struct args *a);
+OPERATIONS(GPU_TABLE_KERNEL)
+#undef GPU_TABLE_KERNEL
 
 #endif

@@ -2,8 +2,6 @@
  * Attention and decoding on a GPU: which kernel computes a head of so many columns, and
  * how it is launched.
  */
-#include "device/gpu/gpu_table_attention.h"
-
 #include "device/gpu/gpu_attention_args.h"
 #include "device/gpu/gpu_device.h"
 #include "device/gpu/gpu_table.h"

@@ -16,11 +16,11 @@ TYPED_KERNEL(embed_bwd);
 
 #define TOKENS_MOST ((int64_t)(GPU_ARRAY_BYTES / sizeof(int32_t))) // of one launch
 
-static void embed_part(struct stream *s, float *x, const struct embedding *e,
-                       int64_t first, int64_t N)
+static void embed_part(struct stream *s, const struct embedding *e, int64_t first,
+                       int64_t N)
 {
     size_t bytes = (size_t)N * sizeof(int32_t);
-    struct gpu_embed a = {.x = x + first * e->H,
+    struct gpu_embed a = {.x = e->x + first * e->H,
                           .wte = e->wte->data,
                           .tokens = gpu_upload(s, e->tokens + first, bytes),
                           .N = N,
@@ -34,13 +34,13 @@ static void embed_part(struct stream *s, float *x, const struct embedding *e,
     gpu_table_launch(s, embed[e->wte->dtype], "embedding_fwd", &grid, &a, sizeof a);
 }
 
-void gpu_table_embedding_fwd(struct stream *s, float *x, const struct embedding *e)
+void gpu_table_embedding_fwd(struct stream *s, const struct embedding *e)
 {
     int64_t N = e->B * e->S;
     CHECK(!e->wpe || e->wpe->dtype == e->wte->dtype, "embeddings of %s and %s",
           dtype_name(e->wpe->dtype), dtype_name(e->wte->dtype));
     for (int64_t n = 0; n < N; n += TOKENS_MOST)
-        embed_part(s, x, e, n, i64_min(TOKENS_MOST, N - n));
+        embed_part(s, e, n, i64_min(TOKENS_MOST, N - n));
 }
 
 /* -- backward ------------------------------------------------------------------------ */

@@ -62,10 +62,10 @@ void gpu_table_xent_grad(struct stream *s, const struct xent *x)
     launch_xent(s, gpu_xent_grad, "xent_grad", x->R, &a);
 }
 
-void gpu_table_xent_top(struct stream *s, int32_t *column, const struct xent *x)
+void gpu_table_xent_top(struct stream *s, const struct xent *x)
 {
     struct gpu_xent a = xent_args(s, x);
-    a.column = column;
+    a.column = x->column;
     launch_xent(s, gpu_xent_top, "xent_top", x->R, &a);
 }
 
@@ -77,70 +77,65 @@ static void convert(struct stream *s, const char *name, const struct gpu_convert
     gpu_table_launch(s, gpu_convert, name, &grid, a, sizeof *a);
 }
 
-void gpu_table_load(struct stream *s, float *y, const void *x, enum dtype dtype,
-                    int64_t n)
+void gpu_table_load(struct stream *s, const struct convert *c)
 {
-    struct gpu_convert a = {y, x, n, .y_dtype = DTYPE_F32, .x_dtype = dtype};
+    struct gpu_convert a = {c->y, c->x, c->n, .y_dtype = DTYPE_F32, .x_dtype = c->dtype};
     convert(s, "load", &a);
 }
 
-void gpu_table_store(struct stream *s, void *y, const float *x, enum dtype dtype,
-                     int64_t n)
+void gpu_table_store(struct stream *s, const struct convert *c)
 {
-    struct gpu_convert a = {y, x, n, .y_dtype = dtype, .x_dtype = DTYPE_F32};
+    struct gpu_convert a = {c->y, c->x, c->n, .y_dtype = c->dtype, .x_dtype = DTYPE_F32};
     convert(s, "store", &a);
 }
 
-void gpu_table_store_add(struct stream *s, void *y, const float *x, enum dtype dtype,
-                         int64_t n)
+void gpu_table_store_add(struct stream *s, const struct convert *c)
 {
-    struct gpu_convert a = {y, x, n, dtype, DTYPE_F32, .is_added = true};
+    struct gpu_convert a = {c->y, c->x, c->n, c->dtype, DTYPE_F32, .is_added = true};
     convert(s, "store_add", &a);
 }
 
-void gpu_table_add_stored(struct stream *s, void *y, const void *x, enum dtype dtype,
-                          int64_t n)
+void gpu_table_add_stored(struct stream *s, const struct convert *c)
 {
-    struct gpu_convert a = {y, x, n, dtype, dtype, .is_added = true};
+    struct gpu_convert a = {c->y, c->x, c->n, c->dtype, c->dtype, .is_added = true};
     convert(s, "add_stored", &a);
 }
 
-void gpu_table_copy(struct stream *s, float *x, const float *y, int64_t n)
+void gpu_table_copy(struct stream *s, const struct floats *f)
 {
-    if (n > 0)
-        gpu_copy(s->name, x, y, (size_t)n * sizeof *x, COPY_ON_DEVICE);
+    if (f->n > 0)
+        gpu_copy(s->name, f->y, f->x, (size_t)f->n * sizeof *f->y, COPY_ON_DEVICE);
 }
 
-void gpu_table_add(struct stream *s, float *x, const float *y, int64_t n)
+void gpu_table_add(struct stream *s, const struct floats *f)
 {
-    struct gpu_convert a = {x, y, n, DTYPE_F32, DTYPE_F32, .is_added = true};
+    struct gpu_convert a = {f->y, f->x, f->n, DTYPE_F32, DTYPE_F32, .is_added = true};
     convert(s, "add", &a);
 }
 
-void gpu_table_fill(struct stream *s, float *x, float value, int64_t n)
+void gpu_table_fill(struct stream *s, const struct fill *f)
 {
-    struct gpu_fill a = {x, value, n};
-    struct gpu_grid grid = gpu_grid_flat(n);
+    struct gpu_fill a = {f->y, f->value, f->n};
+    struct gpu_grid grid = gpu_grid_flat(f->n);
     gpu_table_launch(s, gpu_fill_floats, "fill", &grid, &a, sizeof a);
 }
 
 #define ADD_THREADS_MOST 256
 #define ADD_RUN 4
 
-void gpu_table_add_rows(struct stream *s, float *x, const float *y, const int32_t *rows,
-                        int64_t n, int64_t C)
+void gpu_table_add_rows(struct stream *s, const struct add_rows *r)
 {
-    const int64_t most = GPU_ARRAY_BYTES / sizeof *rows;
-    for (int64_t first = 0; first < n; first += most) {
-        int64_t n_here = i64_min(most, n - first);
+    const int64_t most = GPU_ARRAY_BYTES / sizeof *r->rows;
+    for (int64_t first = 0; first < r->n; first += most) {
+        int64_t n_here = i64_min(most, r->n - first);
         struct gpu_add_rows a = {
-            .x = x,
-            .y = y + first * C,
-            .rows = gpu_upload(s, rows + first, (size_t)n_here * sizeof *rows),
+            .x = r->y,
+            .y = r->x + first * r->C,
+            .rows = gpu_upload(s, r->rows + first, (size_t)n_here * sizeof *r->rows),
             .n = n_here,
-            .C = C};
+            .C = r->C};
         struct gpu_grid grid =
-            gpu_grid_rows(n_here, gpu_parts(C, ADD_RUN), ADD_THREADS_MOST);
+            gpu_grid_rows(n_here, gpu_parts(r->C, ADD_RUN), ADD_THREADS_MOST);
         gpu_table_launch(s, gpu_add_rows, "add_rows", &grid, &a, sizeof a);
     }
 }
@@ -166,8 +161,9 @@ void gpu_table_reduce(struct stream *s, const struct reduction *r)
 
 /* -- the optimizer ------------------------------------------------------------------- */
 
-void gpu_table_adamw(struct stream *s, const struct update *u, const struct adamw *a)
+void gpu_table_adamw(struct stream *s, const struct adamw *u)
 {
+    const struct adamw_rule *a = &u->rule;
     struct gpu_update args = {
         .master = u->master,
         .exp_avg = u->exp_avg,
@@ -196,25 +192,26 @@ void gpu_table_adamw(struct stream *s, const struct update *u, const struct adam
 #define SQUARE_THREADS 256
 #define SQUARE_CHUNKS 16 // of a block, which writes them all
 
-void gpu_table_sum_squares(struct stream *s, double *partial, const void *x,
-                           enum dtype dtype, int64_t n)
+void gpu_table_sum_squares(struct stream *s, const struct sum_squares *q)
 {
-    const int64_t most = GPU_ARRAY_BYTES / sizeof *partial; // chunks of one launch
-    for (int64_t first = 0; first * KERNEL_SQUARE_CHUNK < n; first += most) {
+    const int64_t most = GPU_ARRAY_BYTES / sizeof *q->partial; // chunks of one launch
+    for (int64_t first = 0; first * KERNEL_SQUARE_CHUNK < q->n; first += most) {
         int64_t at = first * KERNEL_SQUARE_CHUNK;
-        int64_t n_here = i64_min(most * KERNEL_SQUARE_CHUNK, n - at);
+        int64_t n_here = i64_min(most * KERNEL_SQUARE_CHUNK, q->n - at);
         int64_t n_chunks = gpu_parts(n_here, KERNEL_SQUARE_CHUNK);
         int64_t n_blocks = gpu_parts(n_chunks, SQUARE_CHUNKS);
-        size_t room = (size_t)n_blocks * SQUARE_CHUNKS * sizeof *partial;
+        size_t room = (size_t)n_blocks * SQUARE_CHUNKS * sizeof *q->partial;
         struct gpu_squares a = {.partial = gpu_scratch(s, room),
-                                .x = (const char *)x + (size_t)at * dtype_bytes(dtype),
+                                .x = (const char *)q->x +
+                                     (size_t)at * dtype_bytes(q->dtype),
                                 .n = n_here,
-                                .dtype = dtype};
+                                .dtype = q->dtype};
         struct gpu_grid grid = {.blocks = n_blocks,
                                 .columns = 1,
                                 .threads = SQUARE_THREADS,
                                 .shared_bytes = SQUARE_THREADS * sizeof(double)};
         gpu_table_launch(s, gpu_sum_squares, "sum_squares", &grid, &a, sizeof a);
-        gpu_download(s, partial + first, a.partial, (size_t)n_chunks * sizeof *partial);
+        gpu_download(s, q->partial + first, a.partial,
+                     (size_t)n_chunks * sizeof *q->partial);
     }
 }

@@ -43,27 +43,26 @@ static struct gpu_grid chunk_grid(int64_t N, int64_t C)
 
 /* -- sums over rows ------------------------------------------------------------------ */
 
-void gpu_table_add_partials(struct stream *s, float *out, const float *partial, int64_t N,
-                            int64_t stride, int64_t C)
+void gpu_table_add_partials(struct stream *s, const struct add_partials *p)
 {
-    struct gpu_partials a = {.out = out,
-                             .partial = partial,
-                             .n_chunks = gpu_parts(N, KERNEL_ROW_CHUNK),
-                             .stride = stride,
-                             .C = C};
-    struct gpu_grid grid = {.blocks = N > 0 ? gpu_parts(C, COLUMN_THREADS) : 0,
+    struct gpu_partials a = {.out = p->out,
+                             .partial = p->partial,
+                             .n_chunks = gpu_parts(p->N, KERNEL_ROW_CHUNK),
+                             .stride = p->stride,
+                             .C = p->C};
+    struct gpu_grid grid = {.blocks = p->N > 0 ? gpu_parts(p->C, COLUMN_THREADS) : 0,
                             .columns = 1,
                             .threads = COLUMN_THREADS};
     gpu_table_launch(s, gpu_add_partials, "add_partials", &grid, &a, sizeof a);
 }
 
-void gpu_table_bias_grad(struct stream *s, float *db, const void *dy, float *partial,
-                         int64_t N, int64_t C)
+void gpu_table_bias_grad(struct stream *s, const struct bias_grad *b)
 {
-    struct gpu_bias_grad a = {.partial = partial, .dy = dy, .N = N, .C = C};
-    struct gpu_grid grid = chunk_grid(N, C);
+    struct gpu_bias_grad a = {.partial = b->partial, .dy = b->dy, .N = b->N, .C = b->C};
+    struct gpu_grid grid = chunk_grid(b->N, b->C);
     gpu_table_launch(s, bias_grad[s->dev->dtype], "bias_grad", &grid, &a, sizeof a);
-    gpu_table_add_partials(s, db, partial, N, C, C);
+    gpu_table_add_partials(s,
+                           &(struct add_partials){b->db, b->partial, b->N, b->C, b->C});
 }
 
 /* -- layer norm ---------------------------------------------------------------------- */
@@ -132,8 +131,10 @@ void gpu_table_layernorm_bwd(struct stream *s, const struct layernorm_bwd *ln)
         norm_bwd_part(s, ln, n, i64_min(part, ln->N - n));
     if (!ln->dg)
         return;
-    gpu_table_add_partials(s, ln->dg, ln->partial, ln->N, 2 * ln->C, ln->C);
-    gpu_table_add_partials(s, ln->db, ln->partial + ln->C, ln->N, 2 * ln->C, ln->C);
+    gpu_table_add_partials(
+        s, &(struct add_partials){ln->dg, ln->partial, ln->N, 2 * ln->C, ln->C});
+    gpu_table_add_partials(
+        s, &(struct add_partials){ln->db, ln->partial + ln->C, ln->N, 2 * ln->C, ln->C});
 }
 
 /* -- activations --------------------------------------------------------------------- */
@@ -169,7 +170,8 @@ void gpu_table_activation_bwd(struct stream *s, const struct activation_bwd *a)
     gpu_table_launch(s, gelu_bwd[s->dev->dtype], "activation_bwd", &grid, &args,
                      sizeof args);
     if (a->db)
-        gpu_table_add_partials(s, a->db, a->partial, args.N, args.C, args.C);
+        gpu_table_add_partials(
+            s, &(struct add_partials){a->db, a->partial, a->N, a->C, a->C});
 }
 
 /* -- dropout and residual sums ------------------------------------------------------- */
@@ -196,28 +198,24 @@ void gpu_table_bias_dropout_residual(struct stream *s, const struct residual *r)
 }
 
 static void launch_dropout(struct stream *s, gpu_kernel *kernel, const char *name,
-                           const struct gpu_dropped *a)
+                           const struct dropped *d)
 {
-    struct gpu_grid grid = drop_grid(a->N, a->C);
-    gpu_table_launch(s, kernel, name, &grid, a, sizeof *a);
+    struct gpu_dropped a = {
+        .y = d->y, .x = d->x, .N = d->B * d->S, .S = d->S, .C = d->C, .drop = d->drop};
+    struct gpu_grid grid = drop_grid(a.N, a.C);
+    gpu_table_launch(s, kernel, name, &grid, &a, sizeof a);
 }
 
-void gpu_table_dropout_fwd(struct stream *s, void *y, const float *x, int64_t B,
-                           int64_t S, int64_t C, const struct dropout *drop)
+void gpu_table_dropout_fwd(struct stream *s, const struct dropped *d)
 {
-    struct gpu_dropped a = {.y = y, .x = x, .N = B * S, .S = S, .C = C, .drop = *drop};
-    if (drop->threshold > 0)
-        launch_dropout(s, dropout_fwd[s->dev->dtype], "dropout_fwd", &a);
-    else if (y != x)
-        gpu_table_store(s, y, x, s->dev->dtype, B * S * C);
+    enum dtype dtype = s->dev->dtype;
+    if (!dropout_is_none(&d->drop))
+        launch_dropout(s, dropout_fwd[dtype], "dropout_fwd", d);
+    else if (d->y != d->x)
+        gpu_table_store(s, &(struct convert){d->y, d->x, dtype, d->B * d->S * d->C});
 }
 
-const void *gpu_table_dropout_bwd(struct stream *s, void *dx, const void *dy, int64_t B,
-                                  int64_t S, int64_t C, const struct dropout *drop)
+void gpu_table_dropout_bwd(struct stream *s, const struct dropped *d)
 {
-    struct gpu_dropped a = {.y = dx, .x = dy, .N = B * S, .S = S, .C = C, .drop = *drop};
-    if (drop->threshold == 0)
-        return dy;
-    launch_dropout(s, dropout_bwd[s->dev->dtype], "dropout_bwd", &a);
-    return dx;
+    launch_dropout(s, dropout_bwd[s->dev->dtype], "dropout_bwd", d);
 }

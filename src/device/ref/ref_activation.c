@@ -6,15 +6,14 @@
 #define SQRT_1_OVER_2_PI 0.39894228040143267794
 #define GELU_CUBIC 0.044715
 
-void ref_bias_grad(struct stream *s, float *db, const void *dy, float *partial, int64_t N,
-                   int64_t C)
+/* One column at a time, in double: no partial sums. */
+void ref_bias_grad(struct stream *s, const struct bias_grad *a)
 {
-    (void)partial; // sums one column at a time, in double
-    for (int64_t c = 0; c < C; c++) {
-        double sum = (double)db[c];
-        for (int64_t n = 0; n < N; n++)
-            sum += ref_get(s, dy, n * C + c);
-        db[c] = (float)sum;
+    for (int64_t c = 0; c < a->C; c++) {
+        double sum = (double)a->db[c];
+        for (int64_t n = 0; n < a->N; n++)
+            sum += ref_get(s, a->dy, n * a->C + c);
+        a->db[c] = (float)sum;
     }
 }
 
@@ -110,14 +109,13 @@ void ref_clear_partials(float *partial, int64_t N, int64_t C)
         partial[i] = 0.0F;
 }
 
-void ref_add_partials(struct stream *s, float *out, const float *partial, int64_t N,
-                      int64_t stride, int64_t C)
+void ref_add_partials(struct stream *s, const struct add_partials *a)
 {
-    for (int64_t c = 0; c < C; c++) {
-        double sum = (double)out[c];
-        for (int64_t i = 0; i < kernel_partials(N, 1); i++)
-            sum += (double)partial[i * stride + c];
-        out[c] = (float)sum;
+    for (int64_t c = 0; c < a->C; c++) {
+        double sum = (double)a->out[c];
+        for (int64_t i = 0; i < kernel_partials(a->N, 1); i++)
+            sum += (double)a->partial[i * a->stride + c];
+        a->out[c] = (float)sum;
     }
 }
 
@@ -135,25 +133,21 @@ void ref_bias_dropout_residual(struct stream *s, const struct residual *r)
     }
 }
 
-void ref_dropout_fwd(struct stream *s, void *y, const float *x, int64_t B, int64_t S,
-                     int64_t C, const struct dropout *drop)
+static double factor_of(const struct dropped *d, int64_t i)
 {
-    for (int64_t n = 0; n < B * S; n++)
-        for (int64_t c = 0; c < C; c++) {
-            double factor = (double)dropout_factor(drop, n / S, n % S, C, c);
-            ref_set(s, y, n * C + c, (double)x[n * C + c] * factor);
-        }
+    int64_t n = i / d->C;
+    return (double)dropout_factor(&d->drop, n / d->S, n % d->S, d->C, i % d->C);
 }
 
-const void *ref_dropout_bwd(struct stream *s, void *dx, const void *dy, int64_t B,
-                            int64_t S, int64_t C, const struct dropout *drop)
+void ref_dropout_fwd(struct stream *s, const struct dropped *d)
 {
-    if (drop->threshold == 0)
-        return dy;
-    for (int64_t n = 0; n < B * S; n++)
-        for (int64_t c = 0; c < C; c++) {
-            double factor = (double)dropout_factor(drop, n / S, n % S, C, c);
-            ref_set(s, dx, n * C + c, ref_get(s, dy, n * C + c) * factor);
-        }
-    return dx;
+    const float *x = d->x;
+    for (int64_t i = 0; i < d->B * d->S * d->C; i++)
+        ref_set(s, d->y, i, (double)x[i] * factor_of(d, i));
+}
+
+void ref_dropout_bwd(struct stream *s, const struct dropped *d)
+{
+    for (int64_t i = 0; i < d->B * d->S * d->C; i++)
+        ref_set(s, d->y, i, ref_get(s, d->x, i) * factor_of(d, i));
 }

@@ -45,26 +45,34 @@ double ref_rounded(const struct stream *s, double value)
     return ref_get(s, &stored, 0);
 }
 
-void ref_load(struct stream *s, float *y, const void *x, enum dtype dtype, int64_t n)
+void ref_load(struct stream *s, const struct convert *a)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = ref_element(x, dtype, i);
+    float *y = a->y;
+    for (int64_t i = 0; i < a->n; i++)
+        y[i] = ref_element(a->x, a->dtype, i);
 }
 
-void ref_store(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
+void ref_store(struct stream *s, const struct convert *a)
 {
-    for (int64_t i = 0; i < n; i++)
-        ref_set_element(y, dtype, i, x[i]);
+    const float *x = a->x;
+    for (int64_t i = 0; i < a->n; i++)
+        ref_set_element(a->y, a->dtype, i, x[i]);
 }
 
-void ref_store_add(struct stream *s, void *y, const float *x, enum dtype dtype, int64_t n)
+static void add_element(const struct convert *a, int64_t i, float x)
 {
-    for (int64_t i = 0; i < n; i++)
-        ref_set_element(y, dtype, i, ref_element(y, dtype, i) + x[i]);
+    ref_set_element(a->y, a->dtype, i, ref_element(a->y, a->dtype, i) + x);
 }
 
-void ref_add_stored(struct stream *s, void *y, const void *x, enum dtype dtype, int64_t n)
+void ref_store_add(struct stream *s, const struct convert *a)
 {
-    for (int64_t i = 0; i < n; i++)
-        ref_set_element(y, dtype, i, ref_element(y, dtype, i) + ref_element(x, dtype, i));
+    const float *x = a->x;
+    for (int64_t i = 0; i < a->n; i++)
+        add_element(a, i, x[i]);
+}
+
+void ref_add_stored(struct stream *s, const struct convert *a)
+{
+    for (int64_t i = 0; i < a->n; i++)
+        add_element(a, i, ref_element(a->x, a->dtype, i));
 }

@@ -1,6 +1,6 @@
 #include "device/ref/ref.h"
 
-void ref_embedding_fwd(struct stream *s, float *x, const struct embedding *e)
+void ref_embedding_fwd(struct stream *s, const struct embedding *e)
 {
     int64_t H = e->H;
     for (int64_t n = 0; n < e->B * e->S; n++) {
@@ -12,7 +12,7 @@ void ref_embedding_fwd(struct stream *s, float *x, const struct embedding *e)
             if (e->wpe)
                 sum += (double)ref_element(e->wpe->data, e->wpe->dtype,
                                            e->positions[n] * H + c);
-            x[n * H + c] = (float)sum;
+            e->x[n * H + c] = (float)sum;
         }
     }
 }

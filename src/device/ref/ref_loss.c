@@ -44,12 +44,12 @@ void ref_xent_grad(struct stream *s, const struct xent *x)
     }
 }
 
-void ref_xent_top(struct stream *s, int32_t *column, const struct xent *x)
+void ref_xent_top(struct stream *s, const struct xent *x)
 {
     for (int64_t r = 0; r < x->R; r++) {
-        column[r] = -1;
+        x->column[r] = -1;
         for (int64_t c = x->V - 1; c >= 0; c--)
             if (x->logits[r * x->V + c] == x->row_max[r])
-                column[r] = (int32_t)c;
+                x->column[r] = (int32_t)c;
     }
 }

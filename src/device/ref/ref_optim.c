@@ -3,8 +3,9 @@
 
 #include <math.h>
 
-static void update_element(const struct update *u, const struct adamw *a, int64_t i)
+static void update_element(const struct adamw *u, int64_t i)
 {
+    const struct adamw_rule *a = &u->rule;
     double beta1 = a->beta1, beta2 = a->beta2, p = (double)u->master[i];
     double grad = (double)ref_element(u->grad, u->grad_dtype, i) * a->grad_scale;
     if (a->is_l2)
@@ -21,42 +22,41 @@ static void update_element(const struct update *u, const struct adamw *a, int64_
         ref_set_element(u->param, u->param_dtype, i, u->master[i]);
 }
 
-void ref_adamw(struct stream *s, const struct update *u, const struct adamw *a)
+void ref_adamw(struct stream *s, const struct adamw *u)
 {
     for (int64_t i = 0; i < u->n; i++)
-        update_element(u, a, i);
+        update_element(u, i);
 }
 
-void ref_sum_squares(struct stream *s, double *partial, const void *x, enum dtype dtype,
-                     int64_t n)
+void ref_sum_squares(struct stream *s, const struct sum_squares *a)
 {
-    for (int64_t first = 0; first < n; first += KERNEL_SQUARE_CHUNK) {
-        int64_t end = i64_min(first + KERNEL_SQUARE_CHUNK, n);
+    for (int64_t first = 0; first < a->n; first += KERNEL_SQUARE_CHUNK) {
+        int64_t end = i64_min(first + KERNEL_SQUARE_CHUNK, a->n);
         double sum = 0;
         for (int64_t i = first; i < end; i++) {
-            double x_i = (double)ref_element(x, dtype, i);
+            double x_i = (double)ref_element(a->x, a->dtype, i);
             sum += x_i * x_i;
         }
-        partial[first / KERNEL_SQUARE_CHUNK] = sum;
+        a->partial[first / KERNEL_SQUARE_CHUNK] = sum;
     }
 }
 
-void ref_copy(struct stream *s, float *x, const float *y, int64_t n)
+void ref_copy(struct stream *s, const struct floats *a)
 {
-    for (int64_t i = 0; i < n; i++)
-        x[i] = y[i];
+    for (int64_t i = 0; i < a->n; i++)
+        a->y[i] = a->x[i];
 }
 
-void ref_add(struct stream *s, float *x, const float *y, int64_t n)
+void ref_add(struct stream *s, const struct floats *a)
 {
-    for (int64_t i = 0; i < n; i++)
-        x[i] += y[i];
+    for (int64_t i = 0; i < a->n; i++)
+        a->y[i] += a->x[i];
 }
 
-void ref_fill(struct stream *s, float *x, float value, int64_t n)
+void ref_fill(struct stream *s, const struct fill *a)
 {
-    for (int64_t i = 0; i < n; i++)
-        x[i] = value;
+    for (int64_t i = 0; i < a->n; i++)
+        a->y[i] = a->value;
 }
 
 /* The one sum here that is kept in float: its order, that of the ranks, is the contract. */
@@ -75,9 +75,8 @@ void ref_reduce(struct stream *s, const struct reduction *r)
     }
 }
 
-void ref_add_rows(struct stream *s, float *x, const float *y, const int32_t *rows,
-                  int64_t n, int64_t C)
+void ref_add_rows(struct stream *s, const struct add_rows *a)
 {
-    for (int64_t i = 0; i < n * C; i++)
-        x[rows[i / C] * C + i % C] += y[i];
+    for (int64_t i = 0; i < a->n * a->C; i++)
+        a->y[a->rows[i / a->C] * a->C + i % a->C] += a->x[i];
 }
