@@ -88,6 +88,7 @@ const struct config_alias config_aliases[] = {
     {"BATCH_SIZE", "batch_size.local_batch_size", NULL, COLOSSAL, false},
     {"gradient_accumulation", "batch_size.gradient_accumulation", NULL, COLOSSAL, false},
     {"NUM_MICRO_BATCHES", "batch_size.num_micro_batches", NULL, COLOSSAL, false},
+    {"layer_norm_epsilon", "Model.norm_epsilon", NULL, COLOSSAL, false},
     {"NUM_CHUNKS", "Distributed.virtual_pp_degree", NULL, COLOSSAL, false},
     {"TENSOR_SHAPE", "Distributed.tensor_shape", NULL, COLOSSAL, false},
     {"parallel.pipeline", "Distributed.pp_degree", NULL, COLOSSAL, false},
