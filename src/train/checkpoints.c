@@ -14,8 +14,10 @@
 #include "train/state.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* -- saving -------------------------------------------------------------------------- */
 
@@ -150,6 +152,32 @@ static int find_tokenizer(struct train *t, struct error *err)
         t->tokenizer_hash[0] = 0;
     return comm_bcast_bytes(t->grid.world, t->tokenizer_hash, sizeof t->tokenizer_hash, 0,
                             err);
+}
+
+/* Is ckpt_dir the output_dir, or in it? */
+static bool continues_here(const struct config_save_load *save)
+{
+    char parent[PATH_MAX];
+    struct stat out, from, above;
+    if (!save->ckpt_dir[0] || stat(save->output_dir, &out) ||
+        stat(save->ckpt_dir, &from) ||
+        snprintf(parent, sizeof parent, "%s/..", save->ckpt_dir) >= (int)sizeof parent ||
+        stat(parent, &above))
+        return false;
+    return (from.st_dev == out.st_dev && from.st_ino == out.st_ino) ||
+           (above.st_dev == out.st_dev && above.st_ino == out.st_ino);
+}
+
+/* Checkpoints without a hash must not be paired with the tokenizer of another run. */
+static int clear_tokenizer(const struct train *t, struct error *err)
+{
+    const struct config_save_load *save = &t->cfg.save_load;
+    bool is_wanted = save->save_steps >= 0 || t->cfg.eval_prompts.n_paths > 0;
+    int rc = 0;
+    if (comm_rank(t->grid.world) == 0 && is_wanted && !t->tokenizer_hash[0] &&
+        !continues_here(save))
+        rc = ckpt_tokenizer_clear(save->output_dir, t->run_id, err);
+    return comm_agree(t->grid.world, rc, err);
 }
 
 /* The ids of the data must mean to the model what they meant when it was trained. An
@@ -326,7 +354,7 @@ static int resume(struct restore *r, struct error *err)
     lr_log_change(&t->cfg, manifest->config, t->step);
     log_info("resumed from '%s': step %lld, %lld samples seen (%.2f s)", path,
              (long long)t->step, (long long)t->consumed_samples, clock_seconds() - start);
-    if (name_run(t, err))
+    if (name_run(t, err) || clear_tokenizer(t, err))
         return -1;
     if (comm_rank(t->grid.world) == 0)
         ckpt_warn_of_other_runs(t->cfg.save_load.output_dir, t->run_id);
@@ -339,7 +367,7 @@ int checkpoints_restore(struct train *t, struct error *err)
     if (find_tokenizer(t, err))
         return -1;
     if (t->cfg.save_load.ckpt_dir[0] == 0)
-        return name_run(t, err) ? -1 : state_init(t, err);
+        return name_run(t, err) || clear_tokenizer(t, err) ? -1 : state_init(t, err);
     enum beat_phase before = beat_enter(BEAT_LOAD);
     int rc = resume(&r, err);
     ckpt_reader_close(&r.reader);

@@ -307,6 +307,35 @@ int dataset_list_tokenizer(const struct config_paths *inputs, char *name, size_t
     return see_metas(inputs, see_tokenizer, &found, err);
 }
 
+struct common_hash {
+    char *text;
+    bool is_common;
+};
+
+static int see_hash(void *context, const struct described *d, struct error *err)
+{
+    struct common_hash *hash = context;
+    (void)err;
+    if (!d->meta)
+        return 0;
+    const char *own = d->meta->tokenizer_hash;
+    if (!hash->text[0])
+        memcpy(hash->text, own, DATASET_HASH_BYTES);
+    hash->is_common &= own[0] && strcmp(hash->text, own) == 0;
+    return 0;
+}
+
+int dataset_list_tokenizer_hash(const struct config_paths *inputs,
+                                char hash[DATASET_HASH_BYTES], struct error *err)
+{
+    struct common_hash found = {hash, true};
+    hash[0] = 0;
+    int rc = see_metas(inputs, see_hash, &found, err);
+    if (rc || !found.is_common)
+        hash[0] = 0;
+    return rc;
+}
+
 /* -- what the data says of itself ---------------------------------------------------- */
 
 struct facts {
