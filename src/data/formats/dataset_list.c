@@ -340,7 +340,7 @@ int dataset_list_tokenizer_hash(const struct config_paths *inputs,
 
 struct facts {
     struct config_data_facts *known;
-    int64_t n_datasets, n_plain_fleetx; // the latter without a meta file
+    bool has_other; // than PaddleFleetX's form without a meta file
 };
 
 static int see_facts(void *context, const struct described *d, struct error *err)
@@ -351,8 +351,10 @@ static int see_facts(void *context, const struct described *d, struct error *err
     bool is_fleetx =
         d->entry->format == DATASET_FLEETX || d->entry->format == DATASET_FLEETX_OLD;
     (void)err;
-    f->n_datasets++;
-    f->n_plain_fleetx += is_fleetx && !meta;
+    if (!is_fleetx || meta)
+        f->has_other = true;
+    else if (!facts->plain_fleetx[0])
+        snprintf(facts->plain_fleetx, sizeof facts->plain_fleetx, "%s", d->entry->prefix);
     if (!meta)
         return 0;
     if (!facts->source[0]) {
@@ -375,6 +377,6 @@ int dataset_list_facts(const struct config_dataset *data, struct config_data_fac
     struct facts f = {.known = facts};
     *facts = (struct config_data_facts){.eos_token_id = -1};
     int rc = see_metas(config_datasets(data), see_facts, &f, err);
-    facts->is_plain_fleetx = f.n_datasets > 0 && f.n_plain_fleetx == f.n_datasets;
+    facts->is_plain_fleetx = facts->plain_fleetx[0] && !f.has_other;
     return rc;
 }
