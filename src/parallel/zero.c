@@ -233,7 +233,7 @@ static void layout_buckets(struct zero *z, struct arena *ar)
     }
 }
 
-/* A reduction is of one run; the reducer of stage 0 joins runs to fused_bytes and one more. */
+/* Of one run. In stage 0, the reducer adds runs to fused_bytes and one more. */
 static size_t longest_reduction(const struct zero_options *opt)
 {
     const struct param_table *table = opt->map->table;
