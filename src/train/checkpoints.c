@@ -277,17 +277,35 @@ static void take_progress(struct train *t, const struct ckpt_progress *p)
     }
 }
 
-static void warn_of_other_data(const struct train *t, const struct ckpt_progress *p)
+/* By document and with the same weights, a document that is the same stays in its part. */
+static bool keeps_parts(const struct train *t, const json_t *then, json_t *now)
+{
+    const json_t *dataset = json_object_get(then, "dataset");
+    const char *by = json_string_value(json_object_get(dataset, "split_by"));
+    json_t *split = json_object_get(json_object_get(now, "dataset"), "split");
+    return t->cfg.dataset.split_by == SPLIT_BY_DOCUMENT && by &&
+           strcmp(by, "document") == 0 &&
+           json_equal(json_object_get(dataset, "split"), split);
+}
+
+static void warn_of_other_data(const struct train *t, const struct ckpt_manifest *then)
 {
     char fingerprint[CORPUS_FINGERPRINT_BYTES];
+    const struct ckpt_progress *p = &then->progress;
     input_set_fingerprint(&t->inputs, fingerprint);
-    if (p->data_fingerprint[0] && strcmp(p->data_fingerprint, fingerprint) != 0 &&
-        comm_rank(t->grid.world) == 0)
-        log_warning(
-            "the dataset is not the one of the checkpoint (it was %s, is %s): "
-            "samples are drawn from the new one, from number %lld on, and text that was "
-            "held out for validation before may now be trained on",
-            p->data_fingerprint, fingerprint, (long long)p->consumed_samples);
+    if (!p->data_fingerprint[0] || strcmp(p->data_fingerprint, fingerprint) == 0 ||
+        comm_rank(t->grid.world) != 0)
+        return;
+    json_t *now = json_loads(t->config_json, 0, NULL);
+    log_warning(
+        "the dataset is not the one of the checkpoint (it was %s, is %s): "
+        "samples are drawn from the new one, from number %lld on, and %s",
+        p->data_fingerprint, fingerprint, (long long)p->consumed_samples,
+        keeps_parts(t, then->config, now)
+            ? "documents whose tokens are the same stay in their part "
+              "(dataset.split_by document)"
+            : "text that was held out for validation before may now be trained on");
+    json_decref(now);
 }
 
 /* With other whole batches, an epoch has other samples: the place in it is another. */
@@ -348,10 +366,11 @@ static int resume(struct restore *r, struct error *err)
         return -1;
     if (comm_rank(t->grid.world) == 0)
         config_changes_log(manifest->config, t->config_json, manifest->progress.step > 0);
-    warn_of_other_data(t, &manifest->progress);
+    warn_of_other_data(t, manifest);
     take_progress(t, &manifest->progress);
     warn_of_other_epochs(t, manifest->config);
-    lr_log_change(&t->cfg, manifest->config, t->step);
+    if (t->step > 0) // an imported model's checkpoint has no rates of a run
+        lr_log_change(&t->cfg, manifest->config, t->step);
     log_info("resumed from '%s': step %lld, %lld samples seen (%.2f s)", path,
              (long long)t->step, (long long)t->consumed_samples, clock_seconds() - start);
     if (name_run(t, err) || clear_tokenizer(t, err))
