@@ -448,6 +448,10 @@ static void test_norm_epsilon__has_the_name_of_transformers_too(void **state)
     assert_true(cfg.model.norm_epsilon == 1e-6);
     load_with(&cfg, "", "Model.layer_norm_epsilon=1e-12", NULL);
     assert_true(cfg.model.norm_epsilon == 1e-12);
+    load_with(&cfg, "", "layer_norm_epsilon=1e-4", NULL);
+    assert_true(cfg.model.norm_epsilon == 1e-4);
+    load(&cfg, "layer_norm_epsilon: 1e-3\n");
+    assert_true(cfg.model.norm_epsilon == 1e-3);
 }
 
 /* The JSON of the defaults with `from` replaced by `to` must be refused with `reason`. */

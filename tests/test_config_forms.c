@@ -341,6 +341,12 @@ static void test_foreign__features_may_be_switched_off(void **state)
     assert_loads(&cfg, "quantization: {use_qat: False, weight_bits: 8}", NULL);
     assert_loads(&cfg, "Tuning: {enable: False, profile_start_step: 1}", NULL);
     assert_loads(&cfg, "Model: {expert_interval: , num_experts: 1}", NULL);
+    assert_loads(&cfg, "Model: {name: MoE}", "Model.name=");
+    assert_loads(&cfg,
+                 "Optimizer: {multi_precision: True,\n"
+                 "            grad_clip: {clip_norm: 0.5, multi_precision: False}}",
+                 NULL);
+    assert_true(cfg.optimizer.grad_clip == 0.5);
     assert_loads(&cfg, "Fused_passes: {enable: False}\nEval: {batch_size: 8}", NULL);
     assert_refused("quantization: {use_qat: 1}", NULL,
                    "f.yaml:1:25: quantization.use_qat: '1' is not a truth value");
@@ -469,6 +475,28 @@ static void test_rates__that_are_swapped_are_warned_about(void **state)
     free(log);
 }
 
+static void test_level__alone_is_warned_about(void **state)
+{
+    (void)state;
+    static const char *const sufficient[] = {"enable: True", "enable: False",
+                                             "use_pure_fp16: False", "dtype: bfloat16",
+                                             "level: "};
+    char *log = logged_by("Engine: {mix_precision: {level: o2}}");
+    assert_non_null(strstr(log, "f.yaml:1:33: Engine.mix_precision.level alone does not "
+                                "switch to 16 bits: training is in float32"));
+    free(log);
+    for (size_t i = 0; i < LEN(sufficient); i++) {
+        char text[100];
+        bool is_level = strncmp(sufficient[i], "level", 5) == 0;
+        snprintf(text, sizeof text, "Engine: {mix_precision: {%s%s}}",
+                 is_level ? "" : "level: O2, ", sufficient[i]);
+        log = logged_by(text);
+        if (strstr(log, "alone"))
+            fail_msg("%s: %s", text, log);
+        free(log);
+    }
+}
+
 /* -- the form of the Colossal-AI tutorial -------------------------------------------- */
 
 static void test_tutorial__a_file_with_its_names_has_its_defaults(void **state)
@@ -564,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_foreign__option_may_leave_out_the_section),
         cmocka_unit_test(test_epochs__count_when_steps_are_left_out),
         cmocka_unit_test(test_rates__that_are_swapped_are_warned_about),
+        cmocka_unit_test(test_level__alone_is_warned_about),
         cmocka_unit_test(test_tutorial__a_file_with_its_names_has_its_defaults),
         cmocka_unit_test(test_tutorial__other_files_have_their_own_defaults),
         cmocka_unit_test(test_accumulation__multiplies_the_batch_of_an_update),

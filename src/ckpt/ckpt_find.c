@@ -15,6 +15,7 @@ struct candidates {
     char dir[PATH_MAX];
     struct ckpt_list list; // in the order of trial; n_names 0: `dir` is the checkpoint
     int64_t n_tried;
+    bool warns;      // about `latest`
     bool has_latest; // the list is to be narrowed to its run
     bool is_narrowed;
     struct ckpt_name latest;
@@ -194,7 +195,7 @@ static int warn_of_garbage(const struct candidates *c, struct error *err)
     if (fs_join(path, sizeof path, c->dir, CKPT_LATEST_NAME, err) ||
         fs_look(path, &type, err))
         return -1;
-    if (type != FS_NOTHING)
+    if (type != FS_NOTHING && c->warns)
         log_warning("'%s' does not name a checkpoint; the highest step is taken", path);
     return 0;
 }
@@ -224,8 +225,9 @@ static int open_list(struct candidates *c, struct error *err)
                          "damaged, and its run has no earlier checkpoint there; to use "
                          "one of another run name it, such as '%s/%s'",
                          c->dir, c->latest.text, c->dir, c->highest.text);
-    log_warning("'%s/" CKPT_LATEST_NAME "' names '%s', which is not there", c->dir,
-                c->latest.text);
+    if (c->warns)
+        log_warning("'%s/" CKPT_LATEST_NAME "' names '%s', which is not there", c->dir,
+                    c->latest.text);
     return 0;
 }
 
@@ -235,11 +237,12 @@ static void candidates_release(struct candidates *c)
 }
 
 /* An error if there is none. candidates_release() is to be called after a failure too. */
-static int candidates_open(struct candidates *c, const char *ckpt_dir, struct error *err)
+static int candidates_open(struct candidates *c, const char *ckpt_dir, bool warns,
+                           struct error *err)
 {
     char manifest[PATH_MAX];
     enum fs_type type;
-    *c = (struct candidates){.n_tried = 0};
+    *c = (struct candidates){.warns = warns};
     if (fs_look(ckpt_dir, &type, err))
         return -1;
     if (type != FS_DIRECTORY)
@@ -300,10 +303,11 @@ static int candidates_none(const struct candidates *c, const struct error *first
         (long long)c->list.n_names, c->dir, others, first->text);
 }
 
-int ckpt_find_order(const char *dir, struct ckpt_list *order, struct error *err)
+int ckpt_find_order(const char *dir, bool warns, struct ckpt_list *order,
+                    struct error *err)
 {
     struct candidates c;
-    int rc = candidates_open(&c, dir, err);
+    int rc = candidates_open(&c, dir, warns, err);
     if (rc == 0)
         rc = candidates_narrow(&c, err);
     *order = c.list;
@@ -318,7 +322,7 @@ int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path, size_t path_size,
     struct candidates c;
     struct error newest = {.text = ""}, why;
     int rc = -1;
-    if (candidates_open(&c, ckpt_dir, err))
+    if (candidates_open(&c, ckpt_dir, true, err))
         goto done;
     while (candidates_next(&c, path, path_size)) {
         bool is_damaged;
@@ -349,7 +353,7 @@ int ckpt_find_info(const char *dir, struct ckpt_info *info, char path[PATH_MAX],
     struct candidates c;
     struct error newest = {.text = ""}, why;
     int rc = -1;
-    if (candidates_open(&c, dir, err))
+    if (candidates_open(&c, dir, false, err))
         goto done;
     while (rc && candidates_next(&c, path, PATH_MAX)) {
         rc = ckpt_read_info(path, info, &why);
@@ -454,7 +458,7 @@ int ckpt_load_newest(const struct ckpt_load_newest *what, struct comm *world,
                      const char *dir, char path[PATH_MAX], struct error *err)
 {
     struct candidates candidates = {.n_tried = 0};
-    int rc = comm_rank(world) == 0 ? candidates_open(&candidates, dir, err) : 0;
+    int rc = comm_rank(world) == 0 ? candidates_open(&candidates, dir, true, err) : 0;
     rc = comm_agree(world, rc, err);
     if (rc == 0)
         rc = try_each(what, world, &candidates, path, err);

@@ -35,13 +35,14 @@ MUST_CHECK int ckpt_resolve(const char *ckpt_dir, int n_sets, char *path,
                             size_t path_size, struct error *err);
 
 /* The first one of `dir` whose manifest can be read, with its path. The ranks that read
- * its tensors may still find it damaged. */
+ * its tensors may still find it damaged. Logs nothing: loading it reports the same. */
 MUST_CHECK int ckpt_find_info(const char *dir, struct ckpt_info *info,
                               char path[PATH_MAX], struct error *err);
 
 /* The names of the checkpoints in `dir`, in the order in which they are tried; none is
- * read, except to find the run of the first. An error if there is none. */
-MUST_CHECK int ckpt_find_order(const char *dir, struct ckpt_list *order,
+ * read, except to find the run of the first. An error if there is none. `warns`: log it
+ * if `latest` names none of them. */
+MUST_CHECK int ckpt_find_order(const char *dir, bool warns, struct ckpt_list *order,
                                struct error *err);
 
 /*

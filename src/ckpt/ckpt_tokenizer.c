@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "ckpt/ckpt_store.h"
 #include "data/formats/dataset_list.h"
 #include "text/tokenizer_save.h"
 
@@ -259,8 +260,8 @@ int ckpt_tokenizer_open(struct tokenizer **out, const char *given, const char *p
                    ? 0
                    : error_set(err, ERROR_INPUT,
                                "checkpoint '%s' does not record its tokenizer, and "
-                               "there are several beside it: name the one it was "
-                               "trained with by --tokenizer DIR",
+                               "tokenizers of other runs are beside it: name the one it "
+                               "was trained with by --tokenizer DIR",
                                path);
     if (open_found(out, &s, err))
         return -1;
@@ -360,30 +361,87 @@ static int write_files(const struct tokenizer *tokenizer, const char *output_dir
     return 0;
 }
 
-int ckpt_tokenizer_keep(const char *output_dir, const char *name, struct error *err)
+/* *is_it := the tokenizer of this hash may belong to another run in output_dir: its
+ * checkpoints record the hash, or none. */
+static int is_of_another(const char *output_dir, const char *run_id, const char *hash,
+                         bool *is_it, struct error *err)
 {
-    char dir[PATH_MAX];
+    struct ckpt_list list;
+    *is_it = false;
+    if (ckpt_scan(output_dir, &list, err))
+        return -1;
+    for (int64_t i = 0; i < list.n_names && !*is_it; i++) {
+        struct ckpt_progress p;
+        struct error ignored;
+        *is_it = ckpt_check(output_dir, &list.names[i], &p, &ignored) == 0 &&
+                 strcmp(p.run_id, run_id) != 0 &&
+                 (!p.tokenizer_hash[0] || strcmp(p.tokenizer_hash, hash) == 0);
+    }
+    ckpt_list_release(&list);
+    return 0;
+}
+
+int ckpt_tokenizer_clear(const char *output_dir, const char *run_id, struct error *err)
+{
+    char dir[PATH_MAX], hash[TOKENIZER_HASH_BYTES];
+    struct tokenizer *t;
+    struct error why;
+    bool is_it;
+    if (fs_join(dir, sizeof dir, output_dir, CKPT_TOKENIZER_DIR, err))
+        return -1;
+    if (tokenizer_open(&t, dir, &why)) {
+        if (why.kind == ERROR_INPUT) // not there, or no command takes it
+            return 0;
+        *err = why;
+        return -1;
+    }
+    tokenizer_hash(t, hash);
+    tokenizer_close(t);
+    if (is_of_another(output_dir, run_id, hash, &is_it, err))
+        return -1;
+    return is_it ? set_aside(output_dir, dir, err) : 0;
+}
+
+/* `hash`: its value when the data was prepared; "": not recorded. */
+static int keep(const char *output_dir, const char *name, const char *hash,
+                struct error *err)
+{
+    char dir[PATH_MAX], now[TOKENIZER_HASH_BYTES];
     struct tokenizer *tokenizer = NULL;
+    int rc;
     if (fs_join(dir, sizeof dir, output_dir, CKPT_TOKENIZER_DIR, err))
         return -1;
     if (strcmp(name, TOKENIZER_BYTES) == 0)
         return set_aside(output_dir, dir, err);
     if (is_kept(name, dir))
         return 0;
-    int rc = tokenizer_open(&tokenizer, name, err);
-    if (rc == 0)
+    if (tokenizer_open(&tokenizer, name, err))
+        return -1;
+    tokenizer_hash(tokenizer, now);
+    if (hash[0] && strcmp(now, hash) != 0)
+        rc = error_set(err, ERROR_INPUT,
+                       "'%.600s' has changed since the data was prepared with it (its "
+                       "hash was %s, is %s)",
+                       name, hash, now);
+    else
         rc = write_files(tokenizer, output_dir, dir, err);
     tokenizer_close(tokenizer);
     return rc;
 }
 
+int ckpt_tokenizer_keep(const char *output_dir, const char *name, struct error *err)
+{
+    return keep(output_dir, name, "", err);
+}
+
 int ckpt_tokenizer_keep_of(const char *output_dir, const struct config_paths *inputs,
                            struct error *err)
 {
-    char name[PATH_MAX];
-    if (dataset_list_tokenizer(inputs, name, sizeof name, err))
+    char name[PATH_MAX], hash[TOKENIZER_HASH_BYTES];
+    if (dataset_list_tokenizer(inputs, name, sizeof name, err) ||
+        dataset_list_tokenizer_hash(inputs, hash, err))
         return -1;
-    return name[0] ? ckpt_tokenizer_keep(output_dir, name, err) : 0;
+    return name[0] ? keep(output_dir, name, hash, err) : 0;
 }
 
 int ckpt_tokenizer_hash_of(const struct config_paths *inputs,
@@ -392,9 +450,12 @@ int ckpt_tokenizer_hash_of(const struct config_paths *inputs,
     char name[PATH_MAX];
     struct tokenizer *t;
     hash[0] = 0;
-    if (dataset_list_tokenizer(inputs, name, sizeof name, err))
+    if (dataset_list_tokenizer(inputs, name, sizeof name, err) ||
+        dataset_list_tokenizer_hash(inputs, hash, err))
         return -1;
     if (!name[0])
+        hash[0] = 0;
+    if (!name[0] || hash[0])
         return 0;
     if (tokenizer_open(&t, name, err))
         return -1;

@@ -10,7 +10,8 @@
  * A checkpoint records the hash of its tokenizer (tokenizer_hash()). One with another hash
  * is never used with it: the next in the order is looked at, and if none is left, or the
  * user has named the wrong one, the command is refused. Checkpoints of earlier versions
- * have no hash and take the first.
+ * have no hash and take the first, and so do those of data that does not say its
+ * tokenizer; if tokenizers of other runs are beside them, the user has to name one.
  */
 #ifndef CKPT_CKPT_TOKENIZER_H
 #define CKPT_CKPT_TOKENIZER_H
@@ -32,8 +33,15 @@ MUST_CHECK int ckpt_tokenizer_keep_of(const char *output_dir,
                                       const struct config_paths *inputs,
                                       struct error *err);
 
-/* The hash of the tokenizer that the datasets at `inputs` were prepared with; "" where
- * they do not say. */
+/* For a run that begins in output_dir and does not know its tokenizer: that of another run
+ * goes to "tokenizer-HASH", so that no command takes it for this run's. Files that no
+ * checkpoint there knows stay: the user has put them there. */
+MUST_CHECK int ckpt_tokenizer_clear(const char *output_dir, const char *run_id,
+                                    struct error *err);
+
+/* The hash of the tokenizer that the datasets at `inputs` were prepared with, also where
+ * its files are gone or have changed since (data of version 2.0.0: as they are now); ""
+ * where they do not say. */
 MUST_CHECK int ckpt_tokenizer_hash_of(const struct config_paths *inputs,
                                       char hash[TOKENIZER_HASH_BYTES], struct error *err);
 

@@ -246,7 +246,7 @@ static int find_taken(char taken[NAME_MAX + 1], const char *dir, json_t *whole,
         snprintf(taken, NAME_MAX + 1, "%s", highest);
         return 0;
     }
-    if (ckpt_find_order(dir, &order, why)) {
+    if (ckpt_find_order(dir, true, &order, why)) {
         if (why->kind == ERROR_INPUT)
             return 0;
         *err = *why;

@@ -229,7 +229,9 @@ struct config_data_facts {
     char source[CONFIG_PATH_BYTES]; // the file that says so
     int64_t other_vocab_size;       // of a part that was made with another tokenizer
     char other_source[CONFIG_PATH_BYTES]; // "": there is none
-    bool is_plain_fleetx; // all of it is in PaddleFleetX's form, without .meta.json
+    // the first part in PaddleFleetX's form, without .meta.json; "": there is none
+    char plain_fleetx[CONFIG_PATH_BYTES];
+    bool is_plain_fleetx; // all of it is
 };
 
 /* Look at the data, which a folder above this one can read. Data that is not there gives

@@ -152,8 +152,11 @@ int config_foreign_apply(struct config_loader *l, const struct config_foreign *r
                          const struct config_given *given, struct error *err)
 {
     struct config_foreign_use *use = use_of(l, row);
-    if (given->text.text && config_text_is_empty(&given->text))
+    if (given->text.text && config_text_is_empty(&given->text)) {
+        if (row->kind == FOREIGN_ONLY && given->from.layer > use->layer)
+            *use = (struct config_foreign_use){0}; // left out after all
         return 0;
+    }
     switch (row->kind) {
     case FOREIGN_UNUSED:
         mark(use, row, given);
@@ -224,6 +227,22 @@ int config_foreign_finish(struct config_loader *l, struct error *err)
     return 0;
 }
 
+/* PaddleFleetX 2.4's automatic parallelism took the level alone for float16. */
+static void warn_of_level(const struct config_loader *l)
+{
+    const struct config_foreign_use *level =
+        &l->foreigns[config_find_foreign("mix_precision.level") - config_foreigns];
+    const struct config_foreign_use *enable =
+        &l->foreigns[config_find_foreign("mix_precision.enable") - config_foreigns];
+    const struct config_origins *origins = &l->ours.origins;
+    if (level->is_seen && !enable->is_seen &&
+        !config_was_given(origins, config_key_at("mix_precision.use_pure_fp16")) &&
+        !config_was_given(origins, config_key_at("mix_precision.dtype")))
+        log_warning("%s: %s alone does not switch to 16 bits: training is in float32; "
+                    "for float16 add mix_precision.enable: True",
+                    level->where, level->name);
+}
+
 void config_foreign_log(const struct config_loader *l)
 {
     char line[1024] = "";
@@ -235,6 +254,7 @@ void config_foreign_log(const struct config_loader *l)
                                      used ? ", " : "", l->foreigns[i].name);
     if (used)
         log_info("not used here, of the configuration: %s", line);
+    warn_of_level(l);
 }
 
 /* -- a file -------------------------------------------------------------------------- */

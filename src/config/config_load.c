@@ -311,6 +311,18 @@ static void mask_as_fleetx(struct config_target *target)
                  path);
 }
 
+/* Of data of several forms: one key serves all of it. */
+static void tell_of_fleetx_part(const struct config_target *target, const char *part)
+{
+    const struct config_key *mask = config_key_at("dataset.eod_mask_loss");
+    if (!config_was_given(&target->origins, mask) &&
+        !config_was_kept(&target->origins, mask))
+        log_info("'%s' is in PaddleFleetX's form, without .meta.json, and other data are "
+                 "not: positions whose input is the end of text count in the loss of all "
+                 "(dataset.eod_mask_loss)",
+                 part);
+}
+
 /* An end of documents that is given, or no token of the model, is left to the check of the
  * data itself. */
 static int ask_data(struct config_target *target, config_look_fn *look, struct error *err)
@@ -325,6 +337,8 @@ static int ask_data(struct config_target *target, config_look_fn *look, struct e
         cfg->dataset.eos_token_id = facts.eos_token_id;
     if (facts.is_plain_fleetx)
         mask_as_fleetx(target);
+    else if (facts.plain_fleetx[0])
+        tell_of_fleetx_part(target, facts.plain_fleetx);
     return 0;
 }
 

@@ -88,6 +88,7 @@ const struct config_alias config_aliases[] = {
     {"BATCH_SIZE", "batch_size.local_batch_size", NULL, COLOSSAL, false},
     {"gradient_accumulation", "batch_size.gradient_accumulation", NULL, COLOSSAL, false},
     {"NUM_MICRO_BATCHES", "batch_size.num_micro_batches", NULL, COLOSSAL, false},
+    {"layer_norm_epsilon", "Model.norm_epsilon", NULL, COLOSSAL, false},
     {"NUM_CHUNKS", "Distributed.virtual_pp_degree", NULL, COLOSSAL, false},
     {"TENSOR_SHAPE", "Distributed.tensor_shape", NULL, COLOSSAL, false},
     {"parallel.pipeline", "Distributed.pp_degree", NULL, COLOSSAL, false},
@@ -133,6 +134,8 @@ const struct config_foreign config_foreigns[] = {
     {"Data.Eval.collate_fn", FOREIGN_UNUSED, NULL, NULL},
     {"Data.Eval.sample_split", FOREIGN_UNUSED, NULL, NULL},
     {"Data.Test", FOREIGN_UNUSED, NULL, NULL},
+    {"Optimizer.multi_precision", FOREIGN_UNUSED, NULL, NULL},
+    {"Optimizer.grad_clip.multi_precision", FOREIGN_UNUSED, NULL, NULL},
     {"Optimizer.lr.use_increments", FOREIGN_UNUSED, NULL, NULL},
 
     {"Model.module", FOREIGN_ONLY, "GPTModule|GPTModuleAuto|GPTEvalModule=|GPTGenerationModule=|"
@@ -176,7 +179,7 @@ const struct config_foreign config_foreigns[] = {
     {"Engine.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
     {"Global.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},
     {"dataset.name", FOREIGN_ONLY, "GPTDataset", "use GPTDataset: token files of that form are read"},
-    {"mix_precision.level", FOREIGN_ONLY, "O2|o2", "use O2: all parameters have 16 bits"},
+    {"mix_precision.level", FOREIGN_ONLY, "O2=|o2=", "use O2: all parameters have 16 bits"},
     {"mix_precision.enable", FOREIGN_MIXED, NULL, NULL},
     {"Distributed.pp_recompute_interval", FOREIGN_ONLY, "1", "use 1, and no_recompute_layers"},
     {"Optimizer.lr.run_mode", FOREIGN_ONLY, "step", NO_EPOCH_MODE},

@@ -53,7 +53,8 @@ static int find_order(const struct resume_point *r, struct ckpt_list *order,
         return -1;
     if (type != FS_DIRECTORY || ckpt_newest_step(r->output_dir) < 0)
         return 0;
-    if (ckpt_find_order(r->output_dir, order, &why) == 0 || why.kind == ERROR_INPUT)
+    if (ckpt_find_order(r->output_dir, false, order, &why) == 0 ||
+        why.kind == ERROR_INPUT)
         return 0;
     *err = why;
     return -1;

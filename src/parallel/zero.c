@@ -50,6 +50,12 @@ static int64_t run_end(const struct param_table *table, int64_t r)
     return r;
 }
 
+static int64_t run_elements(const struct param_table *table, int64_t first_row)
+{
+    const struct param *last = &table->params[run_end(table, first_row) - 1];
+    return last->offset + last->n_elements - table->params[first_row].offset;
+}
+
 static int count_runs(const struct param_table *table, int layer)
 {
     int n = 0;
@@ -68,11 +74,10 @@ static void set_runs(struct zero *z, struct zero_layer *l, int i, int64_t **boun
     for (int64_t r = table->layers[i].first_row; r < table->layers[i].end_row;
          r = run_end(table, r)) {
         const struct param *row = &table->params[r];
-        const struct param *last = &table->params[run_end(table, r) - 1];
         struct zero_run *run = &l->runs[l->n_runs++];
         *run = (struct zero_run){.dtype = row->in[STORE_GRADS].dtype,
                                  .at = row->in[STORE_GRADS].at - l->grad_at,
-                                 .n = last->offset + last->n_elements - row->offset,
+                                 .n = run_elements(table, r),
                                  .bounds = *bounds,
                                  .dp_bounds = *bounds + (int64_t)SH * DP + 1};
         *bounds += (int64_t)SH * DP + 1 + DP + 1;
@@ -228,10 +233,27 @@ static void layout_buckets(struct zero *z, struct arena *ar)
     }
 }
 
+/* Of one run. In stage 0, the reducer adds runs to fused_bytes and one more. */
+static size_t longest_reduction(const struct zero_options *opt)
+{
+    const struct param_table *table = opt->map->table;
+    int64_t longest = 0;
+    for (int i = 0; i < table->n_layers; i++)
+        for (int64_t r = table->layers[i].first_row; r < table->layers[i].end_row;
+             r = run_end(table, r)) {
+            enum dtype dtype = table->params[r].in[STORE_GRADS].dtype;
+            int64_t bytes = run_elements(table, r) * (int64_t)dtype_bytes(dtype);
+            longest = i64_max(longest, bytes);
+        }
+    if (opt->map->size == 1)
+        longest += opt->fused_bytes;
+    return (size_t)i64_min(longest, table->n_bytes[STORE_GRADS]);
+}
+
 struct zero_memory zero_measure(const struct zero_options *opt)
 {
     struct zero measured = {.opt = *opt};
-    struct zero_memory mem = {0};
+    struct zero_memory mem = {.longest = longest_reduction(opt)};
     struct arena ar, pinned;
     arena_measure(&ar);
     arena_measure(&pinned);

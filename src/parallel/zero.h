@@ -116,6 +116,7 @@ struct zero_memory {      // bytes, beside what the model has itself
     size_t buckets;       // buffers and buckets
     size_t host; // of these, what is not the device's, where it has its own memory
     size_t offloaded;
+    size_t longest; // reduction of gradients over the data ranks, at most; of all ranks
 };
 /* What zero_open() would take. */
 struct zero_memory zero_measure(const struct zero_options *opt);

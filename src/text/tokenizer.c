@@ -144,6 +144,12 @@ static bool refuse_foreign(const char *dir, struct error *err)
     return false;
 }
 
+/* What a message adds for a name that means GPT-2's tokenizer: none is built in. */
+static const char *where_to_get(const char *name)
+{
+    return strstr(name, "gpt2") ? "; " TOKENIZER_GPT2_FILES : "";
+}
+
 /* The only *.tiktoken of a directory. */
 static int open_ranks_in(struct tokenizer *t, const char *dir, struct error *err)
 {
@@ -169,8 +175,8 @@ static int open_ranks_in(struct tokenizer *t, const char *dir, struct error *err
         error_set(err, ERROR_INPUT,
                   "the directory '%s' has no tokenizer: neither tokenizer.json, nor "
                   "vocab.json with merges.txt, nor encoder.json with vocab.bpe, nor "
-                  "*.tiktoken",
-                  dir);
+                  "*.tiktoken%s",
+                  dir, where_to_get(dir));
     else if (found && fs_join(path, sizeof path, dir, found, err) == 0)
         rc = open_one(t, path, tokenizer_load_ranks, err);
 done:
@@ -213,8 +219,9 @@ int tokenizer_open(struct tokenizer **out, const char *name, struct error *err)
         rc = open_directory(t, name, err);
     else if (type == FS_NOTHING)
         rc = error_set(err, ERROR_INPUT,
-                       "there is no tokenizer '%s'; name \"%s\", or a directory or file",
-                       name, TOKENIZER_BYTES);
+                       "there is no tokenizer '%s'; name \"%s\", or a directory or "
+                       "file%s",
+                       name, TOKENIZER_BYTES, where_to_get(name));
     else
         rc = open_file(t, name, err);
     if (rc) {

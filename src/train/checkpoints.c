@@ -14,8 +14,10 @@
 #include "train/state.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* -- saving -------------------------------------------------------------------------- */
 
@@ -152,6 +154,32 @@ static int find_tokenizer(struct train *t, struct error *err)
                             err);
 }
 
+/* Is ckpt_dir the output_dir, or in it? */
+static bool continues_here(const struct config_save_load *save)
+{
+    char parent[PATH_MAX];
+    struct stat out, from, above;
+    if (!save->ckpt_dir[0] || stat(save->output_dir, &out) ||
+        stat(save->ckpt_dir, &from) ||
+        snprintf(parent, sizeof parent, "%s/..", save->ckpt_dir) >= (int)sizeof parent ||
+        stat(parent, &above))
+        return false;
+    return (from.st_dev == out.st_dev && from.st_ino == out.st_ino) ||
+           (above.st_dev == out.st_dev && above.st_ino == out.st_ino);
+}
+
+/* Checkpoints without a hash must not be paired with the tokenizer of another run. */
+static int clear_tokenizer(const struct train *t, struct error *err)
+{
+    const struct config_save_load *save = &t->cfg.save_load;
+    bool is_wanted = save->save_steps >= 0 || t->cfg.eval_prompts.n_paths > 0;
+    int rc = 0;
+    if (comm_rank(t->grid.world) == 0 && is_wanted && !t->tokenizer_hash[0] &&
+        !continues_here(save))
+        rc = ckpt_tokenizer_clear(save->output_dir, t->run_id, err);
+    return comm_agree(t->grid.world, rc, err);
+}
+
 /* The ids of the data must mean to the model what they meant when it was trained. An
  * imported model may be given another vocabulary, and learn it. */
 static int check_tokenizer(const struct train *t, const struct ckpt_progress *p,
@@ -249,17 +277,35 @@ static void take_progress(struct train *t, const struct ckpt_progress *p)
     }
 }
 
-static void warn_of_other_data(const struct train *t, const struct ckpt_progress *p)
+/* By document and with the same weights, a document that is the same stays in its part. */
+static bool keeps_parts(const struct train *t, const json_t *then, json_t *now)
+{
+    const json_t *dataset = json_object_get(then, "dataset");
+    const char *by = json_string_value(json_object_get(dataset, "split_by"));
+    json_t *split = json_object_get(json_object_get(now, "dataset"), "split");
+    return t->cfg.dataset.split_by == SPLIT_BY_DOCUMENT && by &&
+           strcmp(by, "document") == 0 &&
+           json_equal(json_object_get(dataset, "split"), split);
+}
+
+static void warn_of_other_data(const struct train *t, const struct ckpt_manifest *then)
 {
     char fingerprint[CORPUS_FINGERPRINT_BYTES];
+    const struct ckpt_progress *p = &then->progress;
     input_set_fingerprint(&t->inputs, fingerprint);
-    if (p->data_fingerprint[0] && strcmp(p->data_fingerprint, fingerprint) != 0 &&
-        comm_rank(t->grid.world) == 0)
-        log_warning(
-            "the dataset is not the one of the checkpoint (it was %s, is %s): "
-            "samples are drawn from the new one, from number %lld on, and text that was "
-            "held out for validation before may now be trained on",
-            p->data_fingerprint, fingerprint, (long long)p->consumed_samples);
+    if (!p->data_fingerprint[0] || strcmp(p->data_fingerprint, fingerprint) == 0 ||
+        comm_rank(t->grid.world) != 0)
+        return;
+    json_t *now = json_loads(t->config_json, 0, NULL);
+    log_warning(
+        "the dataset is not the one of the checkpoint (it was %s, is %s): "
+        "samples are drawn from the new one, from number %lld on, and %s",
+        p->data_fingerprint, fingerprint, (long long)p->consumed_samples,
+        keeps_parts(t, then->config, now)
+            ? "documents whose tokens are the same stay in their part "
+              "(dataset.split_by document)"
+            : "text that was held out for validation before may now be trained on");
+    json_decref(now);
 }
 
 /* With other whole batches, an epoch has other samples: the place in it is another. */
@@ -320,13 +366,14 @@ static int resume(struct restore *r, struct error *err)
         return -1;
     if (comm_rank(t->grid.world) == 0)
         config_changes_log(manifest->config, t->config_json, manifest->progress.step > 0);
-    warn_of_other_data(t, &manifest->progress);
+    warn_of_other_data(t, manifest);
     take_progress(t, &manifest->progress);
     warn_of_other_epochs(t, manifest->config);
-    lr_log_change(&t->cfg, manifest->config, t->step);
+    if (t->step > 0) // an imported model's checkpoint has no rates of a run
+        lr_log_change(&t->cfg, manifest->config, t->step);
     log_info("resumed from '%s': step %lld, %lld samples seen (%.2f s)", path,
              (long long)t->step, (long long)t->consumed_samples, clock_seconds() - start);
-    if (name_run(t, err))
+    if (name_run(t, err) || clear_tokenizer(t, err))
         return -1;
     if (comm_rank(t->grid.world) == 0)
         ckpt_warn_of_other_runs(t->cfg.save_load.output_dir, t->run_id);
@@ -339,7 +386,7 @@ int checkpoints_restore(struct train *t, struct error *err)
     if (find_tokenizer(t, err))
         return -1;
     if (t->cfg.save_load.ckpt_dir[0] == 0)
-        return name_run(t, err) ? -1 : state_init(t, err);
+        return name_run(t, err) || clear_tokenizer(t, err) ? -1 : state_init(t, err);
     enum beat_phase before = beat_enter(BEAT_LOAD);
     int rc = resume(&r, err);
     ckpt_reader_close(&r.reader);

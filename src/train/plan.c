@@ -106,7 +106,7 @@ int plan_data_find(struct plan_data *d, const struct config *cfg, struct error *
 
 /* Groups whose reductions need staging memory: over mp of activations, over data ranks of
  * gradients, between the ends of a pipeline of the tied embedding. */
-static double staging_bytes(const struct plan *p)
+static double staging_bytes(const struct plan *p, const struct zero_memory *zero)
 {
     const struct grid_shape *s = &p->layout.shape;
     bool is_tied = s->pp > 1 &&
@@ -114,7 +114,7 @@ static double staging_bytes(const struct plan *p)
     int64_t message = p->layout.n_message * (int64_t)sizeof(float);
     int64_t grads = p->layout.table.n_bytes[STORE_GRADS];
     size_t total = comm_group_bytes(s->mp, message);
-    total += comm_group_bytes(s->dp * s->sharding, grads);
+    total += comm_group_bytes(s->dp * s->sharding, (int64_t)zero->longest);
     return (double)(total + comm_group_bytes(is_tied ? 2 : 1, grads));
 }
 
@@ -191,12 +191,12 @@ static void move_to_host(struct plan_memory *mem, const struct plan *p,
     enum device_kind kind = p->layout.model.dev->kind;
     bool is_params = p->layout.zero.is_in_host; // else windows of what is on disk
     mem->params -= is_params ? (double)zero->host : 0;
-    mem->comm -= staging_bytes(p) + (is_params ? 0 : (double)zero->host);
+    mem->comm -= staging_bytes(p, zero) + (is_params ? 0 : (double)zero->host);
     mem->optimizer -= (double)optimizer->host;
     mem->scratch -= (double)model->tables;
     mem->state = (double)(zero->host + optimizer->host);
     mem->tables = (double)(model->tables + model->pinned + device_host_bytes(kind));
-    mem->staging = staging_bytes(p) + pinned_bytes(p);
+    mem->staging = staging_bytes(p, zero) + pinned_bytes(p);
     mem->workspace = (double)device_own_bytes(kind);
     mem->workspace += (double)comm_peers_bytes(largest_group(&p->layout.shape));
     mem->nccl = nccl_bytes(kind, &p->layout.shape);
@@ -221,7 +221,7 @@ struct plan_memory plan_memory(const struct plan *p, const struct config *cfg,
         .grads = (double)(model.grads + zero.grads),
         .optimizer = (double)optimizer.resident,
         .activations = (double)model.activations,
-        .comm = (double)(messages + zero.buckets) + staging_bytes(p),
+        .comm = (double)(messages + zero.buckets) + staging_bytes(p, &zero),
         .scratch = (double)model.scratch,
         .saving = saving_bytes(p, cfg),
         .data = data->lengths + data->batches + data->order,

@@ -80,8 +80,13 @@ for latest in missing garbage; do
     [ $latest = missing ] || echo ../../x >both/latest
     "$trefoil" generate --ckpt both --greedy --prompt a >text 2>log || fail "$(cat log)"
     grep -q "tokenizer: 'both/tokenizer-" log || fail "$latest: not $old: $(cat log)"
-    [ $latest = missing ] || grep -q "does not name a checkpoint" log || fail "$(cat log)"
+    [ $latest = missing ] || [ "$(grep -c "does not name a checkpoint" log)" = 1 ] || fail "$(cat log)"
 done
+# ... which a run that starts from scratch does not take
+"$trefoil" pretrain --max_restarts 1 -c run.yaml -o Model.vocab_size=280 -o eval_freq=0 \
+    -o dataset.input_dir=data_b -o output_dir=both -o max_steps=2 -o save_steps=-1 2>log ||
+    fail "$(cat log)"
+! grep -q "does not name a checkpoint" log || fail "nothing is taken: $(cat log)"
 
 # -- an earlier run's checkpoint has its own tokenizer, also where data is gone
 hidden=$PWD/hidden
@@ -122,3 +127,36 @@ generate --ckpt moved/$old | cmp - a.txt || fail "larger vocabulary: $(cat log)"
 refused "$pattern, or leave --tokenizer out" generate --ckpt moved/$old --tokenizer tok_c
 : >moved/tokenizer/tokenizer.json
 generate --ckpt moved/$old | cmp - a.txt || fail "damaged tokenizer: $(cat log)"
+
+# -- data that does not say its tokenizer is not paired with that of an earlier run
+mkdir bare && cp data_b/x.bin data_b/x.idx bare
+must_train $base dataset.input_dir=data_a save_load.output_dir=used max_steps=4
+must_train $base dataset.input_dir=bare save_load.output_dir=used max_steps=2
+newer=used/$(cat used/latest)
+refused "does not record its tokenizer, and tokenizers of other runs are beside it" generate --ckpt used
+generate --ckpt used --tokenizer tok_b >text || fail "named: $(cat log)"
+generate --ckpt used/"$(name_of used 4)" >text || fail "of the earlier run: $(cat log)"
+# ... but with its own, when such a run continues in the directory
+mv used/tokenizer-* used/tokenizer
+for from in used "$newer"; do
+    must_train $base dataset.input_dir=bare save_load.output_dir=used save_load.ckpt_dir="$from" max_steps=3
+    [ -d used/tokenizer ] || fail "$from: $(ls used)"
+done
+
+# ... or with one that the user has put there
+rm -r used && mkdir used && cp -r tok_b used/tokenizer
+must_train $base dataset.input_dir=bare save_load.output_dir=used max_steps=2 eval_freq=1 eval_prompts=leaf
+generate --ckpt used >text || fail "put there: $(cat log)"
+! grep -q "was renamed" run.log || fail "put there: $(cat run.log)"
+
+# -- data records the hash of its tokenizer: one that has changed since is not kept with it
+cp -r tok_a tok_d
+"$trefoil" prepare --input words.txt --tokenizer tok_d --output data_d/x 2>log || fail "$(cat log)"
+cp tok_b/* tok_d
+must_train $base dataset.input_dir=data_d save_load.output_dir=changed max_steps=2
+grep -q "tok_d' has changed since the data was prepared with it" run.log || fail "$(cat run.log)"
+refused "$pattern" generate --ckpt changed
+generate --ckpt changed --tokenizer tok_a >text || fail "named: $(cat log)"
+rm -r tok_d
+"$trefoil" eval --ckpt changed --data data_a/x >text 2>log || fail "its files are gone: $(cat log)"
+refused "prepared with another tokenizer" "$trefoil" eval --ckpt changed --data data_b/x

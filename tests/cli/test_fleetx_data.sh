@@ -41,7 +41,14 @@ check ' eod_mask_loss: False eos_token_id: -1' -o Model.vocab_size=50304 -o eos_
 check ' eod_mask_loss: False eos_token_id: 50256' -o Model.vocab_size=50304 -o eod_mask_loss=False
 check ' eod_mask_loss: True eos_token_id: 50256' -o Model.vocab_size=50304 -o eod_mask_loss=True
 check ' eod_mask_loss: False eos_token_id: 256' -o dataset.input_dir=data
-check ' eod_mask_loss: False eos_token_id: 256' -o 'dataset.input_dir=[fleetx,data]'
+part="'fleetx/words' is in PaddleFleetX's form, without .meta.json, and other data are not: "
+for list in fleetx,data data,fleetx none,fleetx,data; do
+    check ' eod_mask_loss: False eos_token_id: 256' -o "dataset.input_dir=[$list]"
+    grep -q "$part" config.err || fail "$list: $(cat config.err)"
+done
+check ' eod_mask_loss: True eos_token_id: 256' -o 'dataset.input_dir=[fleetx,data]' \
+    -o eod_mask_loss=True
+grep "$part" config.err && fail "a written key is not the last word"
 check ' eod_mask_loss: False eos_token_id: -1' -o dataset.input_dir=nothing
 mv words.meta.json fleetx/
 check ' eod_mask_loss: False eos_token_id: 256'

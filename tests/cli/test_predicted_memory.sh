@@ -39,6 +39,10 @@ check offload 2 $(stage 2 2) $D.sharding.sharding_offload=True save_load.offload
 check dp6 6 $D.dp_degree=6 Model.hidden_size=64
 rows | awk '$3 > 60 { exit 1 }' || fail "small reductions take much memory: $(rows)"
 
+# many short reductions: their staging is as long as one of them, not as all together
+check deep 6 $D.dp_degree=6 Model.hidden_size=64 Model.num_layers=32
+check deep16 6 $D.dp_degree=6 Model.hidden_size=64 Model.num_layers=48 mix_precision.dtype=bfloat16
+
 run emulated 1 device=emulated
 rows | awk '
     { apart = 100 * ($3 / $2 - 1) - $4; if (apart > 0.3 || apart < -0.3) bad = 1 }

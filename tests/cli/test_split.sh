@@ -53,6 +53,18 @@ tokens=$(valid dataset.input_dir=two)
 [ -n "$tokens" ] && [ "$(valid dataset.input_dir=swapped)" = "$tokens" ] || fail "files in another order"
 [ "$(valid dataset.input_dir=fleetx)" = "$tokens" ] || fail "another format"
 
+# other files with the same documents: by document, validation text stays what it is
+for rule in document contiguous; do
+    must_train dataset.input_dir=two output_dir=files_$rule max_steps=2 dataset.split_by=$rule
+    must_train dataset.input_dir=swapped output_dir=files_$rule max_steps=4 dataset.split_by=$rule \
+        ckpt_dir=files_$rule
+    grep -q 'WARNING.*the dataset is not the one of the checkpoint' run.log || fail "$rule: no warning"
+    kept=$(grep -c 'stay in their part (dataset.split_by document)' run.log)
+    moved=$(grep -c 'held out for validation before may now be trained on' run.log)
+    [ "$rule $kept $moved" = "document 1 0" ] || [ "$rule $kept $moved" = "contiguous 0 1" ] ||
+        fail "other files: $rule $kept $moved"
+done
+
 # with whole epochs, masks and blends; the dry run reads the same numbers
 must_train $by dataset.input_dir=two max_steps=0 num_train_epochs=1 test_interval=1 \
     dataset.reset_attention_mask=True output_dir=epoch

