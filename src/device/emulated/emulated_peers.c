@@ -27,7 +27,7 @@ struct gpu_peers {
     int rank, size;
     enum stream_name stream;
     struct device_link link;
-    pthread_t thread;        // that opened it: the link is for it alone
+    pthread_t thread;             // that opened it: the link is for it alone
     struct peer_operation *begun; // between begin and end
 };
 

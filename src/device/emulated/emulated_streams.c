@@ -303,7 +303,8 @@ static void enqueue(enum stream_name s, struct stream_operation *op)
 }
 
 static struct stream_operation *operation_with(bool (*run)(void *), const void *args,
-                                        size_t bytes, const void *more, size_t more_bytes)
+                                               size_t bytes, const void *more,
+                                               size_t more_bytes)
 {
     struct stream_operation *op = operation_make(bytes + more_bytes);
     op->run = run;
