@@ -68,6 +68,10 @@ static void test_changes__of_keys_newer_than_the_checkpoint(void **state)
         {"Model.embed_drop_rate=0.5", "{\"Model\": {\"hidden_dropout_prob\": 0.5}}",
          "hidden_dropout_prob was 0.5"},
         {"global_batch_size=64", "{}", NULL}, // derived when left out: not known
+        // sections that are none, of a damaged checkpoint
+        {"gradient_accumulation=2",
+         "{\"batch_size\": 3, \"Optimizer\": {\"lr\": []}, \"Model\": \"\"}",
+         "gradient_accumulation was 1, is 2\n"},
     };
     for (size_t i = 0; i < LEN(cases); i++) {
         char *now = effective(cases[i].option), leaf[64] = "";

@@ -360,6 +360,13 @@ static void test_corpus__a_meta_file_of_another_dataset_is_refused(void **state)
     test_write_file(path, other, sizeof other - 1);
     assert_int_equal(corpus_open(&c, *state, &err), -1);
     assert_says(err, "describes 4 documents");
+    static const char large[] =
+        "{\"tokenizer\": \"bytes\", \"vocab_size\": 257, \"eos_token_id\": "
+        "9223372036854775807, \"documents\": 5, \"tokens\": 16}";
+    test_write_file(path, large, sizeof large - 1);
+    assert_int_equal(corpus_open(&c, *state, &err), -1);
+    assert_says(err,
+                "\"eos_token_id\" must be there and be an integer from 0 to 2147483647");
     test_write_file(path, "{\"tokenizer\": ", 14);
     assert_int_equal(corpus_open(&c, *state, &err), -1);
     assert_says(err, "x.meta.json':1");

@@ -310,6 +310,16 @@ bool fs_is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+int fs_is_same_file(const char *path, int fd)
+{
+    struct stat open_one, named;
+    if (fstat(fd, &open_one))
+        return -1;
+    if (lstat(path, &named))
+        return fs_error_kind(errno) == ERROR_INPUT ? 0 : -1;
+    return open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
 int fs_look(const char *path, enum fs_type *type, struct error *err)
 {
     struct stat st = {.st_mode = 0};

@@ -66,6 +66,9 @@ bool fs_is_cached(int fd);
 
 bool fs_exists(const char *path);
 bool fs_is_directory(const char *path);
+/* Is the open file, which was opened without following a link, still the one of that name?
+ * 1, 0, or -1 with errno when that is not known. */
+int fs_is_same_file(const char *path, int fd);
 
 enum fs_type { FS_NOTHING, FS_FILE, FS_DIRECTORY, FS_OTHER };
 /* What `path` leads to, where taking a disk that does not answer for a file that is not

@@ -109,18 +109,6 @@ static void describe_self(struct owner *me)
     snprintf(me->token, sizeof me->token, "%016llx", (unsigned long long)token);
 }
 
-/* Whether the file at `path` is the one that is open: 1, 0, or -1 with errno when that is
- * not known. */
-static int is_same_file(const char *path, int fd)
-{
-    struct stat here, there;
-    if (fstat(fd, &here))
-        return -1;
-    if (stat(path, &there))
-        return fs_error_kind(errno) == ERROR_INPUT ? 0 : -1;
-    return here.st_ino == there.st_ino && here.st_dev == there.st_dev;
-}
-
 static void sleep_seconds(double seconds)
 {
     struct timespec part = {.tv_sec = (time_t)seconds};
@@ -254,7 +242,7 @@ static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct er
     struct owner owner;
     bool has_kernel_lock = fcntl(lock->fd, F_OFD_SETLK, &whole) == 0;
     bool is_held = !has_kernel_lock && (errno == EAGAIN || errno == EACCES);
-    int is_same = is_same_file(lock->path, lock->fd);
+    int is_same = fs_is_same_file(lock->path, lock->fd);
     enum note note = is_same > 0 ? read_owner(lock->fd, &owner) : NOTE_EMPTY;
     if (is_same < 0 || note == NOTE_UNREADABLE)
         return look_again(lock, err);
@@ -276,7 +264,7 @@ static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct er
         }
         log_info("broke the lock '%s' of process %lld on '%s', which is gone", lock->path,
                  (long long)owner.pid, owner.host);
-        if (is_same_file(lock->path, lock->fd) > 0)
+        if (fs_is_same_file(lock->path, lock->fd) > 0)
             unlink(lock->path);
         return AGAIN; // with a file of its own
     }
@@ -286,7 +274,7 @@ static enum attempt try_file(struct ckpt_lock *lock, struct owner *me, struct er
         unlink(lock->path);
         return REFUSED;
     }
-    return is_same_file(lock->path, lock->fd) ? TAKEN : AGAIN; // as far as is known
+    return fs_is_same_file(lock->path, lock->fd) ? TAKEN : AGAIN; // as far as is known
 }
 
 int ckpt_lock_open(struct ckpt_lock *lock, const char *output_dir, double beat_seconds,
@@ -341,7 +329,7 @@ static enum standing read_lock_state(const struct ckpt_lock *lock, struct owner 
     enum note note = read_owner(fd, owner);
     int reason = errno;
     close(fd);
-    int is_same = is_same_file(lock->path, lock->fd);
+    int is_same = fs_is_same_file(lock->path, lock->fd);
     if (note == NOTE_UNREADABLE)
         errno = reason;
     if (note == NOTE_UNREADABLE || is_same < 0)

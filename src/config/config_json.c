@@ -89,7 +89,7 @@ void config_json_put(json_t *root, const struct config_key *key, json_t *value)
     for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
         snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
         json_t *next = json_object_get(at, name);
-        if (!next) {
+        if (!json_is_object(next)) { // nothing, or what a damaged text has there
             next = json_object();
             CHECK(json_object_set_new(at, name, next) == 0, "out of memory");
         }

@@ -13,7 +13,8 @@ MUST_CHECK int config_json_set(const struct config_key *key, struct config *cfg,
 /* The value of `key` in the JSON form of a configuration, borrowed; NULL: missing. */
 json_t *config_json_find(const json_t *root, const struct config_key *key);
 
-/* Put `value`, taken over, in the place of `key`; its sections are made where missing. */
+/* Put `value`, taken over, in the place of `key`. Its sections are made where there are none,
+ * also in place of something that is no section. */
 void config_json_put(json_t *root, const struct config_key *key, json_t *value);
 
 #endif

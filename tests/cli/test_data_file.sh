@@ -232,3 +232,21 @@ grep -q 'num_train_epochs 1: 6 steps' run.log || fail "compressed: $(grep steps 
 mkdir "$prefix.lock"
 expect 2 "cannot write .*dataset.cache_dir" "$trefoil" pretrain -c run.yaml -o $file -o $bytes
 [ -z "$(made)" ] || fail "prepared without the lock"
+rmdir "$prefix.lock"
+
+# a disk that does not tell what the lock's name or an index's leads to is not asked for ever
+preload=$(dirname "$trefoil")/tests/libfault_preload.so
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0
+failing() {
+    local sub=$1
+    shift
+    LD_PRELOAD=$preload FAULT_OP=stat FAULT_SUB=$sub FAULT_COUNT=1000000000 \
+        timeout -k 5 100 "$@"
+}
+expect 3 "cannot write 'web/.*lock': Input/output error.*dataset.cache_dir" \
+    failing .lock "$trefoil" pretrain -c run.yaml -o $file -o $bytes
+[ -z "$(made)" ] || fail "prepared without the lock"
+must_train $file $bytes
+rm -r web/.trefoil_cache
+expect 0 "the index is not cached: cannot write '.*new': Input/output error" \
+    failing .new "$trefoil" pretrain -c run.yaml -o $file -o $bytes

@@ -34,14 +34,14 @@ const struct dataset_format_names dataset_formats[N_DATASET_FORMATS] = {
 /* -- X.meta.json --------------------------------------------------------------------- */
 
 static int read_meta_count(const json_t *root, const char *path, const char *key,
-                           int64_t *value, struct error *err)
+                           int64_t most, int64_t *value, struct error *err)
 {
     const json_t *v = json_object_get(root, key);
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > most)
         return error_set(err, ERROR_INPUT,
-                         "'%s': \"%s\" must be there and be an integer, not negative; "
+                         "'%s': \"%s\" must be there and be an integer from 0 to %lld; "
                          "remove the file if it does not belong to the dataset",
-                         path, key);
+                         path, key, (long long)most);
     *value = json_integer_value(v);
     return 0;
 }
@@ -75,10 +75,11 @@ static int read_meta_fields(const json_t *root, const char *path,
         return error_set(err, ERROR_INPUT,
                          "'%s': \"tokenizer\" must be there and be a short string", path);
     snprintf(meta->tokenizer, sizeof meta->tokenizer, "%s", tokenizer);
-    if (read_meta_count(root, path, "vocab_size", &meta->vocab_size, err) ||
-        read_meta_count(root, path, "eos_token_id", &meta->eos_token_id, err) ||
-        read_meta_count(root, path, "documents", &meta->n_documents, err) ||
-        read_meta_count(root, path, "tokens", &meta->n_tokens, err))
+    if (read_meta_count(root, path, "vocab_size", INT32_MAX, &meta->vocab_size, err) ||
+        read_meta_count(root, path, "eos_token_id", INT32_MAX, &meta->eos_token_id,
+                        err) ||
+        read_meta_count(root, path, "documents", INT64_MAX, &meta->n_documents, err) ||
+        read_meta_count(root, path, "tokens", INT64_MAX, &meta->n_tokens, err))
         return -1;
     read_meta_hash(root, meta->tokenizer_hash);
     read_meta_source(root, meta->tokenizer_hash, &meta->source);

@@ -18,10 +18,12 @@
  * open and our lock has renamed it: then what we hold is its result, not a left-over. */
 static int lock_and_empty(struct out_file *f, struct error *err)
 {
-    struct stat held, named;
-    if (flock(f->fd, LOCK_EX | LOCK_NB) || fstat(f->fd, &held) ||
-        stat(f->tmp_path, &named) || held.st_ino != named.st_ino ||
-        held.st_dev != named.st_dev)
+    bool is_held = flock(f->fd, LOCK_EX | LOCK_NB) == 0;
+    int is_same = is_held ? fs_is_same_file(f->tmp_path, f->fd) : 0;
+    if (is_same < 0 || (!is_held && errno != EWOULDBLOCK))
+        return error_set(err, ERROR_RUNTIME, "cannot lock '%s': %s", f->tmp_path,
+                         strerror(errno));
+    if (!is_same)
         return error_set(err, ERROR_RUNTIME,
                          "'%s' is being written by another process; wait for it or "
                          "choose another output",

@@ -391,13 +391,6 @@ static int make_in_file(struct index_map *map, int fd, const struct cache_key *k
     return 0;
 }
 
-static bool is_file(int fd, const char *path)
-{
-    struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
-           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
-}
-
 /* Lock the file, or learn that it is `path` no more. Whoever made it keeps a lock for as
  * long as it is used: waiting for that one would have no end. -1 with errno, EWOULDBLOCK
  * when somebody else has had it for too long. */
@@ -409,8 +402,9 @@ static int lock_or_lose(int fd, const char *path)
     while (flock(fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -1;
-        if (!is_file(fd, path))
-            return 0;
+        int is_same = fs_is_same_file(path, fd);
+        if (is_same <= 0)
+            return is_same;
         if (!is_reported && clock_seconds() - since > REPORT_AFTER_SECONDS) {
             is_reported = true;
             log_warning("waiting for the process that is making '%s'; if it hangs, end "
@@ -432,18 +426,20 @@ static int lock_new(const char *path, const struct map_home *home, struct error 
     for (;;) {
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
                       home->mode);
-        if (fd < 0 || lock_or_lose(fd, path)) {
+        bool has_lock = fd >= 0 && lock_or_lose(fd, path) == 0;
+        int is_same = has_lock ? fs_is_same_file(path, fd) : -1;
+        if (is_same > 0)
+            return fd;
+        if (is_same < 0) {
             bool is_late = fd >= 0 && errno == EWOULDBLOCK;
             error_set(err, ERROR_RUNTIME, "cannot write '%s': %s", path,
                       is_late ? "another process is making it and does not finish"
                               : strerror(errno));
-            if (fd >= 0)
-                close(fd);
-            return -1;
         }
-        if (is_file(fd, path))
-            return fd;
-        close(fd); // it was renamed or removed while we waited
+        if (fd >= 0)
+            close(fd);
+        if (is_same < 0)
+            return -1; // else it was renamed or removed while we waited
     }
 }
 
@@ -552,7 +548,7 @@ void index_map_close(struct index_map *map)
         return;
     munmap(map->base, map->n_bytes);
     if (map->shared[0] && flock(map->fd, LOCK_EX | LOCK_NB) == 0 &&
-        is_file(map->fd, map->shared))
+        fs_is_same_file(map->shared, map->fd) > 0)
         unlink(map->shared); // the last one
     if (map->fd >= 0)
         close(map->fd);

@@ -170,14 +170,6 @@ static int refuse_place(const char *path, struct error *err)
                      path, strerror(errno));
 }
 
-/* Does the name still lead to the file of `fd`? The previous owner removes the file. */
-static bool is_named(int fd, const char *path)
-{
-    struct stat held, named;
-    return fstat(fd, &held) == 0 && stat(path, &named) == 0 &&
-           held.st_ino == named.st_ino && held.st_dev == named.st_dev;
-}
-
 /* *lock := the descriptor. */
 static int take_lock(const struct text_dataset *d, const char *path, int *lock,
                      struct error *err)
@@ -188,22 +180,24 @@ static int take_lock(const struct text_dataset *d, const char *path, int *lock,
         int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
         if (fd < 0)
             return refuse_place(path, err);
-        int rc = flock(fd, LOCK_EX | LOCK_NB), reason = errno;
-        if (rc == 0 && is_named(fd, path)) {
+        bool is_held = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        bool has_failed = !is_held && errno != EWOULDBLOCK && errno != EINTR;
+        int is_same = is_held ? fs_is_same_file(path, fd) : 0, reason = errno;
+        if (is_same > 0) {
             *lock = fd;
             return 0;
         }
         close(fd);
-        if (rc == 0)
-            continue;
         errno = reason;
-        if (reason != EWOULDBLOCK && reason != EINTR)
+        if (has_failed || is_same < 0)
             return refuse_place(path, err);
+        if (stop_check(err))
+            return -1;
+        if (is_held) // but the owner before has removed the file
+            continue;
         if (!is_waiting)
             log_info("waiting for another process that prepares '%s'", d->path);
         is_waiting = true;
-        if (stop_check(err))
-            return -1;
         nanosleep(&pause, NULL);
     }
 }
