@@ -287,6 +287,26 @@ static void watch_child(void (*run)(void), int signal_number, enum rank_conditio
     assert_false(fs_exists(path));
 }
 
+/* A rank may be in another control group than who watches. */
+static void test_watch__does_not_rule_out_a_kill_in_another_group(void **unused)
+{
+    struct host_watch hw;
+    struct seen_rank seen[2] = {{0}};
+    struct error err;
+    char path[64];
+    (void)unused;
+    snprintf(path, sizeof path, "/tmp/trefoil-test-beat.%d", (int)getpid());
+    assert_int_equal(host_watch_open(&hw, path, 2, &err), 0);
+    hw.machine_oom_kills--; // one more by now
+    pid_t pid = start_child(path, sleep_long);
+    look_until(&hw, seen, RANK_RUNS);
+    kill(pid, SIGKILL);
+    look_until(&hw, seen, RANK_GONE);
+    waitpid(pid, NULL, 0);
+    host_watch_close(&hw);
+    assert_int_equal(seen[1].oom, OOM_UNKNOWN);
+}
+
 static void test_watch__a_stopped_rank_is_seen(void **unused)
 {
     (void)unused;
@@ -427,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_hang__phases_have_bounds_of_their_own),
         cmocka_unit_test(test_hang__a_stop_shortens_every_bound),
         cmocka_unit_test(test_hang__sentences_and_table_say_who_and_what),
+        cmocka_unit_test(test_watch__does_not_rule_out_a_kill_in_another_group),
         cmocka_unit_test(test_watch__a_stopped_rank_is_seen),
         cmocka_unit_test(test_watch__a_rank_that_is_gone_is_seen),
         cmocka_unit_test(test_watch__an_uninterruptible_rank_is_seen),

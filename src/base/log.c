@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define STAMP_BYTES 32 // "2022-07-27 12:42:46,601"
+#define SHORT_LINE_BYTES 2048
 #define CLEAR_STATUS "\r\033[K"
 
 static enum log_level lowest_level = LOG_INFO;
@@ -121,19 +122,38 @@ static void show(const char *line, size_t n)
     free(shown);
 }
 
+/* Where no memory is left for a line of any length, that it is short of memory is still
+ * to be said. */
+static PRINTF_LIKE(3, 0) void write_short_line(enum log_level level, const char *stamp,
+                                               const char *fmt, va_list args)
+{
+    char line[SHORT_LINE_BYTES];
+    int used =
+        snprintf(line, sizeof line - 1, "[%s] [%8s] - ", stamp, log_view_levels[level]);
+    vsnprintf(line + used, sizeof line - 1 - (size_t)used, fmt, args);
+    size_t n = strlen(line);
+    line[n++] = '\n';
+    show(line, n);
+}
+
 static PRINTF_LIKE(2, 0) void write_line(enum log_level level, const char *fmt,
                                          va_list args)
 {
     char stamp[STAMP_BYTES], *text = NULL, *line = NULL;
+    va_list again;
+    va_copy(again, args);
     format_time(stamp);
-    if (vasprintf(&text, fmt, args) < 0)
-        text = NULL;
-    int n = asprintf(&line, "[%s] [%8s] - %s\n", stamp, log_view_levels[level],
-                     text ? text : fmt);
+    bool has_text = vasprintf(&text, fmt, args) >= 0;
+    int n = has_text ? asprintf(&line, "[%s] [%8s] - %s\n", stamp, log_view_levels[level],
+                                text)
+                     : -1;
     if (n > 0)
         show(line, (size_t)n);
-    free(line);
-    free(text);
+    else
+        write_short_line(level, stamp, fmt, again);
+    va_end(again);
+    free(n > 0 ? line : NULL);
+    free(has_text ? text : NULL);
 }
 
 void log_line(enum log_level level, const char *fmt, ...)

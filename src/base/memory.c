@@ -137,6 +137,11 @@ uint64_t memory_oom_kills_under(const char *root)
     return number_in(root, "proc/vmstat", "oom_kill ");
 }
 
+uint64_t memory_oom_kills_of_machine(void)
+{
+    return number_in("", "proc/vmstat", "oom_kill ");
+}
+
 uint64_t memory_oom_kills(void)
 {
     return memory_oom_kills_under("");

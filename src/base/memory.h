@@ -27,7 +27,9 @@ uint64_t memory_available_under(const char *root);
  * group since it was made; where groups do not count, on the whole machine since its
  * start. UINT64_MAX: not known. */
 uint64_t memory_oom_kills(void);
-/* The same from the files below `root`; proc/vmstat has the count for the whole
+/* On the whole machine since its start, or UINT64_MAX. */
+uint64_t memory_oom_kills_of_machine(void);
+/* The first from the files below `root`; proc/vmstat has the count for the whole
  * machine. */
 uint64_t memory_oom_kills_under(const char *root);
 

@@ -23,6 +23,7 @@
 
 #include "base/beat.h"
 #include "base/offload_file.h"
+#include "base/process.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -264,10 +265,9 @@ static int start_threads(struct offload *o, struct error *err)
         failure = thread_start(&o->threads[o->n_threads], run_jobs, o);
         o->n_threads += failure == 0;
     }
-    if (failure)
-        return error_set(err, ERROR_RUNTIME, "cannot start a thread for %s: %s", o->what,
-                         strerror(failure));
-    return 0;
+    char what[128];
+    snprintf(what, sizeof what, "a thread for %s", o->what);
+    return failure ? process_fork_failed(err, what, failure) : 0;
 }
 
 static int allocate(struct offload **out, const struct offload_options *opt,

@@ -21,7 +21,7 @@ void process_begin(void);
 MUST_CHECK int process_prepare_stack(struct error *err);
 #define PROCESS_STACK_BYTES ((size_t)8 << 20)
 
-/* *err for a fork() that failed with `reason`: "cannot start WHAT: ..." with the limit
+/* *err for a fork() or a start of threads that failed with `reason`: "cannot start WHAT: ..." with the limit
  * that may be the cause. Always returns -1. */
 int process_fork_failed(struct error *err, const char *what, int reason);
 

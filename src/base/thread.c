@@ -1,7 +1,9 @@
 #include "base/thread.h"
 
+#include <errno.h>
 #include <omp.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 int thread_start(pthread_t *thread, void *(*run)(void *), void *context)
@@ -11,6 +13,40 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *context)
     pthread_sigmask(SIG_SETMASK, &all, &before); // inherited by the new thread
     int failure = pthread_create(thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failure;
+}
+
+static void *pass_gate(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+int thread_check(int n)
+{
+    enum { SMALL_STACK = 64 << 10 };
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_attr_t attributes;
+    int n_started = 0, failure = 0;
+    pthread_t *threads = n > 0 ? malloc((size_t)n * sizeof *threads) : NULL;
+    if (!threads)
+        return n > 0 ? ENOMEM : 0;
+    if (pthread_attr_init(&attributes)) {
+        free(threads);
+        return ENOMEM;
+    }
+    pthread_attr_setstacksize(&attributes, SMALL_STACK);
+    pthread_mutex_lock(&gate); // holds those that are started, until all are
+    while (n_started < n && failure == 0) {
+        failure = pthread_create(&threads[n_started], &attributes, pass_gate, &gate);
+        n_started += failure == 0;
+    }
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < n_started; i++)
+        pthread_join(threads[i], NULL);
+    pthread_attr_destroy(&attributes);
+    free(threads);
     return failure;
 }
 
@@ -32,7 +68,7 @@ int thread_team_size(void)
     if (probe == MAP_FAILED)
         return 1;
     munmap(probe, n_bytes);
-    return n;
+    return thread_check(n - 1) ? 1 : n;
 }
 
 int thread_processors(void)

@@ -11,9 +11,13 @@
  * the program. 0, or the number of an error. */
 MUST_CHECK int thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 
+/* Whether n more threads can run at once: 0, or the number of an error. They are started
+ * and end again. */
+MUST_CHECK int thread_check(int n);
+
 /* Threads for a parallel region that may be the first one: OpenMP's number, or 1 where
- * there are no addresses for the stacks of new threads (ulimit -v), because OpenMP ends the
- * process when it cannot start a thread. */
+ * they cannot be started (ulimit -u) or there are no addresses for their stacks
+ * (ulimit -v), because OpenMP ends the process when it cannot start a thread. */
 int thread_team_size(void);
 
 /* The processors that this process may run on. */

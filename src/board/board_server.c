@@ -1,6 +1,7 @@
 #include "board/board_server.h"
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "board/board_head.h"
 #include "board/board_page.h"
 #include "board/board_streams.h"
@@ -460,10 +461,10 @@ int board_server_open(struct board_server **opened, struct board *b,
         on_connection, server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
         MHD_OPTION_END);
     if (!server->daemon) {
+        int why = errno; // EAGAIN: there may be no more threads
         close(fd);
         board_server_close(server);
-        return error_set(err, ERROR_RUNTIME, "cannot start the server: %s",
-                         strerror(errno));
+        return process_fork_failed(err, "the server", why);
     }
     *opened = server;
     return 0;

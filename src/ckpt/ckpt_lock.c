@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -160,8 +161,7 @@ static int start_beating(struct ckpt_lock *lock, struct error *err)
     pthread_mutex_init(&lock->mutex, NULL);
     int rc = thread_start(&lock->thread, beat_until_closing, lock);
     lock->has_thread = rc == 0;
-    return rc ? error_set(err, ERROR_RUNTIME, "cannot start a thread: %s", strerror(rc))
-              : 0;
+    return rc ? process_fork_failed(err, "a thread", rc) : 0;
 }
 
 static void stop_beating(struct ckpt_lock *lock)

@@ -51,7 +51,6 @@ int board_start(const char *output_dir, struct error *err)
     if (child == 0)
         become_board(parent, output_dir);
     if (child < 0 || setenv(BOARD_START_ENV, "1", 1))
-        return error_set(err, ERROR_RUNTIME, "cannot start the board: %s",
-                         strerror(errno));
+        return process_fork_failed(err, "the board", errno);
     return 0;
 }

@@ -83,6 +83,11 @@ static int load_token(const struct request *r, struct token *t, struct error *er
         hide_word(r->token);
         return rc;
     }
+    if (r->token_file && !r->token_file[0])
+        return error_set(
+            err, ERROR_INPUT,
+            "--token_file names no file: leave it out, and the token is kept "
+            "in your home directory");
     if (!r->token_file)
         return load_own_token(t, err);
     t->place = "in the file that its user named with --token_file";

@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/philox.h"
+#include "base/process.h"
 #include "base/stop.h"
 #include "data/formats/dataset_writer.h"
 
@@ -302,8 +303,7 @@ int selftest_train(struct selftest *st, const struct selftest_layout *layout,
     fflush(NULL); // what is buffered would be written twice
     pid_t child = fork();
     if (child < 0)
-        return error_set(err, ERROR_RUNTIME, "cannot start a process: %s",
-                         strerror(errno));
+        return process_fork_failed(err, "a process", errno);
     if (child == 0)
         exec_command(st, log, line.words);
     int rc = wait_for(child, err);

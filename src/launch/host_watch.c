@@ -47,8 +47,10 @@ int host_watch_open(struct host_watch *hw, const char *path, int n_ranks,
                     struct error *err)
 {
     struct stat space = {0};
-    *hw = (struct host_watch){
-        .n_ranks = n_ranks, .deaths_fd = -1, .oom_kills = memory_oom_kills()};
+    *hw = (struct host_watch){.n_ranks = n_ranks,
+                              .deaths_fd = -1,
+                              .oom_kills = memory_oom_kills(),
+                              .machine_oom_kills = memory_oom_kills_of_machine()};
     gethostname(hw->host, sizeof hw->host - 1);
     snprintf(hw->path, sizeof hw->path, "%s", path);
     hw->file = beat_file_map(path, n_ranks, err);
@@ -165,7 +167,11 @@ static enum oom_evidence find_oom(const struct host_watch *hw)
     uint64_t n = memory_oom_kills();
     if (n == UINT64_MAX || hw->oom_kills == UINT64_MAX)
         return OOM_UNKNOWN;
-    return n > hw->oom_kills ? OOM_COUNTED : OOM_NONE;
+    if (n > hw->oom_kills)
+        return OOM_COUNTED;
+    // a rank may be in another group than this process
+    return memory_oom_kills_of_machine() == hw->machine_oom_kills ? OOM_NONE
+                                                                  : OOM_UNKNOWN;
 }
 
 /* The kernel reports how it ended until its parent has waited for it. */

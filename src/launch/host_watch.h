@@ -73,7 +73,8 @@ struct host_watch {
     int deaths_fd;         // readable: a rank has ended, and is to be looked at
     uint64_t pid_space;
     uint64_t oom_kills; // memory_oom_kills() at the start of the watch
-    double looked;      // clock_seconds()
+    uint64_t machine_oom_kills;
+    double looked; // clock_seconds()
     bool is_paused;
 };
 

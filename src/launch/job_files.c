@@ -207,10 +207,10 @@ static int probe_space(const char *dir, struct error *err)
     }
     if (why == 0)
         return 0;
-    return error_set(err, ERROR_RUNTIME,
-                     "cannot write to log directory '%s': %s; free some room, or choose "
-                     "another place",
-                     dir, strerror(why));
+    return error_set(err, ERROR_RUNTIME, "cannot write to log directory '%s': %s; %s",
+                     dir, strerror(why),
+                     why == EFBIG ? "raise the limit on files (ulimit -f)"
+                                  : "free some room, or choose another place");
 }
 
 static int open_log_dir(struct job_files *f, const struct launch_options *opt,

@@ -359,7 +359,8 @@ static void stay_with(struct launch_job *job)
         poll(fds, ARRAY_LEN(fds), TICK_MS);
         if (fds[1].revents)
             take_signals(job);
-        mpiexec_listen(&job->mpiexec, WORKER_LOG_MARK, show_line, job);
+        // not to its end: a terminal may be slower than the job, and signals wait
+        (void)mpiexec_listen(&job->mpiexec, WORKER_LOG_MARK, show_line, job);
         bool is_read = job->mpiexec.results < 0 || copy_results(job);
         fds[4].events = is_read ? POLLIN : 0;
         for (int i = 3; i < 5; i++)
@@ -408,7 +409,8 @@ static int end_mpiexec(struct launch_job *job)
         job_watch_look(&job->watch, 0);
     job_files_kill_processes(&job->files, job->teller);
     job_watch_look(&job->watch, 0);
-    mpiexec_listen(&job->mpiexec, WORKER_LOG_MARK, show_line, job);
+    while (mpiexec_listen(&job->mpiexec, WORKER_LOG_MARK, show_line, job))
+        continue;
     while (job->mpiexec.results >= 0 && !copy_results(job))
         poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, TICK_MS);
     return status;

@@ -387,29 +387,26 @@ int mpiexec_open(struct mpiexec_process *m, const struct mpiexec_dialect *dialec
     return process_fork_failed(err, cmd->words[0], why);
 }
 
-void mpiexec_listen(struct mpiexec_process *m, const char *mark,
+bool mpiexec_listen(struct mpiexec_process *m, const char *mark,
                     void (*take)(void *context, const char *line), void *context)
 {
     char buf[4096];
-    ssize_t n;
-    do {
-        n = read(m->output, buf, sizeof buf);
-        for (ssize_t i = 0; i < n || (i == 0 && n == 0 && m->n_line > 0); i++) {
-            if (n > 0)
-                m->line[m->n_line++] = buf[i];
-            if (n > 0 && buf[i] != '\n' && m->n_line < sizeof m->line - 1)
-                continue;
-            m->line[m->n_line] = '\0'; // a line, or the end within one
-            if (strncmp(m->line, mark, strlen(mark)) == 0)
-                take(context, m->line + strlen(mark));
-            else if (!m->is_heard)
-                m->n_said +=
-                    (size_t)i64_min(snprintf(m->said + m->n_said,
-                                             sizeof m->said - m->n_said, "%s", m->line),
-                                    (int64_t)(sizeof m->said - m->n_said) - 1);
-            m->n_line = 0;
-        }
-    } while (n > 0);
+    ssize_t n = read(m->output, buf, sizeof buf);
+    for (ssize_t i = 0; i < n || (i == 0 && n == 0 && m->n_line > 0); i++) {
+        if (n > 0)
+            m->line[m->n_line++] = buf[i];
+        if (n > 0 && buf[i] != '\n' && m->n_line < sizeof m->line - 1)
+            continue;
+        m->line[m->n_line] = '\0'; // a line, or the end within one
+        if (strncmp(m->line, mark, strlen(mark)) == 0)
+            take(context, m->line + strlen(mark));
+        else if (!m->is_heard)
+            m->n_said += (size_t)i64_min(
+                snprintf(m->said + m->n_said, sizeof m->said - m->n_said, "%s", m->line),
+                (int64_t)(sizeof m->said - m->n_said) - 1);
+        m->n_line = 0;
+    }
+    return n > 0;
 }
 
 void mpiexec_close(struct mpiexec_process *m)

@@ -116,9 +116,9 @@ MUST_CHECK int mpiexec_open(struct mpiexec_process *m,
                             const struct mpiexec_dialect *dialect,
                             const struct mpiexec_command *cmd, bool has_results,
                             struct error *err);
-/* Take what it has printed: lines behind `mark` are a rank's and go to `take`, of the rest
- * the first 8 KiB are kept. */
-void mpiexec_listen(struct mpiexec_process *m, const char *mark,
+/* Take some of what it has printed: lines behind `mark` are a rank's and go to `take`, of
+ * the rest the first 8 KiB are kept. Returns whether there may be more. */
+bool mpiexec_listen(struct mpiexec_process *m, const char *mark,
                     void (*take)(void *context, const char *line), void *context);
 /* Its end must have been waited for. */
 void mpiexec_close(struct mpiexec_process *m);

@@ -362,6 +362,7 @@ stop_board
 
 refuses "'here' is not an address" --listen here runs
 refuses 'must have 16 to' --token short runs
+refuses 'names no file' --token_file '' runs
 refuses 'exclude each other' --token 0123456789abcdef --no_token runs
 chmod 644 "$token_file"
 refuses 'other users may know the token' runs

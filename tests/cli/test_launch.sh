@@ -114,6 +114,9 @@ if [ -e "$preload" ]; then
     ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0 LD_PRELOAD=$preload FAULT_OP=close \
         FAULT_SUB=write-probe FAULT_ERRNO=122 launch 1 hello
     expect 3 "cannot write to log directory '.*/log': Disk quota exceeded" "a close that fails"
+    ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0 LD_PRELOAD=$preload FAULT_OP=close \
+        FAULT_SUB=write-probe FAULT_ERRNO=27 launch 1 hello
+    expect 3 "log': File too large; raise the limit on files .ulimit -f" "a limit on files"
 fi
 
 # -- no process can be started: root has no such limit
@@ -175,6 +178,30 @@ start train
 kill -TERM $launcher "$mpiexec" "$(rank_pid 0)" "$(rank_pid 1)" # to all, as schedulers do
 ends 75 "the job was stopped by SIGTERM, and can be resumed" "SIGTERM to all processes"
 [ -e saved.0 ] && [ -e saved.1 ] || fail "SIGTERM to all: ranks had no time to save"
+# a terminal that is slower than the job's output does not keep a signal waiting
+read_slowly() {
+    while dd bs=4096 count=1 of=part status=none && [ -s part ]; do
+        cat part >>err
+        [ -e fast ] || sleep 0.2
+    done
+}
+rm -f saved.*
+: >err
+setsid "$probe" launch -n 2 --log_dir log eval talk 2> >(read_slowly) &
+launcher=$!
+for _ in $(seq 600); do
+    [ "$(wc -c <err)" -gt 20000 ] && [ -n "$(rank_pid 1)" ] && break
+    sleep 0.1
+done
+kill -INT $launcher
+for _ in $(seq 300); do
+    [ -e saved.0 ] && [ -e saved.1 ] && break
+    sleep 0.1
+done
+touch fast
+[ -e saved.0 ] && [ -e saved.1 ] || fail "a slow terminal: the signal was not heard"
+wait $launcher
+[ $? = 75 ] || fail "a slow terminal: $(tail -3 err)"
 start train
 rm -r log
 kill -TERM $launcher # the ranks' last words take another way

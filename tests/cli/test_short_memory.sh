@@ -32,6 +32,7 @@ begin=
 for kilobytes in $(seq 12000 100 60000); do
     (ulimit -v "$kilobytes" && exec "$trefoil" --version) >try.log 2>&1
     code=$?
+    [ $code -ne 3 ] || [ -s try.log ] || fail "$kilobytes kB: exit 3 without a word"
     if [ $code -eq 0 ] || { [ $code -eq 3 ] && grep -q 'ERROR.*the stack' try.log; }; then
         begin=$((kilobytes + 200))
         break

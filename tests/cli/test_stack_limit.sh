@@ -1,5 +1,6 @@
 #!/bin/bash
-# Small stacks (ulimit -s, OMP_STACKSIZE): every command works or is refused by a sentence.
+# Small stacks (ulimit -s, OMP_STACKSIZE) and no threads (ulimit -u): every command works or is
+# refused by a sentence.
 . "$(dirname "$0")/lib.sh"
 make_corpus 20
 make_config
@@ -35,4 +36,27 @@ each 3 'limited to 128 kB here' 'ulimit -s 128'
 commands=("pretrain -c run.yaml -o num_threads=2" "eval --ckpt out --data data --num_threads 2")
 each 3 "a thread's stack may have 1.0 MB here, and kernels need" 'ulimit -s 1024'
 each 3 "a thread's stack may have 0.1 MB here.*OMP_STACKSIZE" 'export OMP_STACKSIZE=64k'
+
+# no thread can be started: root has no such limit
+as_user=()
+[ "$(id -u)" != 0 ] || as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+chmod 755 .
+chmod -R a+rX data out
+mkdir -m 777 open
+"${as_user[@]}" test -x "$trefoil" || exit 0
+alone() {
+    (ulimit -t 60 && cd open && exec "${as_user[@]}" bash -c 'ulimit -u 1 && exec "$@"' _ "$trefoil" "$@") \
+        >each.log 2>&1 </dev/null
+    local code=$?
+    [ $code = 3 ] && grep -q "ERROR.*cannot start .*processes and threads is 1: raise it" each.log ||
+        fail "ulimit -u 1, $*: $code: $(tail -3 each.log)"
+}
+cp run.yaml words.txt open
+chmod a+r open/*
+alone pretrain -c run.yaml -o max_steps=1 -o num_threads=2 -o dataset.input_dir=../data
+alone pretrain -c run.yaml -o max_steps=1 -o num_threads=1 -o dataset.input_dir=../data
+alone eval --ckpt ../out --data ../data --num_threads 2
+alone generate --ckpt ../out --prompt leaf --max_tokens 2 --num_threads 2
+alone prepare --input words.txt --output again/words
+alone board ../out --port 0 --no_token
 exit 0

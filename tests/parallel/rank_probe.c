@@ -26,6 +26,7 @@ struct probe {
     struct comm *world;
     int rank;
     int culprit; // RANK, or -1
+    int n_lines; // that it logs in a step
 };
 
 static void pause_ms(long ms)
@@ -67,9 +68,18 @@ static int do_train(struct probe *p, struct error *err)
         }
         if (step == 2)
             log_info("training");
+        for (int i = 0; i < p->n_lines; i++)
+            log_info("%0200d", i);
         pause_ms(50);
     }
     return 0;
+}
+
+/* It prints more than a slow terminal takes. */
+static int do_talk(struct probe *p, struct error *err)
+{
+    p->n_lines = 100;
+    return do_train(p, err);
 }
 
 static int do_wait(struct probe *p, struct error *err)
@@ -156,7 +166,7 @@ static const struct {
 } actions[] = {
     {"hello", do_hello},   {"train", do_train}, {"wait", do_wait}, {"abort", do_abort},
     {"agree", do_agree},   {"crash", do_crash}, {"kill", do_kill}, {"exit", do_exit},
-    {"linger", do_linger}, {"deaf", do_deaf},   {"hog", do_hog},
+    {"linger", do_linger}, {"deaf", do_deaf},   {"hog", do_hog},   {"talk", do_talk},
 };
 
 static int run_action(const char *name, const char *culprit, struct error *err)

@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/beat.h"
+#include "base/process.h"
 #include "base/thread.h"
 
 #include <pthread.h>
@@ -174,8 +175,7 @@ static int start_reader(struct loader *l, struct error *err)
     int rc = thread_start(&l->thread, reader_main, l);
     l->has_thread = rc == 0;
     if (rc)
-        return error_set(err, ERROR_RUNTIME, "cannot start the reader thread: %s",
-                         strerror(rc));
+        return process_fork_failed(err, "the reader thread", rc);
     return 0;
 }
 

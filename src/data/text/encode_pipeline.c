@@ -11,6 +11,7 @@
  */
 #include "data/text/encode_pipeline.h"
 
+#include "base/process.h"
 #include "base/thread.h"
 #include "data/text/encode_batch.h"
 
@@ -366,8 +367,7 @@ static int start_encoder(struct encode_thread *e, struct encode_pipeline *p,
         return -1;
     int code = thread_start(&e->thread, run_encoder, e);
     if (code)
-        return error_set(err, ERROR_RUNTIME, "cannot start one of %d threads: %s",
-                         p->set.n_threads, strerror(code));
+        return process_fork_failed(err, "a thread that encodes", code);
     e->is_running = true;
     return 0;
 }
@@ -381,8 +381,7 @@ static int start_threads(struct encode_pipeline *p, struct error *err)
         return -1;
     int code = thread_start(&p->writer_thread, run_writer, p);
     if (code)
-        return error_set(err, ERROR_RUNTIME, "cannot start the writing thread: %s",
-                         strerror(code));
+        return process_fork_failed(err, "the thread that writes", code);
     p->has_writer = true;
     return 0;
 }

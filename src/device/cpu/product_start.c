@@ -2,6 +2,8 @@
  * The buffers of products, and what else a process needs before its first kernel: a stack
  * that has grown, and one heap where addresses are limited.
  */
+#include "base/process.h"
+#include "base/thread.h"
 #include "device/cpu/product.h"
 
 #include <malloc.h>
@@ -161,6 +163,9 @@ int product_start(struct error *err)
                          "matrix products before anything else; lower num_threads, or "
                          "raise the limit on memory (ulimit -v)",
                          n, (double)needed / 1e6);
+    int why = thread_check(n - 1); // OpenMP would end the process
+    if (why)
+        return process_fork_failed(err, "the threads of kernels", why);
     grow_stack();
 #pragma omp parallel num_threads(n) reduction(min : least)
     {
