@@ -204,6 +204,8 @@ static void hold(struct host_watch *hw, int r, const struct beat_slot *slot)
         note_death(hw, rank);
     else if (rank->pidfd >= 0)
         epoll_ctl(hw->deaths_fd, EPOLL_CTL_ADD, rank->pidfd, &event);
+    if (rank->pidfd >= 0 && hw->is_paused) // it began too late for the order
+        pidfd_send_signal(rank->pidfd, SIGSTOP, NULL, 0);
 }
 
 static void note_deaths(struct host_watch *hw)

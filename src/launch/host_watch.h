@@ -92,7 +92,8 @@ void host_watch_stacks(struct host_watch *hw, const struct seen_rank *seen);
 /* Ask those that have not been asked yet to stop, by this signal. */
 void host_watch_ask_to_stop(struct host_watch *hw, int signal_number);
 void host_watch_kill(struct host_watch *hw);
-/* Stop the ranks by SIGSTOP, or continue them. Paused ranks are never quiet. */
+/* Stop the ranks by SIGSTOP, also those that begin later, or continue them. Paused ranks are
+ * never quiet. */
 void host_watch_pause(struct host_watch *hw, bool is_paused);
 /* Whether any process of this host is stopped by a signal or a debugger. */
 bool host_watch_is_stopped(pid_t pid);

@@ -25,6 +25,7 @@
 #define ABORT_SECONDS 2.0      // for ranks that can to end the job with its exit code
 #define PAUSE_SECONDS 1.2      // for watchers to report and to get the order
 #define PAUSE_SECONDS_MAX 20.0 // for those of slow hosts
+#define PAUSE_BEGIN_SECONDS 10 // for ranks that are about to begin
 #define LAST_REPORT_SECONDS 2.0
 #define REPORT_EVERY 0.5     // seconds
 #define OUT_OF_REACH_AFTER 3 // seconds of silence; it matters when nobody moves
@@ -328,13 +329,24 @@ static bool have_all_reported(const struct watch_server *s, double since)
     return true;
 }
 
+/* Can a rank that the order of then has not reached still get it? */
+static bool is_order_due(const struct job_watch *w, double since)
+{
+    double seconds = clock_seconds() - since;
+    bool has_hosts = w->others.fd >= 0 && w->has_others;
+    if (w->n_seen < w->n_ranks && seconds < PAUSE_BEGIN_SECONDS)
+        return true; // mpiexec goes on and starts them
+    return has_hosts &&
+           (seconds < PAUSE_SECONDS ||
+            (!have_all_reported(&w->others, since) && seconds < PAUSE_SECONDS_MAX));
+}
+
 void job_watch_pause(struct job_watch *w)
 {
-    double begin = clock_seconds(), end = begin + PAUSE_SECONDS;
+    double begin = clock_seconds();
     host_watch_pause(&w->here, true);
-    while (w->others.fd >= 0 && w->has_others &&
-           (clock_seconds() < end || (!have_all_reported(&w->others, begin) &&
-                                      clock_seconds() < begin + PAUSE_SECONDS_MAX))) {
+    job_watch_look(w, 0);
+    while (is_order_due(w, begin)) {
         poll(&(struct pollfd){.fd = w->others.fd, .events = POLLIN}, 1, TICK_MS);
         job_watch_look(w, 0);
     }

@@ -105,7 +105,7 @@ enum hang_decision job_watch_judge(struct job_watch *w, bool is_stopping, char *
                                    size_t size);
 void job_watch_log_table(const struct job_watch *w);
 /* Stop all ranks until they are continued, as job control does with one process. Returns
- * when other hosts have had time to ask. */
+ * when ranks that start have begun and other hosts have had time to ask, or too long. */
 void job_watch_pause(struct job_watch *w);
 void job_watch_continue(struct job_watch *w);
 /* End the ranks, on all hosts. */

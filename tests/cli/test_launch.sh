@@ -252,6 +252,28 @@ kill -TERM $launcher
 while kill -0 $launcher 2>/dev/null; do sleep 0.05; done
 ends 75 "the job was stopped by SIGTERM, and can be resumed" "SIGTERM after a pause"
 [ "$(grep -c 'the job is paused' err)" = 2 ] || fail "SIGTSTP was not acknowledged: $(cat err)"
+# ranks that mpiexec has not started yet are stopped when they begin
+: >err
+set -m
+"$probe" launch -n 2 --log_dir log eval train 2>err &
+launcher=$!
+set +m
+until [ "$(pgrep -c -P $launcher)" -ge 2 ]; do kill -0 $launcher || break; done # mpiexec is one
+kill -TSTP $launcher
+is_in T $launcher
+for rank in 0 1; do
+    process=$(rank_pid $rank)
+    [ -n "$process" ] && [ "$(state "$process")" = T ] ||
+        fail "rank $rank began during the pause, and runs: $(cat err)"
+done
+kill -CONT $launcher
+for _ in $(seq 600); do
+    grep -q training err && break
+    sleep 0.1
+done
+kill -TERM $launcher
+while kill -0 $launcher 2>/dev/null; do sleep 0.05; done
+ends 75 "the job was stopped by SIGTERM, and can be resumed" "SIGTERM after an early pause"
 start train # in a session without a shell nothing could continue it
 kill -TSTP $launcher
 for _ in $(seq 600); do
