@@ -72,6 +72,14 @@ static void add_range(struct call *c, struct call_range r)
     c->ranges[c->n_ranges++] = r;
 }
 
+/* Elements from the first to the last, gaps included. */
+static int64_t operand_span(const struct operand *o)
+{
+    if (o->rows == 0 || o->cols == 0)
+        return 0;
+    return (o->rows - 1) * o->row + (o->cols - 1) * o->col + 1;
+}
+
 /* Pass a copy of an array of the host. */
 static void add_array(struct call *c, const struct operand *o)
 {
@@ -182,14 +190,16 @@ static void call_end(struct call *c)
 
 /* -- the table ----------------------------------------------------------------------- */
 
+#define ARGS_BYTES(name, args) sizeof(struct args),
 static void hosted(struct stream *s, enum operation op, const void *args)
 {
     struct device *dev = devices[s->dev->dtype];
     union operation_args copy;
+    static const size_t sizes[] = {OPERATIONS(ARGS_BYTES)};
     assert_non_null(dev);
     struct call c = {.s = device_stream(dev, s->name)};
     struct operands operands = {.visit = add_operand, .context = &c, .dev = dev};
-    memcpy(&copy, args, operation_args_bytes(op));
+    memcpy(&copy, args, sizes[op]);
     operands_of(op, &copy, &operands);
     call_begin(&c);
     operation_run(dev->k, op, c.s, &copy);

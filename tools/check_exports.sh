@@ -8,10 +8,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=${1:-build}
-# The kernels in plain C and the device that checks every call are there for tests.
-exempt='^src/device/(ref|guarded)/'
-# What tests need to reach all tables of kernels, and to be several ranks.
-exempt_names='^(kernels_list|comm_barrier|comm_world_rank)$'
+# The kernels in plain C are there for tests.
+exempt='^src/device/ref/'
+# What tests need to reach all tables of kernels, and to be several ranks; kernels that
+# OPERATIONS() names.
+exempt_names='^(kernels_list|comm_barrier|comm_world_rank|gpu_table_[a-z_]*)$'
 
 # Weak ones are for tests to put their own in place.
 # Lines "file_of_definition.c name", and for a user of another file "bench|src|test name".

@@ -1,13 +1,6 @@
 /* One function per struct of arguments, and one table of names. */
 #include "device/operands.h"
 
-int64_t operand_span(const struct operand *o)
-{
-    if (o->rows == 0 || o->cols == 0)
-        return 0;
-    return (o->rows - 1) * o->row + (o->cols - 1) * o->col + 1;
-}
-
 /* -- kinds of operands --------------------------------------------------------------- */
 
 static void name_operand(struct operands *o, struct operand operand)
@@ -475,16 +468,6 @@ const char *operation_name(enum operation op)
 #undef OPERATION_NAME
     };
     return names[op];
-}
-
-size_t operation_args_bytes(enum operation op)
-{
-    static const size_t sizes[] = {
-#define ARGS_BYTES(name, args) sizeof(struct args),
-        OPERATIONS(ARGS_BYTES)
-#undef ARGS_BYTES
-    };
-    return sizes[op];
 }
 
 void operation_run(const struct kernels *k, enum operation op, struct stream *s,

@@ -33,9 +33,6 @@ static inline void *operand_address(const struct operand *o)
     return *(void **)o->pointer;
 }
 
-/* Elements from the first to the last, gaps included. */
-int64_t operand_span(const struct operand *o);
-
 struct operands {
     /* Called for every pointer that is not NULL. It may replace the pointer: operands
      * behind it are named after it. */
@@ -65,7 +62,6 @@ union operation_args { // those of any operation
 };
 
 const char *operation_name(enum operation op);
-size_t operation_args_bytes(enum operation op);
 void operation_run(const struct kernels *k, enum operation op, struct stream *s,
                    const void *args);
 
