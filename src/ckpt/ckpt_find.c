@@ -156,10 +156,10 @@ static int candidates_narrow(struct candidates *c, struct error *err)
 {
     struct rule rule;
     struct ckpt_list *list = &c->list;
-    bool is_listed = list->n_names > 0 && have_same_text(&list->names[0], &c->latest);
-    int64_t n = is_listed;
     if (!c->has_latest || c->is_narrowed)
         return 0;
+    bool is_listed = list->n_names > 0 && have_same_text(&list->names[0], &c->latest);
+    int64_t n = is_listed;
     if (choose_rule(c, is_listed, &rule, err))
         return -1;
     for (int64_t i = is_listed; i < list->n_names; i++)

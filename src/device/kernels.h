@@ -442,7 +442,7 @@ enum operation {
 struct kernels {
     const char *name;
 #define OPERATION_MEMBER(name, args)                                                     \
-    void (*name)(struct stream * s, const struct args *a);
+    void (*(name))(struct stream * s, const struct args *a);
     OPERATIONS(OPERATION_MEMBER)
 #undef OPERATION_MEMBER
 };

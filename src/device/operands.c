@@ -428,16 +428,11 @@ static void fill_operands(struct operands *o, enum operation op, struct fill *f)
 void operands_of(enum operation op, void *args, struct operands *o)
 {
     o->flops = 0;
-    switch (op) {
 #define OPERANDS(name, args_)                                                            \
-    case OP_##name:                                                                      \
-        args_##_operands(o, op, args);                                                   \
-        break;
-        OPERATIONS(OPERANDS)
+    if (op == OP_##name)                                                                 \
+        args_##_operands(o, op, args);
+    OPERATIONS(OPERANDS)
 #undef OPERANDS
-    case N_OPERATIONS:
-        break;
-    }
 }
 
 static void add_bytes(void *context, const struct operand *o)
