@@ -156,7 +156,7 @@ static int candidates_narrow(struct candidates *c, struct error *err)
 {
     struct rule rule;
     struct ckpt_list *list = &c->list;
-    if (!c->has_latest || c->is_narrowed)
+    if (!list->names || !c->has_latest || c->is_narrowed)
         return 0;
     bool is_listed = list->n_names > 0 && have_same_text(&list->names[0], &c->latest);
     int64_t n = is_listed;
