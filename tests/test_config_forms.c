@@ -12,8 +12,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define LEN(a) (sizeof(a) / sizeof((a)[0]))
-
 /* The same in the words of July 2022. */
 static const char july[] =
     "PreTraining:\n"
@@ -109,7 +107,7 @@ static void test_sections__have_stage_2_where_it_is_left_out(void **state)
         {"Global: {seed: 1}\nDistributed: {sharding: {sharding_stage: }}", 2},
         {"Global: {seed: 1}\nDistributed: {sharding: {sharding_stage: 1}}", 1},
     };
-    for (size_t i = 0; i < LEN(cases); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct config cfg;
         assert_loads(&cfg, cases[i].text, NULL);
         assert_int_equal(cfg.distributed.sharding.sharding_stage, cases[i].stage);
@@ -140,7 +138,7 @@ static void test_options__take_the_names_of_sections(void **state)
     static const char *const options[] = {"Engine.max_steps=7", "Global.max_steps=7",
                                           "max_steps=7", "Optimizer.lr.max_steps=7"};
     struct config cfg;
-    for (size_t i = 0; i < LEN(options); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
         assert_loads(&cfg, sectioned, options[i]);
         assert_int_equal(cfg.max_steps, 7);
     }
@@ -325,7 +323,7 @@ static void test_foreign__models_are_refused_with_a_sentence(void **state)
         {"Engine: {mix_precision: {level: O1}}",
          "f.yaml:1:33: Engine.mix_precision.level: 'O1' is not possible here"},
     };
-    for (size_t i = 0; i < LEN(cases); i++)
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         assert_refused(cases[i].text, NULL, cases[i].sentence);
 }
 
@@ -384,7 +382,7 @@ static void test_foreign__feature_comes_before_other_errors(void **state)
         {"Engine: {run_mode: epoch, max_steps: -1}", NULL,
          "f.yaml:1:20: Engine.run_mode"},
     };
-    for (size_t i = 0; i < LEN(cases); i++)
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         assert_refused(cases[i].text, cases[i].option, cases[i].sentence);
     assert_refused("max_steps: -1\nModel: {module: MoEModule}", "Model.module=GPTModule",
                    "f.yaml:1:12: max_steps: -1 is out of range");
@@ -412,7 +410,7 @@ static void test_foreign__option_may_leave_out_the_section(void **state)
         {"quantization.weight_bits=8", "quantization: quantisation is not in"},
         {"Quantization.enable=True", "Quantization: quantisation is not in"},
     };
-    for (size_t i = 0; i < LEN(cases); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char sentence[200];
         snprintf(sentence, sizeof sentence, "-o %s: %s", cases[i].option,
                  cases[i].sentence);
@@ -450,7 +448,7 @@ static void test_epochs__count_when_steps_are_left_out(void **state)
         {"max_steps: 7", "num_train_epochs=2", 7},
         {"num_train_epochs: 2", "max_steps=7", 7},
     };
-    for (size_t i = 0; i < LEN(cases); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct config cfg;
         assert_loads(&cfg, cases[i].text, cases[i].option);
         assert_int_equal(cfg.max_steps, cases[i].max_steps);
@@ -485,7 +483,7 @@ static void test_level__alone_is_warned_about(void **state)
     assert_non_null(strstr(log, "f.yaml:1:33: Engine.mix_precision.level alone does not "
                                 "switch to 16 bits: training is in float32"));
     free(log);
-    for (size_t i = 0; i < LEN(sufficient); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(sufficient); i++) {
         char text[100];
         bool is_level = strncmp(sufficient[i], "level", 5) == 0;
         snprintf(text, sizeof text, "Engine: {mix_precision: {%s%s}}",
@@ -506,7 +504,7 @@ static void test_tutorial__a_file_with_its_names_has_its_defaults(void **state)
         "BATCH_SIZE: 4\n", "NUM_EPOCHS: 2\n", "parallel.pipeline: 1\n",
         "parallel: {pipeline: 1}\n", "PreTraining:\n  BATCH_SIZE: 4\n"};
     struct config cfg;
-    for (size_t i = 0; i < LEN(files); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         assert_loads(&cfg, files[i], NULL);
         assert_true(cfg.dataset.drop_last);
         assert_true(cfg.dataset.pad_loss);
@@ -529,7 +527,7 @@ static void test_tutorial__other_files_have_their_own_defaults(void **state)
     static const char *const options[] = {NULL, "BATCH_SIZE=4", "NUM_EPOCHS=2",
                                           "parallel.pipeline=1"};
     struct config cfg;
-    for (size_t i = 0; i < LEN(options); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
         assert_loads(&cfg, "SEQ_LEN: 16\nNUM_MICRO_BATCHES: 1\n", options[i]);
         assert_false(cfg.dataset.drop_last);
         assert_false(cfg.dataset.pad_loss);
